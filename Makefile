@@ -1,0 +1,40 @@
+# make setup | run | test | lint | study.  Everything happens in .venv; nothing is installed outside it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup run test lint test-core study clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onrig needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+run: setup
+	$(BIN)/onrig run pendulum
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The core's tests under another interpreter, without torch: make test-core PYTHON=python3.13
+test-core:
+	$(PYTHON) -m venv .venv-core
+	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable . pytest hypothesis
+	.venv-core/bin/python -m pytest tests/hw tests/runtime
+
+# The slow studies: seeds 0-9 of the shipped runs (see the README for what they print).
+study: setup
+	$(BIN)/python -m pytest -m study
+
+clean:
+	rm -rf $(VENV) .venv-core build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Rigs, tasks and runs in YAML, shipped as package data."""

@@ -1,0 +1,289 @@
+"""The messages of the wire protocol, as plain values, and their byte layout (``hw/PROTOCOL.md`` is the reference).
+
+Everything is little-endian and fixed in size once the numbers of sensors and actuators are known.  This module knows
+neither framing (``hw.framing``) nor I/O; the host's session, the twin and the firmware's tests share it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+PROTOCOL_VERSION: Final = 1
+NAME_BYTES: Final = 16
+UNIT_BYTES: Final = 12
+
+
+class MessageType(enum.IntEnum):
+    """First byte of every frame."""
+
+    HELLO_REQUEST = 0x01
+    HELLO = 0x02
+    COMMAND = 0x10
+    STATE = 0x11
+    REQUEST = 0x20
+    RESPONSE = 0x21
+
+
+class Op(enum.IntEnum):
+    """Operations of the acknowledged channel."""
+
+    DESCRIBE = 1
+    CONFIGURE = 2
+    LIMITS = 3
+    ARM = 4
+    DISARM = 5
+    CLEAR_FAULT = 6
+    RESET = 7
+
+
+class Result(enum.IntEnum):
+    """Outcome of a request."""
+
+    OK = 0
+    UNKNOWN_OP = 1
+    BAD_LENGTH = 2
+    OUT_OF_RANGE = 3
+    NOT_NOW = 4
+
+
+class Capability(enum.IntFlag):
+    """What the hello advertises beyond the basics."""
+
+    RESET = 1
+
+
+class Status(enum.IntFlag):
+    """Status bits of a state frame, as they stand at the sample."""
+
+    ARMED = 1
+    FAULT = 2
+    SAFE = 4
+    """The safe output is in force (disarmed, faulted, or armed and not yet commanded)."""
+    CLAMPED = 8
+    """The command in force had to be clamped to the device's limits."""
+    FIRST = 16
+    """First frame after a reset: the period before it belongs to no episode."""
+
+
+class Fault(enum.IntEnum):
+    """Latched fault codes."""
+
+    NONE = 0
+    LEASE = 1
+    SENSOR = 2
+    ESTOP = 3
+    INTERNAL = 4
+
+
+FAULT_HINTS: Final = {
+    Fault.NONE: "no fault",
+    Fault.LEASE: "no command arrived for a whole lease; check the load of the host and the line, then re-arm",
+    Fault.SENSOR: "a sensor reads outside its range or not at all; check its cable",
+    Fault.ESTOP: "the emergency stop was pressed; release it, then re-arm",
+    Fault.INTERNAL: "the device found itself in an impossible state; power-cycle it",
+}
+
+
+class Hello(NamedTuple):
+    """What a device says of itself before anything else."""
+
+    protocol: int
+    n_sensors: int
+    n_actuators: int
+    rig: str
+    capabilities: int
+    boot_id: int
+    """Changes with every start of the device; a new one in mid-session means it rebooted."""
+    period_min_us: int
+    period_max_us: int
+    lease_max: int
+    time_scale: float
+    """Device seconds per wall second: 1 for hardware, k for a twin at pace ``scaled: k``, 0 for lockstep."""
+
+
+class Channel(NamedTuple):
+    """One sensor or actuator as the device describes it (limits in counts)."""
+
+    is_actuator: bool
+    wrap: bool
+    name: str
+    unit: str
+    resolution: float
+    low: int
+    high: int
+    safe: int
+
+
+class State(NamedTuple):
+    """One sample, and what was applied in the period before it (ARCHITECTURE §2, *timing rule*)."""
+
+    frame: int
+    t_us: int
+    status: int
+    fault: int
+    lease_left: int
+    answers: int
+    """Number of the frame that ``u_end`` answers; 0 when it is the safe output."""
+    tau_us: int
+    """When in the period the command switched from ``u_start`` to ``u_end``; the period's length if it did not."""
+    sensors: tuple[int, ...]
+    u_start: tuple[int, ...]
+    u_end: tuple[int, ...]
+
+
+class Command(NamedTuple):
+    """A setpoint; latest wins, never retried."""
+
+    answers: int
+    values: tuple[int, ...]
+
+
+class Request(NamedTuple):
+    """An operation of the acknowledged channel; retried with the same ``id`` until its response arrives."""
+
+    id: int
+    op: int
+    payload: bytes = b""
+
+
+class Response(NamedTuple):
+    """Answer to the request of the same ``id``."""
+
+    id: int
+    op: int
+    result: int
+    payload: bytes = b""
+
+
+HELLO_LAYOUT: Final = struct.Struct(f"<HBB{NAME_BYTES}sIIIIBf")
+CHANNEL_LAYOUT: Final = struct.Struct(f"<BB{NAME_BYTES}s{UNIT_BYTES}sdiii")
+REQUEST_HEAD: Final = struct.Struct("<HB")
+RESPONSE_HEAD: Final = struct.Struct("<HBB")
+CONFIGURE_LAYOUT: Final = struct.Struct("<IB")
+"""period_us, lease_periods"""
+LIMITS_LAYOUT: Final = struct.Struct("<Bii")
+"""actuator index, low, high (counts)"""
+RESET_LAYOUT: Final = struct.Struct("<Q")
+"""seed"""
+NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
+"""number of the first frame after the operation"""
+
+
+class WireError(ValueError):
+    """A frame whose length or content does not fit its type."""
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """Lay out a hello, type byte included."""
+    name = hello.rig.encode()
+    if len(name) > NAME_BYTES:
+        raise WireError(f"rig name '{hello.rig}' is longer than {NAME_BYTES} bytes")
+    return bytes([MessageType.HELLO]) + HELLO_LAYOUT.pack(*hello[:3], name, *hello[4:])
+
+
+def decode_hello(body: bytes) -> Hello:
+    """Read a hello from a frame body (type byte included); raises WireError on a wrong length."""
+    if len(body) != 1 + HELLO_LAYOUT.size:
+        # A device of another version may lay the rest out differently: its version must still be readable.
+        if len(body) >= 3:
+            version = int.from_bytes(body[1:3], "little")
+            if version != PROTOCOL_VERSION:
+                return Hello(version, 0, 0, "", 0, 0, 0, 0, 0, 1.0)
+        raise WireError(f"hello of {len(body)} bytes, expected {1 + HELLO_LAYOUT.size}")
+    protocol, n_sensors, n_actuators, rig, caps, boot_id, low, high, lease, scale = HELLO_LAYOUT.unpack_from(body, 1)
+    return Hello(protocol, n_sensors, n_actuators, _text(rig), caps, boot_id, low, high, lease, scale)
+
+
+def encode_channel(channel: Channel) -> bytes:
+    """Lay out the payload of a DESCRIBE response."""
+    return CHANNEL_LAYOUT.pack(
+        channel.is_actuator,
+        channel.wrap,
+        channel.name.encode(),
+        channel.unit.encode(),
+        channel.resolution,
+        channel.low,
+        channel.high,
+        channel.safe,
+    )
+
+
+def decode_channel(payload: bytes) -> Channel:
+    """Read the payload of a DESCRIBE response."""
+    if len(payload) != CHANNEL_LAYOUT.size:
+        raise WireError(f"channel description of {len(payload)} bytes, expected {CHANNEL_LAYOUT.size}")
+    is_actuator, wrap, name, unit, resolution, low, high, safe = CHANNEL_LAYOUT.unpack(payload)
+    return Channel(bool(is_actuator), bool(wrap), _text(name), _text(unit), resolution, low, high, safe)
+
+
+class StateLayout:
+    """Byte layout of STATE for a device with given numbers of sensors and actuators."""
+
+    def __init__(self, n_sensors: int, n_actuators: int) -> None:
+        self._struct = struct.Struct(f"<BIQHBBII{n_sensors}i{n_actuators}i{n_actuators}i")
+        self._a = 8 + n_sensors
+        self._b = self._a + n_actuators
+        self.size = self._struct.size
+
+    def encode(self, state: State) -> bytes:
+        """Lay out a state frame, type byte included."""
+        return self._struct.pack(MessageType.STATE, *state[:7], *state.sensors, *state.u_start, *state.u_end)
+
+    def decode(self, body: bytes) -> State:
+        """Read a state frame from a frame body (type byte included); raises WireError on a wrong length."""
+        if len(body) != self.size:
+            raise WireError(f"state frame of {len(body)} bytes, expected {self.size}")
+        f = self._struct.unpack(body)
+        a, b = self._a, self._b
+        return State(f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8:a], f[a:b], f[b:])
+
+
+class CommandLayout:
+    """Byte layout of COMMAND for a device with a given number of actuators."""
+
+    def __init__(self, n_actuators: int) -> None:
+        self._struct = struct.Struct(f"<BI{n_actuators}i")
+        self.size = self._struct.size
+
+    def encode(self, answers: int, values: tuple[int, ...]) -> bytes:
+        """Lay out a command, type byte included."""
+        return self._struct.pack(MessageType.COMMAND, answers, *values)
+
+    def decode(self, body: bytes) -> Command:
+        """Read a command from a frame body (type byte included); raises WireError on a wrong length."""
+        if len(body) != self.size:
+            raise WireError(f"command of {len(body)} bytes, expected {self.size}")
+        f = self._struct.unpack(body)
+        return Command(f[1], f[2:])
+
+
+def encode_request(request: Request) -> bytes:
+    """Lay out a request, type byte included."""
+    return bytes([MessageType.REQUEST]) + REQUEST_HEAD.pack(request.id, request.op) + request.payload
+
+
+def decode_request(body: bytes) -> Request:
+    """Read a request from a frame body (type byte included)."""
+    if len(body) < 1 + REQUEST_HEAD.size:
+        raise WireError(f"request of {len(body)} bytes")
+    id_, op = REQUEST_HEAD.unpack_from(body, 1)
+    return Request(id_, op, body[1 + REQUEST_HEAD.size :])
+
+
+def encode_response(response: Response) -> bytes:
+    """Lay out a response, type byte included."""
+    return bytes([MessageType.RESPONSE]) + RESPONSE_HEAD.pack(*response[:3]) + response.payload
+
+
+def decode_response(body: bytes) -> Response:
+    """Read a response from a frame body (type byte included)."""
+    if len(body) < 1 + RESPONSE_HEAD.size:
+        raise WireError(f"response of {len(body)} bytes")
+    id_, op, result = RESPONSE_HEAD.unpack_from(body, 1)
+    return Response(id_, op, result, body[1 + RESPONSE_HEAD.size :])

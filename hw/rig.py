@@ -1,0 +1,118 @@
+"""What is bolted to the bench: sensors, actuators, their units and limits, and what a policy observes.
+
+A rig says nothing about physics (``sim.plants``) and nothing about purpose (``runtime.task``).  All values are SI.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One measured quantity as the device reports it: ``value = count * resolution``."""
+
+    name: str
+    unit: str
+    resolution: float
+    """SI units per count on the wire; must equal the device's own."""
+    wrap: bool = False
+    """True for an angle: the host wraps it into [-pi, pi)."""
+
+
+class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One commanded quantity: ``value = count * resolution`` within [low, high]; ``safe`` is what it falls to."""
+
+    name: str
+    unit: str
+    resolution: float
+    low: float
+    high: float
+    safe: float = 0.0
+
+    @property
+    def centre(self) -> float:
+        """Middle of the range: normalised action 0."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def half_range(self) -> float:
+        """Half of the range: normalised action 1 is ``centre + half_range``."""
+        return 0.5 * (self.high - self.low)
+
+
+class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One component of what the policy sees; [low, high] maps onto [-1, 1] (not clipped: 000 App. A.1)."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    sensor: str | None = None
+    """The sensor that measures it (default: the one of the same name)."""
+    derivative_of: str | None = None
+    """For a velocity no sensor measures: the sensor whose difference quotient is taken."""
+    cutoff_hz: float = 0.0
+    """First-order low-pass of the difference quotient; 0 for none."""
+
+
+class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sensors, actuators and observations of one rig, in wire order, and the lease its device is given."""
+
+    name: str
+    sensors: tuple[Sensor, ...]
+    actuators: tuple[Actuator, ...]
+    observations: tuple[Observation, ...]
+    lease_periods: int = 5
+    """Periods without a command after which the device falls safe by itself (ARCHITECTURE §5)."""
+    previous_command: bool = False
+    """Append the command in force to the observation (for high rates, where the delay matters)."""
+
+    @property
+    def signals(self) -> tuple[Observation, ...]:
+        """What the policy sees, in order: the observations, then the previous command where the rig adds it."""
+        if not self.previous_command:
+            return self.observations
+        return self.observations + tuple(
+            Observation(name=f"previous_{a.name}", unit=a.unit, low=a.low, high=a.high) for a in self.actuators
+        )
+
+
+def rig_problems(rig: Rig) -> list[tuple[str, str]]:
+    """List what is wrong with a rig as (path, message) pairs; empty when it is sound."""
+    problems: list[tuple[str, str]] = []
+    if not (0 < len(rig.name.encode()) <= 16):
+        problems.append(("name", "must be 1 to 16 bytes (it travels in the device's hello)"))
+    if not rig.sensors or not rig.actuators or not rig.observations:
+        problems.append(("", "needs at least one sensor, one actuator and one observation"))
+    if not 1 <= rig.lease_periods <= 255:
+        problems.append(("lease_periods", "must be 1 to 255"))
+    for kind, items in (("sensors", rig.sensors), ("actuators", rig.actuators), ("observations", rig.observations)):
+        names = [item.name for item in items]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                problems.append((f"{kind}[{i}].name", f"'{name}' is named twice"))
+    resolutions = {
+        "sensors": [s.resolution for s in rig.sensors],
+        "actuators": [a.resolution for a in rig.actuators],
+    }
+    for kind, values in resolutions.items():
+        for i, value in enumerate(values):
+            if not (math.isfinite(value) and value > 0):
+                problems.append((f"{kind}[{i}].resolution", "must be a positive number"))
+    for i, a in enumerate(rig.actuators):
+        if not (math.isfinite(a.low) and math.isfinite(a.high) and a.low < a.high):
+            problems.append((f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"))
+        elif not a.low <= a.safe <= a.high:
+            problems.append((f"actuators[{i}].safe", f"{a.safe} lies outside [{a.low}, {a.high}]"))
+    sensors = {s.name for s in rig.sensors}
+    for i, o in enumerate(rig.observations):
+        source = o.derivative_of or o.sensor or o.name
+        if source not in sensors:
+            problems.append((f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"))
+        if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
+            problems.append((f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"))
+        if o.cutoff_hz < 0:
+            problems.append((f"observations[{i}].cutoff_hz", "must not be negative"))
+    return problems

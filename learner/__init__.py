@@ -1,0 +1,1 @@
+"""Samplers, networks, algorithms, ONNX export and the learner process. torch lives here."""

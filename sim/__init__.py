@@ -1,0 +1,1 @@
+"""Plants, the twin device and gymnasium environments."""

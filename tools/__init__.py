@@ -1,0 +1,1 @@
+"""The `onrig` command: one file per verb."""
