@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 PROTOCOL_VERSION: Final = 1
 NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
+MAX_COUNT: Final = 2**31 - 1
+MAX_STATE_COUNTS: Final = 56
+"""Sensors plus twice the actuators: what fits into the largest frame."""
 
 
 class MessageType(enum.IntEnum):
@@ -201,12 +204,15 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def encode_channel(channel: Channel) -> bytes:
-    """Lay out the payload of a DESCRIBE response."""
+    """Lay out the payload of a DESCRIBE response; raises WireError for a name or unit that does not fit."""
+    name, unit = channel.name.encode(), channel.unit.encode()
+    if len(name) > NAME_BYTES or len(unit) > UNIT_BYTES:
+        raise WireError(f"'{channel.name}' or '{channel.unit}' is longer than {NAME_BYTES} or {UNIT_BYTES} bytes")
     return CHANNEL_LAYOUT.pack(
         channel.is_actuator,
         channel.wrap,
-        channel.name.encode(),
-        channel.unit.encode(),
+        name,
+        unit,
         channel.resolution,
         channel.low,
         channel.high,

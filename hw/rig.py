@@ -9,6 +9,8 @@ import math
 
 import msgspec
 
+from hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
+
 
 class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured quantity as the device reports it: ``value = count * resolution``."""
@@ -82,8 +84,8 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List what is wrong with a rig as (path, message) pairs; empty when it is sound."""
     problems: list[tuple[str, str]] = []
-    if not (0 < len(rig.name.encode()) <= 16):
-        problems.append(("name", "must be 1 to 16 bytes (it travels in the device's hello)"))
+    if not (0 < len(rig.name.encode()) <= NAME_BYTES):
+        problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
     if not rig.sensors or not rig.actuators or not rig.observations:
         problems.append(("", "needs at least one sensor, one actuator and one observation"))
     if not 1 <= rig.lease_periods <= 255:
@@ -93,6 +95,14 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
         for i, name in enumerate(names):
             if name in names[:i]:
                 problems.append((f"{kind}[{i}].name", f"'{name}' is named twice"))
+    channels: dict[str, tuple[Sensor | Actuator, ...]] = {"sensors": rig.sensors, "actuators": rig.actuators}
+    for kind, devices in channels.items():
+        for i, channel in enumerate(devices):
+            for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
+                if len(text.encode()) > limit:
+                    problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
+    if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
+        problems.append(("", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}: a frame is full"))
     resolutions = {
         "sensors": [s.resolution for s in rig.sensors],
         "actuators": [a.resolution for a in rig.actuators],
@@ -106,6 +116,8 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"))
         elif not a.low <= a.safe <= a.high:
             problems.append((f"actuators[{i}].safe", f"{a.safe} lies outside [{a.low}, {a.high}]"))
+        elif a.resolution > 0 and max(abs(a.low), abs(a.high)) / a.resolution > MAX_COUNT:
+            problems.append((f"actuators[{i}].resolution", f"{a.resolution} is too fine: the limits overflow 32 bits"))
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
         source = o.derivative_of or o.sensor or o.name

@@ -1,0 +1,149 @@
+"""Frames on the wire: ``0x00 | COBS(body | CRC-32 of body) | 0x00`` (``hw/PROTOCOL.md``, *Framing*).
+
+COBS (Cheshire & Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM ToN 7(2), 1999) removes every zero byte, so that
+a zero always means a boundary.  Deviation: a frame is kept short enough never to need the paper's block 0xFF (254 bytes
+without a zero), which leaves one loop of four lines on either side.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+MAX_BODY_BYTES: Final = 249
+"""Largest body (type byte included): with its CRC 253 bytes, the most that COBS carries without a block 0xFF."""
+MAX_CHUNK_BYTES: Final = MAX_BODY_BYTES + 5
+"""Largest run of bytes between two delimiters: body, CRC and the first block code."""
+MIN_CHUNK_BYTES: Final = 6
+"""Block code, type byte and CRC."""
+
+
+class FrameError(ValueError):
+    """A run of bytes between two delimiters that is no frame."""
+
+
+class CobsError(FrameError):
+    """The block lengths do not lead from one delimiter to the other."""
+
+
+class CrcError(FrameError):
+    """Damaged on the way, or too short to carry a CRC at all."""
+
+
+class FrameTooLongError(FrameError):
+    """More bytes than the largest frame holds."""
+
+
+@dataclass
+class FrameCounters:
+    """What a reader has thrown away since it was made."""
+
+    bad_crc: int = 0
+    bad_cobs: int = 0
+    oversize: int = 0
+    bytes_dropped: int = 0
+
+
+def encode_frame(body: bytes) -> bytes:
+    """Wrap a body (type byte and payload, 1 to 249 bytes) for the wire, with a delimiter on either side.
+
+    The leading delimiter ends whatever noise, or cut-off frame, came before; without it that would merge with this
+    frame and both would be lost.  Raises FrameTooLongError or FrameError (empty body).
+    """
+    if not 0 < len(body) <= MAX_BODY_BYTES:
+        if not body:
+            raise FrameError("a frame needs a body")
+        raise FrameTooLongError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES} fit into a frame")
+    stuffed = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
+    wire = bytearray(b"\0\0%b\0" % stuffed)
+    at = 1
+    for run in stuffed.split(b"\0"):
+        code = len(run) + 1
+        wire[at] = code
+        at += code
+    return bytes(wire)
+
+
+def decode_frame(chunk: bytes) -> bytes:
+    """Unwrap the bytes between two delimiters into a body; raises a FrameError that says what is wrong with them."""
+    size = len(chunk)
+    if size > MAX_CHUNK_BYTES:
+        raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
+    plain = bytearray(chunk)
+    at = 0
+    while at < size:
+        code = plain[at]
+        if not code:
+            raise CobsError("a zero byte inside a frame")
+        plain[at] = 0
+        at += code
+    if at != size:
+        raise CobsError("block lengths run past the end of the frame")
+    if size < MIN_CHUNK_BYTES:
+        raise CrcError(f"{size} bytes are too few for a type and a CRC")
+    body = bytes(plain[1:-4])
+    if zlib.crc32(body) != int.from_bytes(plain[-4:], "little"):
+        raise CrcError("CRC does not match")
+    return body
+
+
+class FrameReader:
+    """Turns whatever arrives, in pieces of any size, into frame bodies.
+
+    Holds at most one frame's bytes between calls; after any garbage it loses at most the frame in progress.
+    """
+
+    def __init__(self, counters: FrameCounters | None = None) -> None:
+        self.counters = counters if counters is not None else FrameCounters()
+        self._partial = b""
+        self._discarding = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the bytes that arrived (any number) and return the bodies that they complete, oldest first."""
+        end = len(data) - 1
+        if end > 0 and not data[0] and data.find(0, 1) == end and not (self._partial or self._discarding):
+            chunks = [data[1:end]]
+        else:
+            chunks = self._split(data)
+        bodies = []
+        for chunk in chunks:
+            if chunk:
+                try:
+                    bodies.append(decode_frame(chunk))
+                except FrameError as error:
+                    self._count(error, len(chunk))
+        return bodies
+
+    def reset(self) -> None:
+        """Forget the frame in progress (the line was closed or opened anew); the counters stay."""
+        self._partial = b""
+        self._discarding = False
+
+    def _split(self, data: bytes) -> list[bytes]:
+        chunks = data.split(b"\0")
+        if self._discarding:
+            self.counters.bytes_dropped += len(chunks[0])
+            if len(chunks) == 1:
+                return []
+            self._discarding = False
+            del chunks[0]
+        else:
+            chunks[0] = self._partial + chunks[0]
+        self._partial = chunks.pop()
+        if len(self._partial) > MAX_CHUNK_BYTES:
+            self.counters.oversize += 1
+            self.counters.bytes_dropped += len(self._partial)
+            self._partial = b""
+            self._discarding = True
+        return chunks
+
+    def _count(self, error: FrameError, size: int) -> None:
+        counters = self.counters
+        counters.bytes_dropped += size
+        if isinstance(error, CrcError):
+            counters.bad_crc += 1
+        elif isinstance(error, CobsError):
+            counters.bad_cobs += 1
+        else:
+            counters.oversize += 1

@@ -1,0 +1,317 @@
+"""The host's side of a conversation with one device (``hw/PROTOCOL.md``).
+
+Two channels share the line: requests, acknowledged and retried, for everything that must not get lost; states and
+commands, where only the newest counts and nothing is ever sent twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hw.clock import Clock
+from hw.framing import FrameReader, encode_frame
+from hw.identity import check_channels, check_hello
+from hw.intake import LinkCounters, StateIntake
+from hw.messages import (
+    CONFIGURE_LAYOUT,
+    FAULT_HINTS,
+    LIMITS_LAYOUT,
+    NEXT_FRAME_LAYOUT,
+    RESET_LAYOUT,
+    Capability,
+    Channel,
+    CommandLayout,
+    Fault,
+    Hello,
+    MessageType,
+    Op,
+    Request,
+    Response,
+    Result,
+    State,
+    StateLayout,
+    WireError,
+    decode_channel,
+    decode_hello,
+    decode_response,
+    encode_request,
+)
+from hw.rig import Rig
+from hw.transport import LinkError, Transport
+
+RETRY_S: Final = 0.1
+ATTEMPTS: Final = 10
+_FRAME_OVERHEAD_BYTES: Final = 7
+_MAX_DRAIN_READS: Final = 64
+"""More than the kernel buffers of a serial line hold; ends the draining of a line that never falls silent."""
+_HELLO_REQUEST: Final = encode_frame(bytes([MessageType.HELLO_REQUEST]))
+_STATE: Final = int(MessageType.STATE)
+
+RESULT_HINTS: Final = {
+    Result.UNKNOWN_OP: "the device does not know this operation",
+    Result.BAD_LENGTH: "the device expects another payload",
+    Result.OUT_OF_RANGE: "a value lies outside what the device allows",
+    Result.NOT_NOW: "the device's present state does not allow it",
+}
+
+
+class RequestRefused(Exception):
+    """The device understood a request and declined it."""
+
+    def __init__(self, op: Op, result: int, detail: str = "") -> None:
+        known = {r.value: r.name for r in Result}
+        hint = RESULT_HINTS.get(Result(result), "") if result in known else ""
+        reasons = "; ".join(text for text in (hint, detail) if text)
+        super().__init__(f"the device refused {op.name}: {known.get(result, result)} ({reasons})")
+        self.op = op
+        self.result = result
+
+
+class DeviceSession:
+    """One device at the other end of a transport; single-threaded.
+
+    Every method raises LinkError once the line is closed, and those that need an answer when none comes.
+    """
+
+    def __init__(
+        self, transport: Transport, rig: Rig, clock: Clock, *, retry_s: float = RETRY_S, attempts: int = ATTEMPTS
+    ) -> None:
+        self.counters = LinkCounters()
+        self.hello: Hello | None = None
+        """What the device said of itself; None until connected."""
+        self.channels: tuple[Channel, ...] = ()
+        """The device's own description of its sensors, then actuators."""
+        self.rebooted = False
+        """True once a hello bore another boot id than the one connected to."""
+        self._transport = transport
+        self._rig = rig
+        self._now = clock.monotonic_ns
+        self._retry_s = retry_s
+        self._attempts = attempts
+        self._reader = FrameReader(self.counters)
+        states = StateLayout(len(rig.sensors), len(rig.actuators))
+        self._intake = StateIntake(states, self.counters)
+        self._commands = CommandLayout(len(rig.actuators))
+        self._one_frame_bytes = states.size + _FRAME_OVERHEAD_BYTES
+        self._read_ns = 0
+        self._request_id = 0
+
+    @property
+    def received_ns(self) -> int:
+        """Host time at which the newest state frame was received."""
+        return self._intake.received_ns
+
+    @property
+    def skipped(self) -> int:
+        """State frames that a newer one overtook, so far."""
+        return self.counters.skipped
+
+    def connect(self, timeout_s: float = 5.0) -> Hello:
+        """Ask for a hello until one comes, then read the channels and compare everything with the rig.
+
+        Raises DeviceMismatch (device of another rig, protocol version, unit, limit, ...) or LinkError (nobody there).
+        """
+        self._reader.reset()
+        self.hello = None
+        self._intake.restart()
+        hello = self._ask_for_hello(timeout_s)
+        check_hello(hello, self._rig)
+        self.hello = hello
+        self.rebooted = False
+        channels = []
+        for index in range(hello.n_sensors + hello.n_actuators):
+            try:
+                channels.append(decode_channel(self.request(Op.DESCRIBE, bytes([index]))))
+            except WireError as error:
+                raise LinkError(f"{self._transport.name}: {error} from the device; check its firmware") from error
+        check_channels(channels, self._rig)
+        self.channels = tuple(channels)
+        self._intake.newest = None
+        return hello
+
+    def request(self, op: Op, payload: bytes = b"", *, detail: str = "") -> bytes:
+        """Have the device carry out an operation once, however often the line fails, and return its answer's payload.
+
+        Raises RequestRefused (with ``detail``, or the latched fault, in its message) or, after the last attempt,
+        LinkError.  The newest state frame that arrives meanwhile is kept for the next wait_state.
+        """
+        self._request_id = (self._request_id + 1) & 0xFFFF
+        frame = encode_frame(encode_request(Request(self._request_id, op, payload)))
+        dropped = self.counters.bytes_dropped
+        for attempt in range(self._attempts):
+            self.counters.retries += attempt > 0
+            self._write(frame)
+            deadline_ns = self._now() + round(self._retry_s * 1e9)
+            while (bodies := self._receive(deadline_ns)) is not None:
+                for response in self._responses(bodies):
+                    if response.id != self._request_id or response.op != op:
+                        self.counters.unexpected += 1
+                    elif response.result != Result.OK:
+                        raise RequestRefused(op, response.result, detail or self._fault_text())
+                    else:
+                        return response.payload
+        raise LinkError(
+            f"{self._transport.name}: no answer to {op.name} in {self._attempts} attempts{self._symptom(dropped)}"
+        )
+
+    def configure(self, period_us: int, lease_periods: int) -> None:
+        """Set period and lease; disarms, restores the device's own limits and starts the stream of state frames."""
+        hello = self._connected()
+        detail = (
+            f"period {period_us} us, lease {lease_periods} periods; the device allows "
+            f"{hello.period_min_us} to {hello.period_max_us} us and leases of 1 to {hello.lease_max}"
+        )
+        if not (hello.period_min_us <= period_us <= hello.period_max_us and 1 <= lease_periods <= hello.lease_max):
+            raise RequestRefused(Op.CONFIGURE, Result.OUT_OF_RANGE, detail)
+        self.request(Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, lease_periods), detail=detail)
+        self._intake.newest = None
+
+    def limit(self, index: int, low: int, high: int) -> None:
+        """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses limits wider than its."""
+        self.request(
+            Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=f"actuator {index}: {low} to {high} counts"
+        )
+
+    def arm(self) -> None:
+        """Let commands through; needs a configured device without a latched fault."""
+        self.request(Op.ARM)
+
+    def disarm(self) -> None:
+        """Put the outputs to their safe values at once and keep them there."""
+        self.request(Op.DISARM)
+
+    def clear_fault(self) -> None:
+        """Release a latched fault whose cause is gone; the device stays disarmed."""
+        self.request(Op.CLEAR_FAULT)
+
+    def reset(self, seed: int) -> int:
+        """Put a twin's plant into its start state and return the number of its first frame; older ones are dropped.
+
+        Raises RequestRefused where the hello does not advertise it (a real rig has a reset controller instead).
+        """
+        if not self._connected().capabilities & Capability.RESET:
+            raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "its hello does not advertise it")
+        payload = self.request(Op.RESET, RESET_LAYOUT.pack(seed))
+        if len(payload) != NEXT_FRAME_LAYOUT.size:
+            raise LinkError(f"{self._transport.name}: answer to RESET of {len(payload)} bytes; check its firmware")
+        next_frame = int(NEXT_FRAME_LAYOUT.unpack(payload)[0])
+        self._intake.ignore_before(next_frame)
+        return next_frame
+
+    def ask_hello(self) -> None:
+        """Send for a hello without waiting: wait_state sees it and sets ``rebooted`` if the device was started anew."""
+        self._write(_HELLO_REQUEST)
+
+    def wait_state(self, deadline_ns: int) -> State | None:
+        """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
+
+        Whatever else arrives is counted, never raised; LinkError once the line is closed.
+        """
+        read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
+        drains = 0
+        while True:
+            timeout_ns = 0 if intake.newest is not None else deadline_ns - now()
+            if timeout_ns <= 0:
+                drains += 1
+            data = read(timeout_ns)
+            if data:
+                self._read_ns = now()
+                for body in feed(data):
+                    if body[0] == _STATE:
+                        intake.take(body, self._read_ns)
+                    else:
+                        self._take_other(body)
+            state = intake.newest
+            # A read no longer than one frame has emptied the line: the usual case costs no second read.
+            settled = state is not None and len(data) <= self._one_frame_bytes
+            if settled or not data or drains >= _MAX_DRAIN_READS:
+                intake.newest = None
+                return state
+
+    def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
+        """Send one setpoint per actuator (counts) in answer to frame ``answers``; never retried.
+
+        Counts that do not fit 32 bits, or of another number, raise ``struct.error``.
+        """
+        self._write(encode_frame(self._commands.encode(answers, counts)))
+
+    def close(self) -> None:
+        """Close the line; the device's lease does the rest."""
+        self._transport.close()
+
+    def _ask_for_hello(self, timeout_s: float) -> Hello:
+        dropped = self.counters.bytes_dropped
+        for _ in range(max(1, round(timeout_s / self._retry_s))):
+            self._write(_HELLO_REQUEST)
+            deadline_ns = self._now() + round(self._retry_s * 1e9)
+            while (bodies := self._receive(deadline_ns)) is not None:
+                for body in bodies:
+                    if body[0] == MessageType.HELLO:
+                        try:
+                            return decode_hello(body)
+                        except WireError:
+                            self.counters.unreadable += 1
+        raise LinkError(
+            f"{self._transport.name}: no device answered within {timeout_s:g} s{self._symptom(dropped)}; "
+            "check its power, its cable and that this is its port"
+        )
+
+    def _connected(self) -> Hello:
+        if self.hello is None:
+            raise LinkError(f"{self._transport.name}: no device has been connected to yet")
+        return self.hello
+
+    def _receive(self, deadline_ns: int) -> list[bytes] | None:
+        """Read once, keep states aside and return the other bodies; None when nothing came before the deadline."""
+        timeout_ns = deadline_ns - self._now()
+        data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
+        if not data:
+            return None
+        self._read_ns = self._now()
+        others = []
+        for body in self._reader.feed(data):
+            if body[0] == _STATE:
+                self._intake.take(body, self._read_ns)
+            else:
+                others.append(body)
+        return others
+
+    def _responses(self, bodies: list[bytes]) -> list[Response]:
+        responses = []
+        for body in bodies:
+            if body[0] == MessageType.RESPONSE:
+                try:
+                    responses.append(decode_response(body))
+                except WireError:
+                    self.counters.unreadable += 1
+            else:
+                self._take_other(body)
+        return responses
+
+    def _take_other(self, body: bytes) -> None:
+        if body[0] != MessageType.HELLO:
+            self.counters.unexpected += 1
+            return
+        try:
+            hello = decode_hello(body)
+        except WireError:
+            self.counters.unreadable += 1
+            return
+        if self.hello is not None and hello.boot_id != self.hello.boot_id:
+            self.rebooted = True
+            self.counters.reboots += 1
+
+    def _write(self, frame: bytes) -> None:
+        if self._transport.write(frame) != len(frame):
+            self.counters.short_writes += 1
+
+    def _fault_text(self) -> str:
+        code = self._intake.fault
+        if not code:
+            return ""
+        fault = {f.value: f for f in Fault}.get(code)
+        return f"fault {code}" if fault is None else f"fault {fault.name}: {FAULT_HINTS[fault]}"
+
+    def _symptom(self, dropped_before: int) -> str:
+        dropped = self.counters.bytes_dropped - dropped_before
+        return f" ({dropped} bytes came that make no frame: wrong baud rate, or another device?)" if dropped else ""

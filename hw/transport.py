@@ -1,0 +1,223 @@
+"""Byte transports: a serial port or pty through its descriptor, and a loopback inside one process.
+
+pyserial opens and configures the port; the tick reads and writes the descriptor itself, because pyserial's own reading
+goes byte by byte and costs a hundred microseconds (TRAPS, *Serial*).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import termios
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import serial
+
+DEFAULT_BAUD_RATE: Final = 921_600
+READ_BYTES: Final = 4096
+"""Most that one read returns; a full read means that more is waiting."""
+_SELECT_LIMIT: Final = 1024
+_NS_PER_MS: Final = 1_000_000
+
+
+class LinkError(Exception):
+    """The line to the device is not there, or no longer there: what, where and the remedy, in one line."""
+
+
+class Transport(Protocol):
+    """A line that carries bytes both ways and never blocks longer than it is told to."""
+
+    @property
+    def name(self) -> str:
+        """Where it leads, for messages."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, or -1 where there is none."""
+
+    def read(self, timeout_ns: int) -> bytes:
+        """Return what is there, at most READ_BYTES, waiting up to ``timeout_ns`` for the first byte.
+
+        Empty when nothing came in time.  Raises LinkError once the line is closed.
+        """
+
+    def write(self, data: bytes) -> int:
+        """Send without waiting and return how many bytes were taken (fewer than given if the line is clogged).
+
+        Raises LinkError once the line is closed.
+        """
+
+    def close(self) -> None:
+        """Close the line; closing twice is harmless."""
+
+
+class DescriptorTransport:
+    """A Transport over an open, non-blocking descriptor, which it owns: serial port, either end of a pty, socket."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+
+    @property
+    def name(self) -> str:
+        """Path of the port."""
+        return self._name
+
+    def fileno(self) -> int:
+        """Return the descriptor, -1 once closed."""
+        return self._fd
+
+    def read(self, timeout_ns: int) -> bytes:
+        """Return what is there, waiting up to ``timeout_ns`` for the first byte; LinkError once closed or hung up."""
+        if timeout_ns > 0:
+            self._wait(timeout_ns)
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(None)
+        return data
+
+    def write(self, data: bytes) -> int:
+        """Send without waiting; returns the number of bytes taken; LinkError once closed or hung up."""
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def close(self) -> None:
+        """Close the descriptor; closing twice is harmless."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _wait(self, timeout_ns: int) -> None:
+        if self._fd < 0:
+            raise self._lost(None)
+        # poll counts whole milliseconds, as long as a period at 1 kHz; select ends the wait within microseconds.
+        whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
+        if whole_ms and self._poll.poll(whole_ms):
+            return
+        if rest_ns and self._fd < _SELECT_LIMIT:
+            select.select((self._fd,), (), (), rest_ns * 1e-9)
+        elif rest_ns:
+            self._poll.poll(1)
+
+    def _lost(self, error: OSError | None) -> LinkError:
+        if self._fd < 0:
+            return LinkError(f"{self._name}: the line has been closed on this side")
+        why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+        return LinkError(
+            f"{self._name}: the device hung up{why}; check its power and cable (or whether its twin still runs)"
+        )
+
+
+class LoopbackTransport:
+    """A Transport whose other end is a pair of functions in the same process (tests, lockstep without processes).
+
+    ``handle(data)`` takes what was written and returns what the other end answers at once.  ``wait(timeout_ns)`` lets
+    (virtual) time pass, at most so much, and returns what the other end sent in it; without it nothing comes unasked.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[bytes], bytes],
+        wait: Callable[[int], bytes] = lambda timeout_ns: b"",
+        name: str = "loopback",
+    ) -> None:
+        self._handle = handle
+        self._wait = wait
+        self._name = name
+        self._waiting = b""
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """Name given at construction."""
+        return self._name
+
+    def fileno(self) -> int:
+        """Return -1: there is no descriptor."""
+        return -1
+
+    def read(self, timeout_ns: int) -> bytes:
+        """Return what the other end has sent, letting it run for up to ``timeout_ns`` if that is nothing yet."""
+        if self._closed:
+            raise LinkError(f"{self._name}: the line has been closed on this side")
+        waiting = self._waiting
+        if not waiting and timeout_ns > 0:
+            waiting = self._wait(timeout_ns)
+        self._waiting = waiting[READ_BYTES:]
+        return waiting[:READ_BYTES]
+
+    def write(self, data: bytes) -> int:
+        """Hand ``data`` to the other end, all of it, and keep what it answers for the next read."""
+        if self._closed:
+            raise LinkError(f"{self._name}: the line has been closed on this side")
+        self._waiting += self._handle(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the line; closing twice is harmless."""
+        self._closed = True
+
+
+def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransport:
+    """Open a serial port, or the slave side of a pty, raw, exclusively and with low latency where it can.
+
+    Raises LinkError: no such port, no permission, in use, not a serial port, or a baud rate it cannot do.
+    """
+    try:
+        port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
+    except (serial.SerialException, OSError, ValueError) as error:
+        raise LinkError(_why_not_open(path, baud_rate, error)) from error
+    with contextlib.closing(port):
+        # Ptys and some USB drivers have no such mode; what is left of the delay is for `onrig doctor` to tell.
+        with contextlib.suppress(ValueError, OSError, NotImplementedError):
+            port.set_low_latency_mode(True)
+        # The copy keeps the open file, and with it the lock, the settings and DTR, when pyserial closes its own.
+        fd = os.dup(port.fileno())
+    try:
+        _make_transparent(fd)
+    except termios.error as error:
+        os.close(fd)
+        raise LinkError(f"{path}: cannot be set to raw mode ({error.args[-1]})") from error
+    return DescriptorTransport(fd, path)
+
+
+def _make_transparent(fd: int) -> None:
+    """Complete pyserial's raw mode: no byte is special, and an empty read means a hang-up, not merely no data yet."""
+    attributes = termios.tcgetattr(fd)
+    attributes[0] &= ~(termios.BRKINT | termios.IXON | termios.ICRNL | termios.ISTRIP | termios.PARMRK)
+    control_characters = attributes[6]
+    control_characters[termios.VMIN] = 1
+    control_characters[termios.VTIME] = 0
+    termios.tcsetattr(fd, termios.TCSANOW, attributes)
+
+
+def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
+    code = getattr(error, "errno", None)
+    if code is None and isinstance(error.__context__, termios.error):
+        code = error.__context__.args[0]
+    if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+        return f"{path}: there is no such port; plug the device in, or name another one with --device"
+    if code in (errno.EACCES, errno.EPERM):
+        return f"{path}: no permission to open the port; add yourself to its group (often 'dialout') and log in again"
+    if code in (errno.EBUSY, errno.EAGAIN):
+        return f"{path}: the port is in use by another process; stop that one first"
+    if code == errno.EIO:
+        return f"{path}: the port has no other end (the twin behind it has ended); start it again"
+    if isinstance(error, ValueError):
+        return f"{path}: cannot run at {baud_rate} baud ({error}); choose another baud rate"
+    if code in (errno.ENOTTY, errno.EISDIR) or not code:
+        return f"{path}: this is not a serial port; name another one with --device"
+    return f"{path}: cannot be opened ({os.strerror(code)})"

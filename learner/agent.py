@@ -1,0 +1,118 @@
+"""What learns: networks and sampler of one rig, its updates, its policies, and the state it goes on from."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.ddpg import Ddpg
+from learner.export import export_policy
+from learner.mirror import Mirror
+from learner.samplers import Sampler
+from learner.samplers.build import sampler_for
+from learner.settings import LearnerSettings
+from runtime.config.schema import RunConfig
+from runtime.policy.contract import contract_for
+from runtime.random_streams import Role, stream
+from runtime.replay.layout import Slots
+from runtime.replay.strategy import parse_strategy
+
+_CHUNK = 100
+
+
+class Replayed(NamedTuple):
+    """Which experiences were learned from, in order, and their |TD error| before the update."""
+
+    slots: Slots
+    generations: NDArray[np.uint32]
+    abs_td: NDArray[np.float32]
+
+
+class Agent:
+    """One trial of DDPG on a mirror of the rig's memory."""
+
+    def __init__(self, config: RunConfig, settings: LearnerSettings, mirror: Mirror) -> None:
+        self._config, self._settings, self._mirror = config, settings, mirror
+        rig = config.rig
+        self._ddpg = Ddpg(settings.ddpg, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)])
+        self._sampler: Sampler = sampler_for(
+            parse_strategy(config.selection.strategy),
+            mirror.storage.capacity,
+            stream(config.seed, Role.SAMPLER),
+            episodes=config.episodes,
+            batch=settings.ddpg.batch,
+        )
+        self.policies = 0
+        """Id of the newest policy offered."""
+        self.handled = 0
+        """Last training episode whose updates have been done."""
+
+    @property
+    def updates(self) -> int:
+        """Batch updates so far."""
+        return self._ddpg.updates
+
+    @property
+    def ready(self) -> bool:
+        """Whether the memory holds a whole minibatch."""
+        return self._mirror.storage.stored >= self._settings.ddpg.batch
+
+    def written(self, slots: Slots) -> None:
+        """Hear of new experiences in the mirror."""
+        self._sampler.written(slots)
+
+    def begin_episode(self, episode: int) -> None:
+        """Tell the sampler how far the run is (schedules of importance-sampling exponents)."""
+        self._sampler.begin_episode(episode)
+
+    def learn(self, updates: int) -> Iterator[Replayed]:
+        """Do ``updates`` batch updates, piece by piece; each piece says what was replayed."""
+        ahead = 1 if self._sampler.feedback else _CHUNK
+        while updates > 0:
+            n = min(ahead, updates)
+            updates -= n
+            draw = self._sampler.draw(self._settings.ddpg.batch, n)
+            minibatches, generations = self._mirror.gather(draw)
+            slots = draw.slots.reshape(-1)
+            td = self._ddpg.update(minibatches).reshape(-1).astype(np.float32)
+            self._sampler.updated(slots, td)
+            yield Replayed(slots, generations.copy(), np.abs(td))
+
+    def export(self, run_id: str) -> tuple[int, bytes]:
+        """Build the next policy; returns (id, ONNX bytes)."""
+        self.policies += 1
+        contract = contract_for(
+            self._config.rig,
+            self._config.rate_hz,
+            policy_id=self.policies,
+            parent_run=run_id,
+            training_step=self._ddpg.updates,
+        )
+        return self.policies, export_policy(self._ddpg.actor_layers(0), contract)
+
+    def save(self, path: Path) -> None:
+        """Write everything that learning goes on from (not the mirror: the rig owns it), atomically."""
+        state = {f"ddpg/{k}": v for k, v in self._ddpg.state().items()}
+        state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
+        state["policies"], state["handled"] = np.array(self.policies), np.array(self.handled)
+        fresh = path.with_suffix(".tmp")
+        with fresh.open("wb") as file:
+            np.savez(file, **state)  # type: ignore[arg-type]
+        fresh.replace(path)
+
+    def restore(self, path: Path) -> bool:
+        """Go on from a saved state; False when there is none that fits."""
+        try:
+            with np.load(path, allow_pickle=False) as saved:
+                state = {k: saved[k] for k in saved.files}
+            self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
+            self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
+            self.policies, self.handled = int(state["policies"]), int(state["handled"])
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+            return False
+        return True

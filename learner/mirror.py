@@ -1,0 +1,52 @@
+"""The learner's copy of the rig's memory: the same rows in the same slots, bit for bit (ARCHITECTURE §1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.minibatches import Minibatches
+from learner.samplers import Draw
+from runtime.replay.layout import Batch, Slots
+from runtime.replay.storage import STAMP_WORDS, Storage
+
+
+class Mirror:
+    """Applies the rig's writes in order and gathers minibatches."""
+
+    def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool) -> None:
+        self.storage = Storage(capacity, n_obs, n_act, cyclic=cyclic)
+        self._batches: dict[int, Batch] = {}
+
+    def apply(self, payload: bytes, upto: int) -> Slots:
+        """Apply rows as they came over the link; returns the slots written, in order.
+
+        Raises ValueError when they are not the continuation of what has been applied.
+        """
+        width = STAMP_WORDS + self.storage.layout.width
+        words = np.frombuffer(payload, "<u4").astype(np.uint32)
+        if len(words) % width:
+            raise ValueError(f"{len(words)} words are no whole rows of {width}")
+        slots = self.storage.write_rows(words.reshape(-1, width))
+        if self.storage.inserted != upto:
+            raise ValueError(f"rows lead to write {self.storage.inserted}, the rig says {upto}")
+        return slots
+
+    def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
+        """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
+        updates, size = draw.slots.shape
+        n = updates * size
+        batch = self._batches.get(n)
+        if batch is None:
+            batch = self._batches[n] = Batch(self.storage.layout, n)
+        self.storage.gather(draw.slots.reshape(-1), batch)
+        shape = (updates, 1, size)
+        minibatches = Minibatches(
+            observation=batch.observation.reshape(*shape, -1),
+            action=batch.action.reshape(*shape, -1),
+            reward=batch.reward.reshape(shape),
+            next_observation=batch.next_observation.reshape(*shape, -1),
+            terminated=batch.terminated().reshape(shape),
+            weights=None if draw.weights is None else draw.weights.reshape(shape),
+        )
+        return minibatches, batch.generation()

@@ -1,0 +1,1 @@
+"""Configuration: one hardened YAML loader, and errors that name file, line and column."""

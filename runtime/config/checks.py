@@ -1,0 +1,136 @@
+"""What is wrong with a configuration whose types are right: everything that two values together decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hw.rig import rig_problems
+from runtime.config.mismatch import suggestion
+from runtime.config.problem import NodePath, path_steps
+from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
+from runtime.replay.strategy import parse_strategy
+from runtime.task import episode_steps, task_problems
+
+Finding = tuple[NodePath, str]
+
+
+def findings(config: RunConfig) -> Iterator[Finding]:
+    """List (path, message) for each value that does not fit the others."""
+    for at, message in rig_problems(config.rig):
+        yield ("rig", *path_steps(at)), f"{message} at rig.{at}"
+    for at, message in task_problems(config.task, config.rig):
+        yield ("task", *path_steps(at)), f"{message} at task.{at}"
+    if not (math.isfinite(config.rate_hz) and 0.1 <= config.rate_hz <= 10_000):
+        yield ("rate_hz",), f"expected 0.1 to 10000, got {config.rate_hz:g} at rate_hz"
+    if config.episodes < 1:
+        yield ("episodes",), f"expected at least 1, got {config.episodes} at episodes"
+    if not 0 <= config.seed < 1 << 63:
+        yield ("seed",), f"expected 0 to 2^63 - 1, got {config.seed} at seed"
+    if config.evaluate_every < 0:
+        yield ("evaluate_every",), f"expected 0 (never) or more, got {config.evaluate_every} at evaluate_every"
+    if config.barrier_timeout_s <= 0:
+        yield ("barrier_timeout_s",), "expected a positive number at barrier_timeout_s"
+    if config.policy is not None and not Path(config.policy).is_file():
+        yield ("policy",), f"there is no file '{config.policy}' at policy"
+    yield from _device_findings(config)
+    yield from _selection_findings(config)
+    yield from _exploration_findings(config)
+    yield from _limit_findings(config)
+
+
+def _device_findings(config: RunConfig) -> Iterator[Finding]:
+    device = config.device
+    if (device.twin is None) == (device.port is None):
+        yield ("device",), "expected exactly one of 'twin' and 'port' at device"
+    if device.port is not None and device.pace != "realtime":
+        yield ("device", "pace"), "hardware runs in real time; leave 'pace' out at device.pace"
+    if isinstance(device.pace, Scaled) and not 0.01 <= device.pace.scaled <= 1000:
+        yield ("device", "pace", "scaled"), "expected 0.01 to 1000 at device.pace.scaled"
+    if not 0 <= config.realtime.priority <= 98:
+        yield ("realtime", "priority"), "expected 0 (ordinary scheduling) to 98 at realtime.priority"
+
+
+def _selection_findings(config: RunConfig) -> Iterator[Finding]:
+    capacity = config.selection.capacity
+    if capacity is not None and capacity < 1:
+        yield ("selection", "capacity"), f"expected at least 1, got {capacity} at selection.capacity"
+        return
+    try:
+        strategy = parse_strategy(config.selection.strategy)
+    except ValueError as error:
+        yield ("selection", "strategy"), f"{error} at selection.strategy"
+        return
+    needed = config.episodes * episode_steps(config.task, config.rate_hz) if config.rate_hz > 0 else 0
+    if strategy.retention == "FULL" and capacity is not None and capacity < needed:
+        yield (
+            ("selection", "capacity"),
+            f"FULL keeps all of the run's {needed} experiences, {capacity} are too few at selection.capacity",
+        )
+
+
+def _exploration_findings(config: RunConfig) -> Iterator[Finding]:
+    exploration = config.exploration
+    if not isinstance(exploration, OrnsteinUhlenbeck):
+        return
+    if not 0 <= exploration.friction < 2:
+        yield ("exploration", "friction"), "expected 0 to 2, where the process is stable, at exploration.friction"
+    if not exploration.amplitude:
+        yield ("exploration", "amplitude"), "expected at least one [episode, amplitude] at exploration.amplitude"
+    for i, (episode, amplitude) in enumerate(exploration.amplitude):
+        at = f"exploration.amplitude[{i}]"
+        if i and episode <= exploration.amplitude[i - 1][0]:
+            yield ("exploration", "amplitude", i), f"episodes must increase, got {episode:g} at {at}"
+        if not 0 <= amplitude <= 1:
+            yield ("exploration", "amplitude", i), f"expected an amplitude of 0 to 1, got {amplitude:g} at {at}"
+
+
+def _limit_findings(config: RunConfig) -> Iterator[Finding]:
+    limits, rig = config.limits, config.rig
+    actuators = {a.name: a for a in rig.actuators}
+    observations = {o.name for o in rig.observations}
+
+    def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+        hint = suggestion(name, list(known))
+        return f"rig '{rig.name}' has no {kind} '{name}'{f', {hint}' if hint else ''}"
+
+    for name, (low, high) in limits.range.items():
+        at: NodePath = ("limits", "range", name)
+        if name not in actuators:
+            yield at, f"{unknown('actuator', name, list(actuators))} at limits.range"
+            continue
+        a = actuators[name]
+        if low >= high:
+            yield at, f"expected low < high, got [{low:g}, {high:g}] at limits.range.{name}"
+        elif low < a.low or high > a.high:
+            yield (
+                at,
+                f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}] at limits.range.{name}",
+            )
+        elif not low <= a.safe <= high:
+            yield at, f"the safe output {a.safe:g} {a.unit} lies outside at limits.range.{name}"
+    for name, rate in limits.rate_per_s.items():
+        at = ("limits", "rate_per_s", name)
+        if name not in actuators:
+            yield at, f"{unknown('actuator', name, list(actuators))} at limits.rate_per_s"
+        elif not rate > 0:
+            yield at, f"expected a positive rate, got {rate:g} at limits.rate_per_s.{name}"
+    for name, e in limits.envelope.items():
+        at = ("limits", "envelope", name)
+        if name not in observations:
+            yield at, f"{unknown('observation', name, sorted(observations))} at limits.envelope"
+        elif e.low >= e.high or not 0 < e.release <= 1:
+            yield at, f"expected low < high and 0 < release <= 1 at limits.envelope.{name}"
+    fallback = limits.fallback
+    if isinstance(fallback, Damp):
+        if fallback.actuator not in actuators:
+            message = unknown("actuator", fallback.actuator, list(actuators))
+            yield ("limits", "fallback", "actuator"), f"{message} at limits.fallback"
+        if fallback.observation not in observations:
+            message = unknown("observation", fallback.observation, sorted(observations))
+            yield ("limits", "fallback", "observation"), f"{message} at limits.fallback"
+        if not fallback.full_at > 0:
+            yield ("limits", "fallback", "full_at"), "expected a positive number at limits.fallback.full_at"
+    if limits.fallback_dwell_s < 0:
+        yield ("limits", "fallback_dwell_s"), "expected 0 or more at limits.fallback_dwell_s"

@@ -1,0 +1,250 @@
+"""A configuration file as plain data that remembers where everything stood, and its conversion into structs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+import msgspec
+
+from runtime.config.mismatch import explain, replaced, suggestion, value_at
+from runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
+from runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree
+
+__all__ = [
+    "ConfigError",
+    "Data",
+    "Document",
+    "Mark",
+    "NodePath",
+    "Problem",
+    "convert",
+    "convert_by_section",
+    "convert_sections",
+    "load_document",
+    "override",
+    "parse_document",
+    "problem_at",
+]
+
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+MAX_BYTES: Final = 1 << 20
+
+_ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
+_PATH = re.compile(r"[^\s.\[\]]+(\[[0-9]{1,6}\])*(\.[^\s.\[\]]+(\[[0-9]{1,6}\])*)*")
+_STEP = re.compile(r"\[(?P<index>[0-9]+)\]|(?P<key>[^.\[\]]+)")
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data and the place of each of its values (``marks``) and of the keys they stand under (``key_marks``).
+
+    The places are in ``file``, but for what an override has set: ``overrides`` names the origin of those subtrees.
+    """
+
+    file: str
+    data: Data
+    marks: Mapping[NodePath, Mark]
+    key_marks: Mapping[NodePath, Mark] = field(default_factory=dict)
+    overrides: Mapping[NodePath, str] = field(default_factory=dict)
+
+
+def load_document(path: Path | str) -> Document:
+    """Read a YAML file.
+
+    Raises:
+        ConfigError: when it cannot be read, is larger than 1 MiB or not UTF-8, or for what `parse_document` refuses.
+    """
+    file = str(path)
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _error(file, START, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a path with a NUL in it
+        raise _error(file, START, f"cannot be read: {error}") from None
+    if len(raw) > MAX_BYTES:
+        raise _error(file, START, f"larger than {MAX_BYTES // 1024} KiB")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        mark = mark_after(raw[: error.start].decode())
+        raise _error(file, mark, f"not UTF-8: byte 0x{raw[error.start]:02x}") from None
+    return parse_document(text, file)
+
+
+def parse_document(text: str, file: str) -> Document:
+    """Parse YAML text; ``file`` names it in messages.
+
+    Raises:
+        ConfigError: syntax error, empty or more than one document, duplicate or non-text keys, tags, ambiguous or
+            non-finite numbers, self-references, more than 32 levels or 20 000 values; what can be told together is.
+    """
+    tree = read_tree(text, file)
+    if tree is None:
+        raise _error(file, START, "the document is empty")
+    return Document(file, tree.data, tree.marks, tree.key_marks)
+
+
+def override(document: Document, assignment: str, *, origin: str | None = None) -> Document:
+    """Set one value, as in ``learner.seed=3`` or ``explore.schedule[1].amplitude=0.5``, and return the new document.
+
+    The value is read by the rules of the file (nothing stands for null).  Missing mappings on the way are created;
+    a list's item must exist.  Keys that hold a dot, a bracket or a space cannot be reached.
+
+    Raises:
+        ConfigError: in the pseudo file ``origin`` (by default ``--set ASSIGNMENT``), to which later problems with the
+            new values point too.
+    """
+    origin = origin or f"--set {assignment}"
+    match = _ASSIGNMENT.fullmatch(assignment)
+    if not match or not _PATH.fullmatch(match["path"].strip()):
+        raise _error(origin, START, "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5")
+    steps = _STEP.finditer(match["path"].strip())
+    path: NodePath = tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
+    if len(path) > MAX_DEPTH:
+        raise _error(origin, START, f"nested more than {MAX_DEPTH} levels deep")
+    try:
+        tree = read_tree(match["value"], origin)
+    except ConfigError as error:
+        raise ConfigError(Problem(origin, START, problem.message) for problem in error.problems) from None
+    value = tree.data if tree else None
+    target = _settable(document.data, path, origin)
+    for step in reversed(path[len(target) :]):
+        value = {str(step): value}
+    places = list(_places(value, target))
+    return Document(
+        document.file,
+        replaced(document.data, target, value),
+        {**_outside(document.marks, target), **dict.fromkeys(places, START)},
+        {**_outside(document.key_marks, target), **{at: START for at in places if at and isinstance(at[-1], str)}},
+        {**_outside(document.overrides, target), target: origin},
+    )
+
+
+def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
+    """A problem with the value at ``path`` (or its key), or with the nearest value around it where there is none."""
+    marks = document.key_marks if at_key and path in document.key_marks else document.marks
+    while path and path not in marks:
+        path = path[:-1]
+    origins = (document.overrides.get(path[:n]) for n in range(len(path), -1, -1))
+    file = next((origin for origin in origins if origin is not None), document.file)
+    return Problem(file, marks.get(path, START), message)
+
+
+def convert(document: Document, path: NodePath, type_: type[T]) -> T:
+    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; an int for a float will do).
+
+    Raises:
+        ConfigError: with one problem: a wrong value at its place, an unknown field at its key, a missing field at the
+            mapping it is missing from.
+    """
+    return cast(T, _converted(document, path, type_))
+
+
+def convert_sections(
+    document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
+) -> dict[str, object]:
+    """Convert each top-level key to its type; what is ``optional`` and missing is left out of the result.
+
+    Raises:
+        ConfigError: with the first problem of each section, and every unknown and missing one, in order of line.
+    """
+    if not isinstance(document.data, dict):
+        raise ConfigError([problem_at(document, (), f"expected a mapping with {', '.join(sections)}")])
+    problems: list[Problem] = []
+    converted: dict[str, object] = {}
+    for name in document.data.keys() - sections.keys():
+        message = _worded(f"unknown key {name!r}", (), suggestion(name, list(sections)))
+        problems.append(problem_at(document, (name,), message, at_key=True))
+    for name, type_ in sections.items():
+        if name in document.data:
+            try:
+                converted[name] = _converted(document, (name,), type_)
+            except ConfigError as error:
+                problems += error.problems
+        elif name not in optional:
+            problems.append(problem_at(document, (), f"missing required key {name!r}"))
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda p: (p.file != document.file, p.mark, p.file, p.message)))
+    return converted
+
+
+def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
+    """Convert the whole document to a msgspec struct, as `convert_sections` with the struct's fields for sections.
+
+    Raises:
+        ConfigError: as `convert_sections`; at the root where the struct's own ``__post_init__`` gives a ValueError.
+    """
+    fields = msgspec.structs.fields(type_)
+    sections = {f.encode_name: f.type for f in fields}
+    converted = convert_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
+    try:
+        return type_(**{f.name: converted[f.encode_name] for f in fields if f.encode_name in converted})
+    except ValueError as error:
+        raise ConfigError([problem_at(document, (), str(error))]) from None
+
+
+def _converted(document: Document, path: NodePath, type_: object) -> object:
+    try:
+        data = value_at(document.data, path)
+    except KeyError:
+        raise ConfigError([problem_at(document, path, f"missing {format_path(path)}")]) from None
+    try:
+        converted: object = msgspec.convert(data, type_)
+    except msgspec.ValidationError as error:
+        found = explain(error, data, type_)
+        message = _worded(found.text, path + found.of, found.hint)
+        problem = problem_at(document, path + found.path, message, at_key=found.at_key)
+        raise ConfigError([problem]) from None
+    return converted
+
+
+def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
+    """The part of ``path`` up to the first step that has to be created: everything before it exists."""
+    for i, step in enumerate(path):
+        at = format_path(path[:i]) or "the document"
+        if isinstance(step, int):
+            if not isinstance(data, list) or step >= len(data):
+                length = f"has {len(data)} items" if isinstance(data, list) else "is not a list"
+                raise _error(origin, START, f"no item {step} to set: {at} {length}")
+            data = data[step]
+        elif data is None:
+            return _creatable(path, i, origin)
+        elif not isinstance(data, dict):
+            raise _error(origin, START, f"no key {step!r} to set: {at} is not a mapping")
+        elif step not in data:
+            return _creatable(path, i + 1, origin)
+        else:
+            data = data[step]
+    return path
+
+
+def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
+    if any(isinstance(step, int) for step in path[existing:]):
+        raise _error(origin, START, f"{format_path(path)} lies in a list that does not exist")
+    return path[:existing]
+
+
+def _places(data: Data, at: NodePath) -> Iterator[NodePath]:
+    yield at
+    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, value in children:
+        yield from _places(value, (*at, step))
+
+
+def _outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]:
+    return {at: entry for at, entry in entries.items() if at[: len(path)] != path}
+
+
+def _worded(text: str, path: NodePath, hint: str) -> str:
+    return text + (f" at {format_path(path)}" if path else "") + (f" ({hint})" if hint else "")
+
+
+def _error(file: str, mark: Mark, message: str) -> ConfigError:
+    return ConfigError([Problem(file, mark, message)])

@@ -1,0 +1,196 @@
+"""Where plain data and a type disagree, from msgspec's error: the path of the culprit and a message for its author.
+
+msgspec 0.19 to 0.22 end an error with nothing (the root is meant), with ``- at `$.a[0].b` `` or with ``- at `key` in
+`$.a` ``, and write ``[...]`` for a mapping's value whose key they do not name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from runtime.config.problem import NodePath
+from runtime.config.yaml_nodes import Data
+
+_PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
+_STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)")
+_FIELD = re.compile(r"Object (?P<kind>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]*)`")
+_TERMS = {"object": "mapping", "array": "list"}
+
+
+class Mismatch(NamedTuple):
+    """What is wrong and where: at the key of ``path`` where ``at_key``, else at its value."""
+
+    path: NodePath
+    at_key: bool
+    text: str
+    """What is wrong, to be followed by " at PATH" with ``of`` as the path."""
+    of: NodePath
+    hint: str
+    """What would be right, or empty."""
+
+
+def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
+    """Locate and word the error that ``msgspec.convert(data, type_)`` gave."""
+    raw = str(error)
+    place = _PLACE.fullmatch(raw)
+    path, at_key = _locate(raw, place, data, type_) if place else ((), False)
+    text = place["text"] if place else raw
+    if field := _FIELD.fullmatch(text):
+        owners = _types_at(type_, data, path)
+        if field["kind"] == "missing required":
+            tags = _tags(owners, field["name"])
+            return Mismatch(path, False, f"missing required field {field['name']!r}", path, _listed(tags))
+        known = _field_names(owners, data, path)
+        unknown = (*path, field["name"])
+        return Mismatch(unknown, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known))
+    if value := _VALUE.fullmatch(text):
+        allowed = _allowed(type_, data, path, at_key)
+        given = value["value"].removeprefix("'").removesuffix("'")
+        return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
+    text = _QUOTED.sub(lambda quoted: " | ".join(_TERMS.get(t, t) for t in quoted[1].split(" | ")), text)
+    return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
+
+
+def suggestion(given: str, allowed: Sequence[str]) -> str:
+    """The likeliest of ``allowed``, else all of them, else nothing."""
+    close = difflib.get_close_matches(given, allowed, n=1)
+    return f"did you mean {close[0]!r}?" if close else _listed(allowed)
+
+
+def value_at(data: Data, path: NodePath) -> Data:
+    """The value at a path.
+
+    Raises:
+        KeyError: when there is none.
+    """
+    for step in path:
+        match data, step:
+            case dict(), str() if step in data:
+                data = data[step]
+            case list(), int() if 0 <= step < len(data):
+                data = data[step]
+            case _:
+                raise KeyError(path)
+    return data
+
+
+def replaced(data: Data, path: NodePath, value: Data) -> Data:
+    """A copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(data, dict) and isinstance(step, str):
+        return {**data, step: replaced(data.get(step), rest, value)}
+    if isinstance(data, list) and isinstance(step, int):
+        return [replaced(item, rest, value) if i == step else item for i, item in enumerate(data)]
+    raise KeyError(path)
+
+
+def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
+    path: NodePath = ()
+    for step in _STEP.finditer(place["path"]):
+        if step["any"]:
+            key = _culprit(raw, path, data, type_)
+            if key is None:
+                return path, False
+            path = (*path, key)
+        else:
+            path = (*path, int(step["index"]) if step["index"] else step["field"])
+    if not place["key"]:
+        return path, False
+    key = _culprit(raw, path, data, type_)
+    return (path, False) if key is None else ((*path, key), True)
+
+
+def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
+    """Find the key in the mapping at ``path`` that the error is about: alone in there, it gives the same error."""
+    try:
+        mapping = value_at(data, path)
+    except KeyError:
+        return None
+    for key, value in mapping.items() if isinstance(mapping, dict) else ():
+        try:
+            msgspec.convert(replaced(data, path, {key: value}), type_)
+        except msgspec.ValidationError as error:
+            if str(error) == raw:
+                return key
+    return None
+
+
+def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
+    if at_key:
+        owners = _types_at(type_, data, path[:-1])
+        return _choices(t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type))
+    choices = _choices(_types_at(type_, data, path))
+    if choices or not path:
+        return choices
+    return _tags(_types_at(type_, data, path[:-1]), str(path[-1]))
+
+
+def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
+    """What the types of the value at ``path`` may be, unions taken apart and narrowed by their tags on the way."""
+    types = _flat(inspect.type_info(type_))
+    for i, step in enumerate(path):
+        owners = _narrowed(types, data, path[:i])
+        types = [t for owner in owners for child in _children(owner, step) for t in _flat(child)]
+    return types
+
+
+def _flat(type_: inspect.Type) -> list[inspect.Type]:
+    if isinstance(type_, inspect.UnionType):
+        return [t for member in type_.types for t in _flat(member)]
+    return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
+
+
+def _children(owner: inspect.Type, step: str | int) -> list[inspect.Type]:
+    if isinstance(owner, inspect.StructType):
+        return [field.type for field in owner.fields if field.encode_name == step]
+    if isinstance(owner, inspect.DictType):
+        return [owner.value_type]
+    if isinstance(owner, inspect.TupleType):
+        return [owner.item_types[step]] if isinstance(step, int) and step < len(owner.item_types) else []
+    return [owner.item_type] if isinstance(owner, inspect.CollectionType) else []
+
+
+def _narrowed(types: list[inspect.Type], data: Data, path: NodePath) -> list[inspect.Type]:
+    try:
+        value = value_at(data, path)
+    except KeyError:
+        return types
+    structs = [t for t in types if isinstance(t, inspect.StructType)]
+    chosen = [t for t in structs if t.tag_field and isinstance(value, dict) and value.get(t.tag_field) == t.tag]
+    return list(chosen or types)
+
+
+def _field_names(owners: list[inspect.Type], data: Data, path: NodePath) -> list[str]:
+    structs = [t for t in _narrowed(owners, data, path) if isinstance(t, inspect.StructType)]
+    names = [name for t in structs for name in (t.tag_field, *(field.encode_name for field in t.fields)) if name]
+    return list(dict.fromkeys(names))
+
+
+def _tags(owners: list[inspect.Type], field: str) -> list[str]:
+    return [str(t.tag) for t in owners if isinstance(t, inspect.StructType) and t.tag_field == field]
+
+
+def _choices(types: Iterable[inspect.Type]) -> list[str]:
+    choices: list[str] = []
+    for t in types:
+        if isinstance(t, inspect.LiteralType):
+            choices += [str(value) for value in t.values]
+        elif isinstance(t, inspect.EnumType):
+            choices += [str(member.value) for member in t.cls]
+    return choices
+
+
+def _listed(allowed: Sequence[str]) -> str:
+    if len(allowed) > 1:
+        return f"one of {', '.join(allowed)}"
+    return f"only {allowed[0]}" if allowed else ""

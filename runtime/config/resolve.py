@@ -1,0 +1,196 @@
+"""From a name or a path to a checked run configuration: named rigs and tasks, overrides, cross checks.
+
+Every problem of every section is reported at once, each at its file, line and column, before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hw.rig import Rig
+from runtime.config.checks import Finding, findings
+from runtime.config.document import (
+    Document,
+    convert,
+    convert_by_section,
+    convert_sections,
+    load_document,
+    override,
+    problem_at,
+)
+from runtime.config.mismatch import value_at
+from runtime.config.problem import START, ConfigError, NodePath, Problem
+from runtime.config.schema import Device, RunConfig
+from runtime.config.yaml_nodes import Data, dump
+from runtime.replay.strategy import parse_strategy
+from runtime.task import Task, episode_steps
+
+DEFAULT_CAPACITY: Final = 10_000
+"""000 §4."""
+_NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {"rig": ("rigs", Rig), "task": ("tasks", Task)}
+
+Sections = Mapping[NodePath, type]
+Checks = Callable[[RunConfig], Iterable[Finding]]
+
+
+def shipped(folder: str = "") -> list[str]:
+    """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
+    root = files("configs").joinpath(folder) if folder else files("configs")
+    names = [str(p.name) for p in root.iterdir()]
+    return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
+
+
+def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
+    """Locate a configuration: a path (from ``beside`` on), or a name without suffix: ``FOLDER/NAME.yaml``.
+
+    A name is looked for beside the file that uses it, then among the shipped ones.
+    Raises FileNotFoundError with what there is to choose from.
+    """
+    path = Path(name)
+    if path.suffix or len(path.parts) != 1:
+        if (beside / path).is_file():
+            return beside / path
+        raise FileNotFoundError(f"there is no file '{beside / path}'")
+    local = beside / folder / f"{name}.yaml"
+    if folder and local.is_file():
+        return local
+    known = shipped(folder)
+    if name not in known:
+        raise FileNotFoundError(f"there is no '{name}'; shipped are: {', '.join(known)}")
+    return Path(str(files("configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
+
+
+def load_run(
+    name: str, overrides: Sequence[str] = (), sections: Sections | None = None, more: Checks | None = None
+) -> RunConfig:
+    """Load, override and check a run's configuration.
+
+    ``sections`` gives the types of the parts that other packages own, by path (``("device", "twin")``), ``more``
+    their checks of what must fit the rest.  Raises ConfigError with every problem found.
+    """
+    try:
+        path = find(name)
+    except FileNotFoundError as error:
+        raise ConfigError([Problem(name, START, str(error))]) from None
+    document = load_document(path)
+    # Overrides of what is inside a named rig or task need the mapping, so names are replaced in between.
+    early = [o for o in overrides if o.split("=", 1)[0].strip() in _NAMED]
+    for assignment in early:
+        document = override(document, assignment)
+    parts: dict[str, Document] = {}
+    problems: list[Problem] = []
+    for key, (folder, _) in _NAMED.items():
+        try:
+            part = _named_part(document, key, folder, path.parent)
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            if part is not None:
+                parts[key] = part
+    for assignment in overrides:
+        if assignment in early:
+            continue
+        try:
+            document, parts = _apply(document, parts, assignment)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return _checked(document, parts, sections or {}, more)
+
+
+def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
+    """Load the resolved configuration of a run folder; raises ConfigError."""
+    return _checked(load_document(path), {}, sections or {}, None)
+
+
+def save_resolved(config: RunConfig, path: Path) -> None:
+    """Write a configuration with everything it names spelled out."""
+    path.write_text(dump(msgspec.to_builtins(config)), encoding="utf-8")
+
+
+def capacity_of(config: RunConfig) -> int:
+    """Capacity of the run's buffer in experiences; FULL holds all of the run's unless told otherwise (METHODS C7)."""
+    if config.selection.capacity is not None:
+        return config.selection.capacity
+    if parse_strategy(config.selection.strategy).retention == "FULL":
+        return config.episodes * episode_steps(config.task, config.rate_hz)
+    return DEFAULT_CAPACITY
+
+
+def _named_part(document: Document, key: str, folder: str, beside: Path) -> Document | None:
+    """The file that ``rig: NAME`` or ``task: NAME`` refers to; None when the mapping stands inline or is missing."""
+    if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
+        return None
+    name = str(document.data[key])
+    try:
+        return load_document(find(name, folder, beside))
+    except FileNotFoundError as error:
+        raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
+
+
+def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
+    head, _, rest = assignment.partition(".")
+    if head.strip() in parts and "=" not in head:
+        changed = override(parts[head.strip()], rest, origin=f"--set {assignment}")
+        return document, {**parts, head.strip(): changed}
+    return override(document, assignment), parts
+
+
+def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, more: Checks | None) -> RunConfig:
+    problems: list[Problem] = []
+    found: dict[str, object] = {}
+    for key, part in parts.items():
+        try:
+            found[key] = convert_by_section(part, _NAMED[key][1])
+        except ConfigError as error:
+            problems += error.problems
+    fields = msgspec.structs.fields(RunConfig)
+    types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
+    try:
+        found = {
+            **convert_sections(document, types, optional={f.encode_name for f in fields if not f.required}),
+            **found,
+        }
+    except ConfigError as error:
+        problems += error.problems
+    for at, type_ in sections.items():
+        if _present(document, at):
+            try:
+                found = _with_section(found, at, msgspec.to_builtins(convert(document, at, type_)))
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    config = RunConfig(**found)  # type: ignore[arg-type]
+    for at, message in (*findings(config), *(more(config) if more is not None else ())):
+        key = str(at[0]) if at else ""
+        if key in parts:
+            problems.append(problem_at(parts[key], at[1:], message))
+        else:
+            problems.append(problem_at(document, at, message))
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark)))
+    return config
+
+
+def _present(document: Document, at: NodePath) -> bool:
+    try:
+        return value_at(document.data, at) is not None
+    except (KeyError, TypeError, IndexError):
+        return False
+
+
+def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
+    """Replace a section that another package owns by its checked form, defaults filled in."""
+    if at == ("learner",):
+        return {**found, "learner": value}
+    device = found.get("device")
+    if at == ("device", "twin") and isinstance(device, Device):
+        return {**found, "device": msgspec.structs.replace(device, twin=value)}
+    return found

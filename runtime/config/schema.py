@@ -1,0 +1,150 @@
+"""What a run's configuration may say, as frozen structs; ``runtime.config.resolve`` reads YAML into them.
+
+Two sections belong to packages that the SBC need not have: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.
+They travel through here as plain mappings; their owners define and check them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from hw.rig import Rig
+from runtime.task import Task
+
+Section = dict[str, object]
+
+
+class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Device time runs ``scaled`` times as fast as the wall clock."""
+
+    scaled: float
+
+
+Pace = Literal["realtime", "lockstep"] | Scaled
+
+
+class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A real device on a serial port."""
+
+    path: str
+    baud: int = 1_000_000
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Exactly one of ``twin`` (schema: ``sim.twin``) and ``port``."""
+
+    twin: Section | None = None
+    port: Port | None = None
+    pace: Pace = "realtime"
+    """Of the twin; hardware always runs in real time."""
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which experiences to keep and which to replay, in the notation of 000 §5.2."""
+
+    strategy: str = "FIFO[Uniform]"
+    capacity: int | None = None
+    """In experiences; by default 10 000 (000 §4), or all of the run's for FULL."""
+
+
+class OrnsteinUhlenbeck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ou", tag_field="process"):
+    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (000 App. B.2, METHODS C4)."""
+
+    gain: float = 5.14
+    friction: float = 0.3
+    amplitude: tuple[tuple[float, float], ...] = ((1, 1.0), (500, 0.1))
+    """(episode, amplitude) points, linear in between, constant outside (000 §4)."""
+
+
+class NoExploration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none", tag_field="process"):
+    """The policy's action as it is."""
+
+
+Exploration = OrnsteinUhlenbeck | NoExploration
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fallback acts once an observation leaves [low, high], until it is back within ``release`` of that range."""
+
+    low: float
+    high: float
+    release: float = 0.8
+
+
+class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
+    """Brake: actuator = -sign(gain) |limit| sat(observation / full_at), full effort from ``full_at`` on."""
+
+    actuator: str
+    observation: str
+    full_at: float
+
+
+class SafeOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="safe", tag_field="kind"):
+    """Every actuator at its safe value (coils off)."""
+
+
+Fallback = Damp | SafeOutput
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the shield holds a policy to; only ever tighter than the device's own limits (ARCHITECTURE §5)."""
+
+    range: dict[str, tuple[float, float]] = {}
+    """Per actuator [low, high] in SI; default: the rig's."""
+    rate_per_s: dict[str, float] = {}
+    """Per actuator, SI units per second; default: the full range within one period."""
+    envelope: dict[str, Envelope] = {}
+    fallback: Fallback = SafeOutput()
+    fallback_dwell_s: float = 0.1
+    """The fallback acts at least this long."""
+
+
+class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the loop asks the machine for punctuality (never in lockstep)."""
+
+    priority: int = 50
+    """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
+    cpu: int | None = None
+    lock_memory: bool = True
+
+
+class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run: what is driven, for what, how fast, how long, and how it learns."""
+
+    rig: Rig
+    task: Task
+    device: Device
+    rate_hz: float
+    episodes: int
+    learner: Section = {}
+    selection: Selection = Selection()
+    exploration: Exploration = NoExploration()
+    limits: Limits = Limits()
+    realtime: RealTime = RealTime()
+    seed: int = 0
+    evaluate_every: int = 1
+    """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""
+    local_learner: bool = True
+    """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
+    policy: str | None = None
+    """ONNX file to start with; without one the run waits for the learner's first policy."""
+    barrier_timeout_s: float = 60.0
+    """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the run proceeds in virtual time, bit for bit reproducible (ARCHITECTURE §3)."""
+        return self.device.pace == "lockstep"
+
+    @property
+    def period_us(self) -> int:
+        """Sampling period T in device time."""
+        return round(1e6 / self.rate_hz)
+
+    @property
+    def wall_period_ns(self) -> int:
+        """Sampling period as the wall clock sees it (a scaled twin's is shorter)."""
+        scale = self.device.pace.scaled if isinstance(self.device.pace, Scaled) else 1.0
+        return round(1e9 / (self.rate_hz * scale))

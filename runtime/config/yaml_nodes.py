@@ -1,0 +1,221 @@
+"""YAML text to plain data with the place of every value, strictly: what is ambiguous or unsafe is refused.
+
+PyYAML scans, parses and composes (its pure-Python half, so that every machine gives the same messages); the data are
+built here, plain scalars by `runtime.config.scalars`.  Refused besides, though YAML 1.2 knows them: tags and keys that
+are not text; and merge keys, which it no longer knows.  Duplicate keys are refused as it asks (section 3.2.1.3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, TypeAlias
+
+import yaml
+
+from runtime.config.problem import START, ConfigError, Mark, NodePath, Problem
+from runtime.config.scalars import FLOAT, INT, Scalar, resolve_plain
+
+Data: TypeAlias = Scalar | list["Data"] | dict[str, "Data"]
+
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 20_000
+"""Values in a document, counting each use of an alias: a few aliases of aliases could otherwise fill the memory."""
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LINE_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY = f"more than {MAX_NODES} values (each use of an alias counts)"
+
+
+class Tree(NamedTuple):
+    """Plain data with the place of every value and, where a value has one, of its key."""
+
+    data: Data
+    marks: dict[NodePath, Mark]
+    key_marks: dict[NodePath, Mark]
+
+
+def read_tree(text: str, file: str) -> Tree | None:
+    """Parse one YAML document; None when it holds nothing.
+
+    A value reached through an alias has the place of its anchor: that is where the text to mend stands.
+
+    Raises:
+        ConfigError: with the first syntax error, or with all refused scalars, keys and tags.
+    """
+    try:
+        loader = _Loader(text, file)
+    except yaml.reader.ReaderError as error:
+        message = f"character #x{ord(text[error.position]):04x} is not allowed"
+        raise ConfigError([Problem(file, mark_after(text[: error.position]), message)]) from None
+    try:
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        raise ConfigError([Problem(file, _mark(at) if at else START, _syntax_message(error))]) from None
+    except ValueError:
+        # PyYAML lets int() and chr() fail on an absurd %YAML version and on an escape beyond U+10FFFF.
+        raise ConfigError([Problem(file, _mark(loader.get_mark()), "a number is out of range here")]) from None
+    finally:
+        loader.dispose()
+    if node is None or (isinstance(node, yaml.ScalarNode) and node.style is None and node.value == ""):
+        return None
+    builder = _Builder(file, loader.problems)
+    data = builder.build(node, ())
+    if builder.problems:
+        raise ConfigError(sorted(set(builder.problems), key=lambda problem: problem.mark))
+    return Tree(data, builder.marks, builder.key_marks)
+
+
+def mark_after(text: str) -> Mark:
+    """The place right behind ``text``, with the line breaks YAML 1.1 knows."""
+    lines = _LINE_BREAK.split(text)
+    return Mark(len(lines), len(lines[-1]) + 1)
+
+
+def dump(data: object) -> str:
+    """Write plain data (tuples as lists) as YAML that `read_tree` reads back equal, as long as its numbers are finite.
+
+    ``yaml.safe_dump`` does not do: it leaves the texts ``1e-3`` and ``08`` unquoted.
+    """
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Loader(yaml.BaseLoader):
+    """Composes nodes to a bounded depth and number, and refuses tags."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self.problems: list[Problem] = []
+        self._file = file
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if self._depth > MAX_DEPTH:
+            raise yaml.composer.ComposerError(None, None, _TOO_DEEP, event.start_mark)
+        # Keys are nodes too; the builder counts again, with every use of an alias.
+        self._nodes += 1
+        if self._nodes > 2 * MAX_NODES:
+            raise yaml.composer.ComposerError(None, None, _TOO_MANY, event.start_mark)
+        # Noted here because a node does not tell `!!str 12` from `12`.
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            shown = tag.replace("tag:yaml.org,2002:", "!!")
+            message = f"tags are not allowed, got {shown} (quotes make a value text)"
+            self.problems.append(Problem(self._file, _mark(event.start_mark), message))
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+class _Builder:
+    """Turns nodes into data; collects what it can step over, raises where going on could not end."""
+
+    def __init__(self, file: str, problems: list[Problem]) -> None:
+        self.marks: dict[NodePath, Mark] = {}
+        self.key_marks: dict[NodePath, Mark] = {}
+        self.problems = problems
+        self._file = file
+        self._open: set[int] = set()
+
+    def build(self, node: yaml.Node, path: NodePath) -> Data:
+        mark = _mark(node.start_mark)
+        if id(node) in self._open:
+            raise self._refusal(mark, "an alias refers to the value that contains it")
+        if len(path) > MAX_DEPTH:
+            raise self._refusal(mark, _TOO_DEEP)
+        if len(self.marks) >= MAX_NODES:
+            raise self._refusal(mark, _TOO_MANY)
+        self.marks[path] = mark
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, path: NodePath) -> dict[str, Data]:
+        result: dict[str, Data] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key is None:
+                continue
+            at = (*path, key)
+            if key in result:
+                first = self.key_marks[at]
+                self._note(key_node, f"key {key!r} stands here and already in line {first.line}, column {first.column}")
+                continue
+            self.key_marks[at] = _mark(key_node.start_mark)
+            result[key] = self.build(value_node, at)
+        return result
+
+    def _key(self, node: yaml.Node) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            self._note(node, "a key must be text, not a list or mapping")
+            return None
+        if node.style is None and node.value == "<<":
+            self._note(node, "merge keys (<<) are not part of YAML 1.2: write the keys out")
+            return None
+        try:
+            is_text = node.style is not None or isinstance(resolve_plain(node.value), str)
+        except ValueError:
+            is_text = False
+        if not is_text:
+            self._note(node, f"a key must be text: quote it, '{node.value}'")
+            return None
+        return self._text(node)
+
+    def _scalar(self, node: yaml.ScalarNode) -> Scalar:
+        if node.style is not None:
+            return self._text(node)
+        try:
+            return resolve_plain(node.value)
+        except ValueError as error:
+            self._note(node, str(error))
+            return None
+
+    def _text(self, node: yaml.ScalarNode) -> str:
+        text = str(node.value)
+        if _SURROGATE.search(text):
+            self._note(node, "\\ud800 to \\udfff are not characters: write \\U and eight digits")
+        return text
+
+    def _refusal(self, mark: Mark, message: str) -> ConfigError:
+        return ConfigError([Problem(self._file, mark, message)])
+
+    def _note(self, node: yaml.Node, message: str) -> None:
+        self.problems.append(Problem(self._file, _mark(node.start_mark), message))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either version of YAML would not read as text, and writes no aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def represent_text(self, data: str) -> yaml.ScalarNode:
+        # Between single quotes PyYAML would fold U+0085 into a space; double quotes escape it.
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{INT.pattern})$"), list("+-0123456789"))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{FLOAT.pattern})$"), list("+-.0123456789"))
+
+
+def _mark(mark: yaml.Mark) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
+
+
+def _syntax_message(error: yaml.MarkedYAMLError) -> str:
+    if error.problem is None or error.context is None:
+        return error.problem or error.context or "not valid YAML"
+    line = f" (line {error.context_mark.line + 1})" if error.context_mark else ""
+    return f"{error.context}{line}: {error.problem}"

@@ -1,0 +1,119 @@
+"""The control process: ``python -m runtime.control.main RUN_FOLDER SHM_FOLDER PORT``.
+
+Starts with the actuators safe, ends with the actuators safe, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+# Before numpy is imported by anything below: one thread, one arena (locked memory is counted per thread).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from hw.identity import DeviceMismatch
+from hw.messages import Hello
+from hw.session import DeviceSession, RequestRefused
+from hw.transport import LinkError, open_port
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig
+from runtime.control.loop import BarrierTimeout, ControlLoop, SafetyTrip, Stopped
+from runtime.control.policy_seat import PolicySeat
+from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from runtime.exit_codes import ExitCode
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingWriter
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from runtime.supervise.report import report
+
+_ME: Final = "control"
+
+
+class LimitsTooWide(ValueError):
+    """The configuration allows more than the device does."""
+
+
+def apply_limits(config: RunConfig, session: DeviceSession) -> None:
+    """Tighten the device's limits to the configuration's; LimitsTooWide names both where that is impossible."""
+    for i, actuator in enumerate(config.rig.actuators):
+        device = session.channels[len(config.rig.sensors) + i]
+        low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
+        device_low, device_high = device.low * device.resolution, device.high * device.resolution
+        slack = 0.5 * device.resolution
+        if low < device_low - slack or high > device_high + slack:
+            raise LimitsTooWide(
+                f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
+                f"[{device_low:g}, {device_high:g}]; tighten it"
+            )
+        session.limit(i, round(low / actuator.resolution), round(high / actuator.resolution))
+
+
+def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> None:
+    stop = False
+
+    def request_stop(signum: int, frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, request_stop)
+    board = Board(Segment.attach(shm / "board", BOARD_SCHEMA))
+    ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
+    seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)))
+    baud = config.device.port.baud if config.device.port is not None else None
+    transport = open_port(port) if baud is None else open_port(port, baud)
+    try:
+        session = DeviceSession(transport, config.rig, time)
+        hello: Hello = session.connect(5.0)
+        session.configure(config.period_us, config.rig.lease_periods)
+        apply_limits(config, session)
+        report(_ME, "ready", f"device '{hello.rig}' on {port}")
+        if hello.time_scale != 0.0:
+            warnings = enter_realtime(config.realtime)
+            for line in warnings:
+                report(_ME, "warning", line)
+            board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
+            freeze_collector()
+        loop = ControlLoop(config, session, hello, ring, board, seat, lambda: stop or board[Word.STOP] != 0)
+        try:
+            loop.run()
+        finally:
+            board[Word.ENDED] = 1
+    finally:
+        transport.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the control process; returns its exit code and reports the reason on the way."""
+    die_with_parent()
+    run_folder, shm, port = Path(arguments[0]), Path(arguments[1]), arguments[2]
+    config = load_resolved(run_folder / "config.yaml")
+    layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
+    try:
+        _drive(config, port, shm, layout)
+    except Stopped:
+        return ExitCode.OK
+    except LimitsTooWide as error:
+        report(_ME, "error", str(error))
+        return ExitCode.CONFIGURATION
+    except (LinkError, DeviceMismatch, RequestRefused) as error:
+        report(_ME, "error", str(error))
+        return ExitCode.HARDWARE
+    except SafetyTrip as error:
+        report(_ME, "error", str(error))
+        return ExitCode.SAFETY
+    except BarrierTimeout as error:
+        report(_ME, "error", str(error))
+        return ExitCode.INTERNAL
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""From counts to what the policy sees: SI units, wrapped angles, velocities no sensor measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import pi
+from typing import Final
+
+from hw.rig import Rig
+
+_TURN: Final = 2 * pi
+
+
+def wrap_angle(angle: float) -> float:
+    """Wrap an angle in rad into [-pi, pi)."""
+    return (angle + pi) % _TURN - pi
+
+
+class _Derivative:
+    """Difference quotient of one sensor through a first-order low-pass."""
+
+    def __init__(self, sensor: int, wrap: bool, period_s: float, cutoff_hz: float) -> None:
+        self.sensor, self.wrap, self.period_s = sensor, wrap, period_s
+        # Discretised exactly for a constant input over a period; 1 means no filtering.
+        self.gain = 1.0 if cutoff_hz <= 0 else 1.0 - 2.718281828459045 ** (-_TURN * cutoff_hz * period_s)
+        self.reset()
+
+    def reset(self) -> None:
+        self.last: float | None = None
+        self.value = 0.0
+
+    def update(self, reading: float, periods: int) -> float:
+        if self.last is not None:
+            change = reading - self.last
+            if self.wrap:
+                change = wrap_angle(change)
+            quotient = change / (self.period_s * periods)
+            self.value += self.gain * (quotient - self.value)
+        self.last = reading
+        return self.value
+
+
+class Observer:
+    """Turns the sensor counts of consecutive frames into observations, deterministically."""
+
+    def __init__(self, rig: Rig, period_s: float) -> None:
+        index = {s.name: i for i, s in enumerate(rig.sensors)}
+        self._scales = tuple((s.resolution, s.wrap) for s in rig.sensors)
+        self._direct: list[int] = []
+        self._derivatives: list[_Derivative | None] = []
+        for o in rig.observations:
+            source = index[o.derivative_of or o.sensor or o.name]
+            self._direct.append(source)
+            wrap = rig.sensors[source].wrap
+            self._derivatives.append(
+                _Derivative(source, wrap, period_s, o.cutoff_hz) if o.derivative_of is not None else None
+            )
+        self._plain = not any(self._derivatives)
+
+    def reset(self) -> None:
+        """Forget the past at the start of an episode: estimated velocities start at 0."""
+        for d in self._derivatives:
+            if d is not None:
+                d.reset()
+
+    def observe(self, counts: Sequence[int], periods: int = 1) -> tuple[float, ...]:
+        """Observation (n,) in SI of one frame; ``periods`` since the frame observed before it."""
+        readings = [
+            wrap_angle(c * resolution) if wrap else c * resolution
+            for c, (resolution, wrap) in zip(counts, self._scales, strict=True)
+        ]
+        if self._plain:
+            return tuple([readings[i] for i in self._direct])
+        return tuple(
+            [
+                readings[i] if d is None else d.update(readings[i], periods)
+                for i, d in zip(self._direct, self._derivatives, strict=True)
+            ]
+        )

@@ -1,0 +1,55 @@
+"""Asking Linux for punctuality: scheduling class, locked memory, one CPU, no collector (TRAPS, *Real-time Python*)."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+from typing import Final
+
+from runtime.config.schema import RealTime
+
+_MCL_CURRENT, _MCL_FUTURE = 1, 2
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_TIMERSLACK: Final = 29
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent dies, so that a killed supervisor leaves no process behind."""
+    if hasattr(os, "sched_setscheduler"):
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def enter_realtime(settings: RealTime) -> list[str]:
+    """Apply the settings to this process; returns one warning line for each that was not granted."""
+    warnings = []
+    if settings.cpu is not None:
+        try:
+            os.sched_setaffinity(0, {settings.cpu})
+        except (OSError, ValueError, AttributeError) as error:
+            warnings.append(f"CPU {settings.cpu} is not to be had ({error}); running on any")
+    if settings.priority > 0:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(settings.priority))
+        except (OSError, AttributeError):
+            warnings.append(
+                "no permission for SCHED_FIFO: ticks will be late under load; allow it with 'rtprio 99' in limits.conf"
+            )
+    if settings.lock_memory and hasattr(os, "sched_setscheduler"):
+        libc = _libc()
+        libc.prctl(_PR_SET_TIMERSLACK, 1000)
+        if libc.mlockall(_MCL_CURRENT | _MCL_FUTURE) != 0:
+            warnings.append("memory is not locked: page faults may delay ticks; raise 'memlock' in limits.conf")
+    return warnings
+
+
+def freeze_collector() -> None:
+    """Collect once, move what is left out of the collector's sight, and switch it off: the tick forms no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()

@@ -1,0 +1,233 @@
+"""The tick: from one state frame to the next command, and from the frame after it to a step record.
+
+Everything here is a pure function of the frames, the configuration, the policies and the random state of the episode;
+clock and I/O stay in ``runtime.control.loop``.  So a recorded run replays to the same decisions bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from hw.messages import State, Status
+from runtime.config.schema import RunConfig
+from runtime.control.observe import Observer
+from runtime.policy.session import PolicySession
+from runtime.record import Flag, Kind, Miss, Rule
+from runtime.safety.shield import Shield
+from runtime.task import compile_reward, compile_terminated
+
+_NO_STAGES = (0, 0, 0, 0, 0, 0, 0)
+
+
+class Step:
+    """One tick's record in the making; the next frame completes it (ARCHITECTURE §2, *timing rule*)."""
+
+    __slots__ = (
+        "applied",
+        "command",
+        "commanded",
+        "episode",
+        "exploration",
+        "explored",
+        "fault",
+        "flags",
+        "frame",
+        "kind",
+        "lateness_ns",
+        "miss",
+        "missed",
+        "observation",
+        "policy",
+        "policy_id",
+        "reward",
+        "rule",
+        "sensors",
+        "stage_ns",
+        "t_device_us",
+        "t_mono_ns",
+        "t_receive_ns",
+        "t_send_ns",
+        "tau_us",
+        "tick",
+        "tick_ns",
+        "u_end",
+        "u_start",
+    )
+
+    def __init__(self, tick: int, episode: int, kind: Kind, state: State, zeros: tuple[float, ...]) -> None:
+        self.tick, self.episode, self.kind = tick, episode, kind
+        self.frame, self.t_device_us, self.fault = state.frame, state.t_us, state.fault
+        self.sensors = state.sensors
+        self.u_start = self.u_end = self.command = state.u_end
+        self.observation: Sequence[float] = ()
+        self.policy = self.explored = self.commanded = self.applied = zeros
+        self.rule, self.flags, self.policy_id = Rule.NONE, 0, 0
+        self.missed, self.miss = 0, Miss.NONE
+        self.tau_us = 0
+        self.t_mono_ns = self.t_receive_ns = self.t_send_ns = self.lateness_ns = self.tick_ns = 0
+        self.stage_ns = _NO_STAGES
+        self.exploration = self.reward = 0.0
+
+    def fields(self) -> tuple[float, ...]:
+        """Scalar fields in the order of ``RecordLayout``, without ``seq``; a deterministic policy's mean and std."""
+        return (
+            self.tick,
+            self.episode,
+            self.frame,
+            self.kind,
+            self.rule,
+            self.flags,
+            self.policy_id,
+            min(self.missed, 65535),
+            self.miss,
+            self.fault,
+            self.tau_us,
+            self.t_device_us,
+            self.t_mono_ns,
+            self.t_receive_ns,
+            self.t_send_ns,
+            self.lateness_ns,
+            self.tick_ns,
+            *self.stage_ns,
+            *self.sensors,
+            *self.command,
+            *self.u_start,
+            *self.u_end,
+            *self.observation,
+            *self.policy,
+            *self.explored,
+            *self.commanded,
+            *self.applied,
+            *self.policy,
+            *([0.0] * len(self.policy)),
+            self.exploration,
+            self.reward,
+        )
+
+
+class Tick:
+    """The stages of a tick for one rig and task, and the episode they stand in."""
+
+    def __init__(self, config: RunConfig) -> None:
+        rig = config.rig
+        self._period_us = config.period_us
+        period_s = config.period_us * 1e-6
+        self._observer = Observer(rig, period_s)
+        self._shield = Shield(config.limits, rig, period_s)
+        self._reward = compile_reward(config.task, rig)
+        self._terminated = compile_terminated(config.task, rig)
+        self._centres = tuple(a.centre for a in rig.actuators)
+        self._halves = tuple(a.half_range for a in rig.actuators)
+        self._resolutions = tuple(a.resolution for a in rig.actuators)
+        self._safe = tuple(a.safe for a in rig.actuators)
+        self._limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
+        self.safe_counts = self.to_counts(self._safe)
+        self._zeros = (0.0,) * len(rig.actuators)
+        self._previous_command = rig.previous_command
+        self._tick = 0
+        self.begin(0, Kind.TRAIN, [])
+
+    def begin(self, episode: int, kind: Kind, noise: list[tuple[float, ...]]) -> None:
+        """Start an episode; ``noise`` is its exploration signal, one (m,) tuple in normalised units per step."""
+        self._episode, self._kind, self._noise = episode, kind, noise
+        self._k = 0
+        self._commanded = self._safe
+        self._last_frame = 0
+        self._observer.reset()
+        self._shield.reset()
+
+    @property
+    def steps_done(self) -> int:
+        """Commands given in this episode so far."""
+        return self._k
+
+    def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
+        """Round an action (SI) to counts, inside the rig's limits."""
+        return tuple(
+            [
+                min(max(round(value / resolution), low), high)
+                for value, resolution, (low, high) in zip(action, self._resolutions, self._limits, strict=True)
+            ]
+        )
+
+    def observe(self, state: State) -> Step:
+        """Stage 2: begin the record of a frame with what the policy will see of it."""
+        step = Step(self._tick, self._episode, self._kind, state, self._zeros)
+        self._tick += 1
+        periods = state.frame - self._last_frame if self._last_frame else 1
+        observation = self._observer.observe(state.sensors, max(periods, 1))
+        if self._previous_command:
+            observation = (
+                *observation,
+                *[c * r for c, r in zip(state.u_end, self._resolutions, strict=True)],
+            )
+        step.observation = observation
+        if not self._last_frame:
+            step.flags |= Flag.FIRST
+        self._last_frame = state.frame
+        return step
+
+    def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
+        """Stage 3: the policy's action (SI).  Without a policy it is the safe output."""
+        step.policy_id = policy_id
+        if policy is None:
+            step.policy = self._safe
+            return
+        policy.observation[0] = step.observation
+        policy.run()
+        step.policy = tuple(policy.action[0].tolist())
+
+    def explore(self, step: Step) -> None:
+        """Stage 4: add the episode's noise in normalised units and clip (000 App. B.2); measure the deviation."""
+        if self._kind is Kind.EVAL or self._k >= len(self._noise):
+            step.explored = step.policy
+            return
+        explored, deviation = [], 0.0
+        for value, noise, centre, half in zip(
+            step.policy, self._noise[self._k], self._centres, self._halves, strict=True
+        ):
+            if not isfinite(value):  # the shield's business; noise on it would only hide it
+                step.explored, step.exploration = step.policy, 0.0
+                return
+            wish = (value - centre) / half
+            noisy = min(max(wish + noise, -1.0), 1.0)
+            deviation += abs(noisy - min(max(wish, -1.0), 1.0))
+            explored.append(centre + half * noisy)
+        step.explored = tuple(explored)
+        step.exploration = deviation
+
+    def shield(self, step: Step) -> None:
+        """Stage 5: decide what may go out; afterwards ``step.command`` holds it in counts."""
+        verdict = self._shield.decide(step.observation, step.explored, self._commanded)
+        step.rule = verdict.rule
+        step.command = self.to_counts(verdict.action)
+        self._commanded = step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
+        self._k += 1
+
+    def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
+        """Fill in what the frame after ``step`` reports: the applied action, the reward.  True when it terminates.
+
+        ū_k = (tau u⁻ + (T - tau) u⁺) / T.  A transition that touches a lost frame or an unarmed device is marked
+        invalid: nothing is learned from it.
+        """
+        period, tau = self._period_us, min(state.tau_us, self._period_us)
+        step.tau_us = tau
+        step.u_start, step.u_end = state.u_start, state.u_end
+        step.applied = tuple(
+            [
+                r * (tau * a + (period - tau) * b) / period
+                for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True)
+            ]
+        )
+        if tau or state.answers != step.frame:
+            step.flags |= Flag.LATE
+        if state.frame != step.frame + 1 or not state.status & Status.ARMED or state.status & Status.FAULT:
+            step.flags |= Flag.INVALID
+            return False
+        step.reward = self._reward(observation, step.applied)
+        return self._terminated(observation)
+
+    def close(self, step: Step, *, terminated: bool) -> None:
+        """Mark the last record of an episode: it has no policy action."""
+        step.flags |= Flag.NO_ACTION | (Flag.TERMINATED if terminated else Flag.TRUNCATED)

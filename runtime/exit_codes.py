@@ -1,0 +1,20 @@
+"""Exit codes of every Onrig command and process."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """As promised to scripts: see the README."""
+
+    OK = 0
+    CONFIGURATION = 2
+    """Usage or configuration."""
+    PREFLIGHT = 3
+    HARDWARE = 4
+    """Hardware or link."""
+    SAFETY = 5
+    """Safety trip."""
+    INTERNAL = 70
+    INTERRUPTED = 130

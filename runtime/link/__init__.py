@@ -1,0 +1,1 @@
+"""Messages between the rig and its learners over ZeroMQ."""

@@ -1,0 +1,196 @@
+"""Admission of a policy: everything that must hold before the loop hears of it (ARCHITECTURE §4).
+
+The steps, cheapest and safest first: size of the bytes; format (``onnx_wire``); operators; contract equal to the
+rig's; shapes and costs (``graph``); then onnxruntime builds it, outputs finite and within the actuators' limits on
+every probe state, latency within the budget.  onnxruntime sees only what passed the steps before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from runtime.policy.contract import (
+    INPUT_NAME,
+    METADATA_KEY,
+    OUTPUT_NAME,
+    PolicyContract,
+    contract_mismatch,
+    decode_contract,
+)
+from runtime.policy.graph import Cost, check_graph, check_operators
+from runtime.policy.onnx_wire import OnnxModel, read_model
+from runtime.policy.refusal import ModelRefused, Stage
+from runtime.policy.session import PolicySession
+
+BOUNDS_TOLERANCE: Final = 1e-4
+"""Of the half range of an action: a saturated tanh, scaled in float32, may end a rounding error beyond the limit."""
+WARM_UP_RUNS: Final = 20
+LATENCY_RUNS: Final = 100
+HOPELESS: Final = 20.0
+"""A first impression of this many budgets is refused at once, so that slow models cannot hold up the process."""
+MAX_ID: Final = 1 << 31
+
+
+class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a policy may cost.  ``latency_is_advisory``: wall time can only warn (lockstep must not depend on it)."""
+
+    max_bytes: int = 4 << 20
+    max_parameters: int = 1_000_000
+    max_operations: int = 4_000_000
+    """Multiply-adds, or comparable, of one run."""
+    latency_budget_us: float = 200.0
+    latency_is_advisory: bool = False
+
+
+class Admitted(NamedTuple):
+    """The policy may run; latencies are of one run on this board."""
+
+    contract: PolicyContract
+    latency_p50_us: float
+    latency_p99_us: float
+    cost: Cost
+    warnings: tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """The policy must not run: at which step, and why in one line with the figures."""
+
+    stage: Stage
+    reason: str
+
+
+def admit(
+    model: bytes,
+    wanted: PolicyContract,
+    probes: npt.NDArray[np.float32],
+    limits: AdmissionLimits | None = None,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> Admitted | Refused:
+    """Judge the bytes of a policy for the rig that ``wanted`` describes.
+
+    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory; rows
+    that are not finite are left out.  Latency is refused by its median, which the scheduler hardly moves; a p99 beyond
+    the budget warns.  Raises ValueError for probes of another width; nothing that is in ``model`` makes it raise.
+    """
+    limits = limits or AdmissionLimits()
+    if probes.ndim != 2 or probes.shape[1] != len(wanted.observations):
+        raise ValueError(f"probes have shape {probes.shape}, the rig has {len(wanted.observations)} observations")
+    try:
+        return _judge(model, wanted, probes, limits, clock_ns)
+    except ModelRefused as refusal:
+        return Refused(refusal.stage, refusal.reason)
+
+
+def _judge(
+    model: bytes,
+    wanted: PolicyContract,
+    probes: npt.NDArray[np.float32],
+    limits: AdmissionLimits,
+    clock_ns: Callable[[], int],
+) -> Admitted:
+    if len(model) > limits.max_bytes:
+        raise ModelRefused("size", f"{len(model)} bytes, at most {limits.max_bytes} allowed")
+    parsed = read_model(model)
+    check_operators(parsed)
+    contract, warnings = _contract(parsed, wanted)
+    cost = check_graph(
+        parsed,
+        (INPUT_NAME, len(wanted.observations)),
+        (OUTPUT_NAME, len(wanted.actions)),
+        limits.max_parameters,
+        limits.max_operations,
+    )
+    session = PolicySession(model)
+    budget = limits.latency_budget_us
+    first_us = min(_time_runs(session, 3, clock_ns))
+    if first_us > HOPELESS * budget and not limits.latency_is_advisory:
+        raise ModelRefused("latency", f"a run takes {first_us:.0f} us, {budget:.0f} us allowed")
+    finite = np.isfinite(probes).all(axis=1)
+    if not finite.all():
+        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were left out")
+    _check_outputs(_outputs(session, probes[finite]), probes[finite], wanted)
+    _time_runs(session, WARM_UP_RUNS, clock_ns)
+    p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
+    if p99 > budget:
+        latency = f"p50 {p50:.1f} us, p99 {p99:.1f} us of {LATENCY_RUNS} runs, {budget:.0f} us allowed"
+        if p50 > budget and not limits.latency_is_advisory:
+            raise ModelRefused("latency", latency)
+        warnings.append(latency)
+    return Admitted(contract, float(p50), float(p99), cost, tuple(warnings))
+
+
+def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract, list[str]]:
+    """Compare the contract in the metadata with the rig's; returns it with warnings, or raises ModelRefused."""
+    text = model.metadata.get(METADATA_KEY)
+    if text is None:
+        raise ModelRefused("contract", f"no metadata under the key {METADATA_KEY!r}")
+    try:
+        contract = decode_contract(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
+    difference = contract_mismatch(contract, wanted)
+    if difference is not None:
+        raise ModelRefused("contract", difference)
+    for name, value in (("policy_id", contract.policy_id), ("training_step", contract.training_step)):
+        if not 0 <= value < (MAX_ID if name == "policy_id" else 1 << 63):
+            raise ModelRefused("contract", f"{name} is {value}")
+    warnings = []
+    if contract.delay_periods < wanted.delay_periods:
+        warnings.append(f"trained for {contract.delay_periods} periods of delay, the rig has {wanted.delay_periods}")
+    return contract, warnings
+
+
+def _run(session: PolicySession) -> None:
+    try:
+        session.run()
+    except Exception as error:  # onnxruntime's exceptions have no common base below Exception
+        raise ModelRefused("format", f"onnxruntime fails to run it: {error}") from error
+
+
+def _time_runs(session: PolicySession, runs: int, clock_ns: Callable[[], int]) -> list[float]:
+    """Time single runs, in microseconds."""
+    times: list[float] = []
+    for _ in range(runs):
+        start = clock_ns()
+        _run(session)
+        times.append((clock_ns() - start) / 1e3)
+    return times
+
+
+def _outputs(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Run every probe; float32 (k, m)."""
+    outputs = np.empty((len(probes), session.action.shape[1]), np.float32)
+    for probe, output in zip(probes, outputs, strict=True):
+        session.observation[0] = probe
+        _run(session)
+        output[:] = session.action[0]
+    return outputs
+
+
+def _check_outputs(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
+    """Raise ModelRefused (``finite``, ``bounds``) for the worst output over all probes."""
+
+    def where(row: int, column: int) -> str:
+        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(wanted.observations, probes[row], strict=True))
+        return f"action {wanted.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
+
+    bad = np.argwhere(~np.isfinite(outputs))
+    if len(bad):
+        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are not finite")
+    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
+    slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
+    excess = np.maximum(low - outputs, outputs - high) - slack
+    if (excess > 0).any():
+        row, column = np.unravel_index(int(np.argmax(excess / (high - low))), excess.shape)
+        limit = wanted.actions[int(column)]
+        raise ModelRefused(
+            "bounds",
+            f"{where(int(row), int(column))}, allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
+            f"{int((excess > 0).sum())} of {outputs.size} outputs are beyond (squash or clip them in the graph)",
+        )

@@ -1,0 +1,122 @@
+"""Judge a policy's graph without running it: names, static shapes, and what one run costs."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from runtime.policy.node_call import Value, value_of
+from runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
+from runtime.policy.operators import check_operator, evaluate
+from runtime.policy.refusal import ModelRefused
+
+OPSETS: Final = range(13, 27)
+"""Operator sets whose specifications the shape rules follow; older ones keep axes and bounds in attributes."""
+MAX_ELEMENTS: Final = 1 << 18
+"""Elements of all values that one run computes, together: 2 MiB at 8 bytes each."""
+
+
+class Cost(NamedTuple):
+    """What a graph needs: parameters (elements of initializers and constants), and per run operations and elements."""
+
+    parameters: int
+    operations: int
+    elements: int
+
+
+def check_operators(model: OnnxModel) -> None:
+    """Raise ModelRefused (``operators``) unless all operators are allowed and of an operator set known here."""
+    opset = model.opsets.get("")
+    if opset is None or opset not in OPSETS:
+        raise ModelRefused("operators", f"operator set {opset}, allowed are {OPSETS.start} to {OPSETS.stop - 1}")
+    for node in model.nodes:
+        check_operator(node, opset)
+
+
+def _agrees(declared: int | str | None, actual: int) -> bool:
+    """Tell whether a dimension may be declared so; a symbol can only be the batch, which is 1 on a rig."""
+    return declared is None or actual == (1 if isinstance(declared, str) else declared)
+
+
+def _check_port(what: str, ports: tuple[ValueInfo, ...], name: str, shape: tuple[int, int]) -> None:
+    """Check that a graph has the one float32 input or output asked for; a named batch dimension stands for 1."""
+    if [port.name for port in ports] != [name]:
+        names = [port.name for port in ports]
+        raise ModelRefused("shapes", f"{len(names)} {what}s {names[:8]}, must be exactly one, named {name!r}")
+    [port] = ports
+    if port.elem_type != FLOAT:
+        raise ModelRefused("shapes", f"{what} {name!r} has element type {port.elem_type}, must be {FLOAT} (float32)")
+    if port.shape is None or len(port.shape) != 2 or not all(map(_agrees, port.shape, shape)):
+        declared = None if port.shape is None else list(port.shape)
+        raise ModelRefused("shapes", f"{what} {name!r} has shape {declared}, the rig needs {list(shape)}")
+
+
+def _check_declared(info: ValueInfo, value: Value) -> None:
+    """Check a declared type against the computed one; onnxruntime plans its memory by the declaration."""
+    shape = value.shape if info.shape is None else info.shape
+    if info.elem_type != value.elem_type or len(shape) != len(value.shape) or not all(map(_agrees, shape, value.shape)):
+        told, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
+        raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {told}, but is {true}")
+
+
+def check_graph(
+    model: OnnxModel,
+    observation: tuple[str, int],
+    action: tuple[str, int],
+    max_parameters: int,
+    max_operations: int,
+) -> Cost:
+    """Follow the shapes through a graph whose operators were checked; returns its cost or raises ModelRefused.
+
+    ``observation`` and ``action`` are the (name, width) of the only input and output, of shape (1, width).  Refused
+    (``shapes``) are names used twice or before they are defined, shapes that do not fit and declarations that are not
+    true; (``size``) costs beyond the caps; (``finite``) constants that are not finite.
+    """
+    _check_port("input", model.inputs, observation[0], (1, observation[1]))
+    _check_port("output", model.outputs, action[0], (1, action[1]))
+    values: dict[str, Value] = {observation[0]: Value(FLOAT, (1, observation[1]))}
+    parameters = operations = elements = 0
+
+    def define(name: str, value: Value) -> None:
+        nonlocal parameters, elements
+        if not name or name in values:
+            raise ModelRefused("shapes", f"value {name!r} is defined twice" if name else "a value without a name")
+        values[name] = value
+        if value.constant is None:
+            elements += math.prod(value.shape)
+        else:
+            parameters += value.constant.size
+            if not np.isfinite(value.constant).all():
+                bad = int(value.constant.size - np.isfinite(value.constant).sum())
+                raise ModelRefused("finite", f"constant {name!r} has {bad} elements that are not finite numbers")
+        if parameters > max_parameters:
+            raise ModelRefused("size", f"more than {max_parameters} parameters")
+        if elements > MAX_ELEMENTS:
+            raise ModelRefused("size", f"more than {MAX_ELEMENTS} elements to compute, at {name!r}")
+
+    for name, array in model.initializers.items():
+        define(name, value_of(array))
+    for node in model.nodes:
+        undefined = [name for name in node.inputs if name and name not in values]
+        if undefined:
+            raise ModelRefused("shapes", f"{node.op_type} uses {undefined[0]!r} before it is defined")
+        result = evaluate(node, tuple(values[name] if name else None for name in node.inputs))
+        operations += result.operations
+        if operations > max_operations:
+            raise ModelRefused("size", f"more than {max_operations} operations a run, at {node.outputs[0]!r}")
+        if len(result.shapes) != len(node.outputs):
+            raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
+        for name, shape in zip(node.outputs, result.shapes, strict=True):
+            define(name, Value(result.elem_type, shape, result.constant))
+    output = values.get(action[0])
+    if output is None or output.constant is not None:
+        raise ModelRefused("shapes", f"no node computes the output {action[0]!r}")
+    got, needed = (output.elem_type, output.shape), (FLOAT, (1, action[1]))
+    if got != needed:
+        raise ModelRefused("shapes", f"output {action[0]!r} is (type, shape) {got}, the rig needs {needed}")
+    for info in model.value_infos:
+        if info.name in values:
+            _check_declared(info, values[info.name])
+    return Cost(parameters, operations, elements)

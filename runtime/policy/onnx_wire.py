@@ -1,0 +1,266 @@
+"""Read an ONNX model from bytes, as far as a policy may use ONNX (ARCHITECTURE §4, TRAPS "onnxruntime and ONNX").
+
+A policy comes from a process that is not trusted, and onnxruntime is a large body of C++ that was not written against
+hostile models; this reader therefore sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that
+a plain feed-forward graph needs: functions, training info, subgraphs, sparse and external tensors, and every unknown
+field are refused.  The nesting is fixed (model, graph, node, attribute, tensor), hence no recursion; tensors are views
+into the bytes, hence bounded memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Message, Reader, Span, malformed
+
+MAX_NODES: Final = 512
+MAX_TENSORS: Final = 512
+MAX_RANK: Final = 6
+MAX_NAME_BYTES: Final = 512
+MAX_METADATA_BYTES: Final = 64 * 1024
+IR_VERSIONS: Final = range(4, 15)
+"""IR 3 still lists every weight among the inputs; 14 is the newest whose fields were compared with this reader."""
+
+FLOAT: Final = 1
+INT64: Final = 7
+DOUBLE: Final = 11
+DTYPES: Final[Mapping[int, np.dtype[np.generic]]] = {
+    FLOAT: np.dtype("<f4"),
+    INT64: np.dtype("<i8"),
+    DOUBLE: np.dtype("<f8"),
+}
+"""The element types a policy may use; integers only for axes, shapes and indices."""
+
+Array = npt.NDArray[np.generic]
+AttributeValue = int | float | bytes | Array | tuple[int, ...] | tuple[float, ...]
+
+
+class Attribute(NamedTuple):
+    """A node's attribute: ``AttributeProto.type`` (1 float, 2 int, 3 string, 4 tensor, 6 floats, 7 ints), value."""
+
+    type: int
+    value: AttributeValue
+
+
+class Node(NamedTuple):
+    """One operation of the graph."""
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Attribute]
+
+
+class ValueInfo(NamedTuple):
+    """Declared type of a value; ``shape`` is None where undeclared, a dimension is a number, a symbol or None."""
+
+    name: str
+    elem_type: int
+    shape: tuple[int | str | None, ...] | None
+
+
+class OnnxModel(NamedTuple):
+    """What admission needs of a ModelProto; the initializers are read-only views into the model's bytes."""
+
+    ir_version: int
+    opsets: dict[str, int]
+    metadata: dict[str, str]
+    nodes: tuple[Node, ...]
+    initializers: dict[str, Array]
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    value_infos: tuple[ValueInfo, ...]
+
+
+_ONE, _MANY = (BYTES, False), (BYTES, True)
+_INT, _INTS = (VARINT, False), (VARINT, True)
+
+_MODEL: Final = Message(
+    "model",
+    {1: _INT, 2: _ONE, 3: _ONE, 4: _ONE, 5: _INT, 6: _ONE, 7: _ONE, 8: _MANY, 14: _MANY},
+    {20: "training info", 25: "functions", 26: "device configurations"},
+)
+_OPSET: Final = Message("opset import", {1: _ONE, 2: _INT})
+_ENTRY: Final = Message("metadata", {1: _ONE, 2: _ONE})
+_GRAPH: Final = Message(
+    "graph",
+    {1: _MANY, 2: _ONE, 5: _MANY, 10: _ONE, 11: _MANY, 12: _MANY, 13: _MANY, 16: _MANY},
+    {14: "quantization annotations", 15: "sparse initializers"},
+)
+_NODE: Final = Message(
+    "node",
+    {1: _MANY, 2: _MANY, 3: _ONE, 4: _ONE, 5: _MANY, 6: _ONE, 7: _ONE, 9: _MANY},
+    {8: "a function overload", 10: "device configurations"},
+)
+_ATTRIBUTE: Final = Message(
+    "attribute",
+    {1: _ONE, 2: (FIXED32, False), 3: _INT, 4: _ONE, 5: _ONE, 7: (FIXED32, True), 8: _INTS, 13: _ONE, 20: _INT},
+    {6: "a subgraph", 9: "strings", 10: "a list of tensors", 11: "subgraphs", 14: "a type", 15: "types"}
+    | {21: "a reference to a function's attribute", 22: "a sparse tensor", 23: "sparse tensors"},
+)
+_TENSOR: Final = Message(
+    "tensor",
+    {1: _INTS, 2: _INT, 4: _ONE, 7: _INTS, 8: _ONE, 9: _ONE, 10: _ONE, 12: _ONE, 14: _INT, 16: _MANY},
+    {3: "segments", 5: "small integers", 6: "strings", 11: "unsigned integers", 13: "external data"},
+)
+_VALUE_INFO: Final = Message("value info", {1: _ONE, 2: _ONE, 3: _ONE, 4: _MANY})
+_TYPE: Final = Message(
+    "type",
+    {1: _ONE, 6: _ONE},
+    {4: "a sequence", 5: "a map", 7: "an opaque type", 8: "a sparse tensor", 9: "an optional type"},
+)
+_TENSOR_TYPE: Final = Message("tensor type", {1: _INT, 2: _ONE})
+_SHAPE: Final = Message("shape", {1: _MANY})
+_DIMENSION: Final = Message("dimension", {1: _INT, 2: _ONE, 3: _ONE})
+
+_ATTRIBUTE_FIELDS: Final[Mapping[int, int]] = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
+"""``AttributeProto.type`` to the field that must hold the value."""
+_TYPED_DATA: Final[Mapping[int, int]] = {FLOAT: 4, INT64: 7, DOUBLE: 10}
+"""Element type to the field that may hold the elements instead of ``raw_data``."""
+
+
+def _float(raw: int) -> float:
+    value: float = struct.unpack("<f", raw.to_bytes(4, "little"))[0]
+    return value
+
+
+def _tensor(reader: Reader, span: Span) -> tuple[str, Array]:
+    """Read a TensorProto as (name, read-only array); checks that its bytes and its dimensions agree."""
+    fields = reader.fields(span, _TENSOR)
+    name = reader.text(fields.span(8))
+    dims = fields.numbers.get(1, [])
+    if fields.number(14) != 0:
+        raise malformed(f"tensor {name!r} has external data, which policies may not use")
+    data_type = fields.number(2)
+    dtype = DTYPES.get(data_type)
+    if dtype is None:
+        raise malformed(f"tensor {name!r} has element type {data_type}, allowed are {sorted(DTYPES)}")
+    if len(dims) > MAX_RANK or any(d < 1 for d in dims):
+        raise malformed(f"tensor {name!r} has dimensions {dims[: MAX_RANK + 1]}")
+    count = 1
+    for dim in dims:
+        count *= dim
+    sources = [field for field in (4, 7, 9, 10) if fields.has(field)]
+    if sources != [9] and sources != [_TYPED_DATA[data_type]]:
+        raise malformed(f"tensor {name!r} of type {data_type} keeps its elements in the fields {sources}")
+    if sources[0] in fields.numbers:
+        values = fields.numbers[sources[0]]
+        if len(values) != count:
+            raise malformed(f"tensor {name!r} has {len(values)} elements, its dimensions {dims} need {count}")
+        array: Array = np.array(values, dtype=dtype)
+        array.flags.writeable = False
+    else:
+        start, end = fields.span(sources[0])
+        if end - start != count * dtype.itemsize:
+            need = count * dtype.itemsize
+            raise malformed(f"tensor {name!r} has {end - start} bytes, its dimensions {dims} need {need}")
+        array = np.frombuffer(reader.data, dtype, count, start)
+    return name, array.reshape(dims)
+
+
+def _attribute(reader: Reader, span: Span) -> tuple[str, Attribute]:
+    """Read an AttributeProto as (name, attribute); the value must stand in the field its type names."""
+    fields = reader.fields(span, _ATTRIBUTE)
+    name, kind = reader.text(fields.span(1)), fields.number(20)
+    field = _ATTRIBUTE_FIELDS.get(kind)
+    others = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
+    if field is None or others:
+        raise malformed(f"attribute {name!r} of type {kind} has its value in the fields {others}")
+    value: AttributeValue
+    if field == 2:
+        value = _float(fields.number(2))
+    elif field == 3:
+        value = fields.number(3)
+    elif field == 4:
+        start, end = fields.span(4)
+        value = reader.data[start:end]
+    elif field == 5:
+        value = _tensor(reader, fields.span(5))[1]
+    elif field == 7:
+        value = tuple(_float(raw) for raw in fields.numbers.get(7, []))
+    else:
+        value = tuple(fields.numbers.get(8, []))
+    return name, Attribute(kind, value)
+
+
+def _node(reader: Reader, span: Span) -> Node:
+    """Read a NodeProto."""
+    fields = reader.fields(span, _NODE)
+    op_type = reader.text(fields.span(4))
+    attributes: dict[str, Attribute] = {}
+    for item in fields.spans.get(5, []):
+        name, attribute = _attribute(reader, item)
+        if name in attributes:
+            raise malformed(f"node {op_type!r} has attribute {name!r} twice")
+        attributes[name] = attribute
+    inputs, outputs = (tuple(reader.text(s) for s in fields.spans.get(field, [])) for field in (1, 2))
+    return Node(op_type, reader.text(fields.span(7)), inputs, outputs, attributes)
+
+
+def _value_info(reader: Reader, span: Span) -> ValueInfo:
+    """Read a ValueInfoProto; only dense tensors are understood."""
+    fields = reader.fields(span, _VALUE_INFO)
+    name = reader.text(fields.span(1))
+    kind = reader.fields(fields.span(2), _TYPE)
+    tensor = reader.fields(kind.span(1), _TENSOR_TYPE)
+    if not tensor.has(2):
+        return ValueInfo(name, tensor.number(1), None)
+    shape: list[int | str | None] = []
+    for item in reader.fields(tensor.span(2), _SHAPE).spans.get(1, []):
+        dim = reader.fields(item, _DIMENSION)
+        if dim.has(1) and dim.has(2):
+            raise malformed(f"value {name!r} has a dimension that is both a number and a symbol")
+        shape.append(dim.number(1) if dim.has(1) else reader.text(dim.span(2)) if dim.has(2) else None)
+    if len(shape) > MAX_RANK:
+        raise malformed(f"value {name!r} has {len(shape)} dimensions, at most {MAX_RANK} allowed")
+    return ValueInfo(name, tensor.number(1), tuple(shape))
+
+
+def read_model(data: bytes) -> OnnxModel:
+    """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) with the first thing that is wrong.
+
+    The caller bounds ``len(data)`` beforehand.  Nothing is said about the graph's meaning: names, operators and
+    shapes are ``runtime.policy.operators``' to judge.
+    """
+    reader = Reader(data)
+    model = reader.fields((0, len(data)), _MODEL)
+    ir_version = model.number(1)
+    if ir_version not in IR_VERSIONS:
+        raise malformed(f"ONNX IR version {ir_version}, understood are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
+    opsets: dict[str, int] = {}
+    for span in model.spans.get(8, []):
+        fields = reader.fields(span, _OPSET)
+        domain = reader.text(fields.span(1))
+        domain = "" if domain == "ai.onnx" else domain
+        if domain in opsets:
+            raise malformed(f"operator set {domain!r} is imported twice")
+        opsets[domain] = fields.number(2)
+    metadata: dict[str, str] = {}
+    for span in model.spans.get(14, []):
+        fields = reader.fields(span, _ENTRY)
+        key, value = reader.text(fields.span(1)), reader.text(fields.span(2), MAX_METADATA_BYTES)
+        if key in metadata:
+            raise malformed(f"metadata key {key!r} is given twice")
+        metadata[key] = value
+    if not model.has(7):
+        raise malformed("no graph")
+    graph = reader.fields(model.span(7), _GRAPH)
+    for field, cap, what in ((1, MAX_NODES, "nodes"), (5, MAX_TENSORS, "initializers")):
+        count = len(graph.spans.get(field, []))
+        if count > cap:
+            raise malformed(f"{count} {what}, at most {cap} allowed")
+    initializers: dict[str, Array] = {}
+    for span in graph.spans.get(5, []):
+        name, array = _tensor(reader, span)
+        if name in initializers:
+            raise malformed(f"initializer {name!r} is given twice")
+        initializers[name] = array
+    nodes = tuple(_node(reader, span) for span in graph.spans.get(1, []))
+    inputs, outputs, infos = (tuple(_value_info(reader, s) for s in graph.spans.get(f, [])) for f in (11, 12, 13))
+    return OnnxModel(ir_version, opsets, metadata, nodes, initializers, inputs, outputs, infos)

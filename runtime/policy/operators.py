@@ -1,0 +1,94 @@
+"""The operators a policy may use, and what they cost, known before anything runs.
+
+onnxruntime allocates and computes whatever a graph asks for: a few hundred bytes of Concat or broadcast can demand
+terabytes.  So each operator here comes with its shape rule, every shape in the graph is static, and a model is refused
+by its element and operation counts before onnxruntime sees it.  That only works for operators whose output shape
+follows from input shapes and constants, hence the list; it covers what exporters make of feed-forward networks
+(Gemm or MatMul and Add; activations; normalisation, squashing and clipping of actions; taking observations apart and
+together; sine and cosine for angles).  Left out with purpose: everything with a subgraph (If, Loop, Scan), whose shape
+depends on data (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), that is random (not replayable), or that
+keeps state.  Arithmetic is on floats alone: an integer division by zero kills a process on x86 with SIGFPE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from runtime.policy import shape_rules as rules
+from runtime.policy.node_call import MAX_PARTS, Call, Result, Value
+from runtime.policy.onnx_wire import MAX_RANK, Node
+from runtime.policy.refusal import ModelRefused
+
+
+class Operator(NamedTuple):
+    """An allowed operator: its rule, its attributes and their types, how many inputs and outputs, since which set."""
+
+    rule: Callable[[Call], Result]
+    attributes: Mapping[str, int]
+    inputs: tuple[int, int] = (1, 1)
+    outputs: int = 1
+    since: int = 13
+
+
+_A_FLOAT, _AN_INT, _A_STRING, _A_TENSOR, _FLOATS, _INTS = 1, 2, 3, 4, 6, 7
+_AXIS: Final = {"axis": _AN_INT}
+_CONSTANTS: Final = {"value": _A_TENSOR, "value_float": _A_FLOAT, "value_int": _AN_INT} | {
+    "value_floats": _FLOATS,
+    "value_ints": _INTS,
+}
+
+OPERATORS: Final[Mapping[str, Operator]] = {
+    **{op: Operator(rules.elementwise, {}, (2, 2)) for op in ("Add", "Sub", "Mul", "Div")},
+    **{op: Operator(rules.elementwise, {}, (1, MAX_PARTS)) for op in ("Min", "Max")},
+    **{op: Operator(rules.same, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
+    **{op: Operator(rules.transcendental, {}) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sin", "Cos", "Softplus")},
+    "Constant": Operator(rules.constant, _CONSTANTS, (0, 0)),
+    "LeakyRelu": Operator(rules.same, {"alpha": _A_FLOAT}),
+    "Elu": Operator(rules.transcendental, {"alpha": _A_FLOAT}),
+    "Selu": Operator(rules.transcendental, {"alpha": _A_FLOAT, "gamma": _A_FLOAT}),
+    "Gelu": Operator(rules.transcendental, {"approximate": _A_STRING}, since=20),
+    "HardSwish": Operator(rules.same, {}, since=14),
+    "Mish": Operator(rules.transcendental, {}, since=18),
+    "LayerNormalization": Operator(
+        rules.layer_normalization, {"axis": _AN_INT, "epsilon": _A_FLOAT, "stash_type": _AN_INT}, (2, 3), since=17
+    ),
+    "Gemm": Operator(rules.gemm, {"alpha": _A_FLOAT, "beta": _A_FLOAT, "transA": _AN_INT, "transB": _AN_INT}, (2, 3)),
+    "MatMul": Operator(rules.matmul, {}, (2, 2)),
+    "Clip": Operator(rules.clip, {}, (1, 3)),
+    "Cast": Operator(rules.cast, {"to": _AN_INT, "saturate": _AN_INT, "round_mode": _A_STRING}),
+    "Concat": Operator(rules.concat, _AXIS, (1, MAX_PARTS)),
+    "Reshape": Operator(rules.reshape, {"allowzero": _AN_INT}, (2, 2)),
+    "Flatten": Operator(rules.flatten, _AXIS),
+    "Unsqueeze": Operator(rules.unsqueeze, {}, (2, 2)),
+    "Squeeze": Operator(rules.squeeze, {}, (1, 2)),
+    "Slice": Operator(rules.sliced, {}, (3, 5)),
+    "Split": Operator(rules.split, {"axis": _AN_INT, "num_outputs": _AN_INT}, (1, 2), MAX_PARTS),
+    "Transpose": Operator(rules.transpose, {"perm": _INTS}),
+    "Gather": Operator(rules.gather, _AXIS, (2, 2)),
+}
+
+
+def check_operator(node: Node, opset: int) -> None:
+    """Raise ModelRefused (``operators``) unless a node is an allowed operator with known attributes."""
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    operator = OPERATORS.get(node.op_type)
+    if operator is None or node.domain not in ("", "ai.onnx"):
+        raise ModelRefused("operators", f"operator {name!r} is not allowed ({', '.join(sorted(OPERATORS))} are)")
+    if opset < operator.since:
+        raise ModelRefused("operators", f"{name} is of operator set {operator.since}, the model uses {opset}")
+    (low, high), n_in, n_out = operator.inputs, len(node.inputs), len(node.outputs)
+    if not low <= n_in <= high or not 1 <= n_out <= operator.outputs:
+        raise ModelRefused("operators", f"{name} with {n_in} inputs and {n_out} outputs")
+    for key, attribute in node.attributes.items():
+        if operator.attributes.get(key) != attribute.type:
+            raise ModelRefused("operators", f"{name} with attribute {key!r} of type {attribute.type}")
+
+
+def evaluate(node: Node, inputs: tuple[Value | None, ...]) -> Result:
+    """Work out what a node that passed ``check_operator`` yields; raises ModelRefused (``shapes``)."""
+    call = Call(node, inputs)
+    result = OPERATORS[node.op_type].rule(call)
+    if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):
+        raise call.refused(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions, none of them 0")
+    return result

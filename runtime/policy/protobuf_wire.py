@@ -1,0 +1,147 @@
+"""Split protobuf messages into their fields, strictly: what two readers could take differently is refused.
+
+A small reader for bytes from a process that is not trusted (wire format: https://protobuf.dev/programming-guides/encoding).
+protobuf itself skips unknown fields, merges a singular message given twice, and takes the last of several numbers; here
+each of them is refused, for the library that reads the same bytes afterwards must not find another model in them than
+the one judged.  Nothing recurses; every length is checked against the message that holds it; the number of fields is
+capped, hence time is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from runtime.policy.refusal import ModelRefused
+
+MAX_FIELDS: Final = 30_000
+MAX_NAME_BYTES: Final = 512
+
+VARINT: Final = 0
+BYTES: Final = 2
+FIXED32: Final = 5
+
+Span = tuple[int, int]
+"""First byte, and the one behind the last."""
+
+
+def malformed(reason: str) -> ModelRefused:
+    """Make the refusal of bytes that are not a model as understood here."""
+    return ModelRefused("format", reason)
+
+
+class Message(NamedTuple):
+    """Fields of one message by number: (wire type, whether repeated); and those refused, with their names."""
+
+    name: str
+    fields: Mapping[int, tuple[int, bool]]
+    refused: Mapping[int, str] = {}
+
+
+class Fields(NamedTuple):
+    """The fields of one message: its numbers (varints signed, fixed32 raw), and where its byte strings lie."""
+
+    numbers: dict[int, list[int]]
+    spans: dict[int, list[Span]]
+
+    def number(self, field: int) -> int:
+        """Return the singular number ``field``, 0 where it is absent."""
+        values = self.numbers.get(field)
+        return values[0] if values else 0
+
+    def span(self, field: int) -> Span:
+        """Return where the singular ``field`` lies, an empty span where it is absent."""
+        spans = self.spans.get(field)
+        return spans[0] if spans else (0, 0)
+
+    def has(self, field: int) -> bool:
+        """Tell whether ``field`` is there at all."""
+        return field in self.numbers or field in self.spans
+
+
+class Reader:
+    """Reads messages out of ``data`` by span; counts the fields it has read, over all calls."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._fields_left = MAX_FIELDS
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        """Decode a varint as a signed 64-bit number; returns it and the position behind it."""
+        data, value, shift = self.data, 0, 0
+        while at < end:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >= 1 << 64:
+                    raise malformed(f"integer of more than 64 bits before byte {at}")
+                return (value - (1 << 64) if value >= 1 << 63 else value), at
+            shift += 7
+            if shift > 63:
+                raise malformed(f"integer of more than ten bytes at byte {at}")
+        raise malformed(f"truncated at byte {end}")
+
+    def _spend(self) -> None:
+        self._fields_left -= 1
+        if self._fields_left < 0:
+            raise malformed(f"more than {MAX_FIELDS} fields")
+
+    def fields(self, span: Span, message: Message) -> Fields:
+        """Split the bytes of one message into its fields; raises ModelRefused."""
+        at, end = span
+        data = self.data
+        numbers: dict[int, list[int]] = {}
+        spans: dict[int, list[Span]] = {}
+        while at < end:
+            self._spend()
+            tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, end)
+            field, wire = tag >> 3, tag & 7
+            known = message.fields.get(field)
+            if known is None:
+                what = message.refused.get(field)
+                raise malformed(f"{message.name} has {what or f'unknown field {field}'}, which policies may not use")
+            expected, repeated = known
+            if not repeated and (field in numbers or field in spans):
+                raise malformed(f"{message.name} has field {field} twice")
+            if wire == BYTES:
+                length, at = self._varint(at, end)
+                if not 0 <= length <= end - at:
+                    raise malformed(f"{message.name} ends before its field {field} does (truncated at byte {end})")
+                if expected == VARINT and repeated:
+                    numbers.setdefault(field, []).extend(self._packed((at, at + length)))
+                elif expected == BYTES:
+                    spans.setdefault(field, []).append((at, at + length))
+                else:
+                    raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
+                at += length
+            elif wire != expected:
+                raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
+            elif wire == VARINT:
+                value, at = self._varint(at, end)
+                numbers.setdefault(field, []).append(value)
+            else:
+                if end - at < 4:
+                    raise malformed(f"truncated at byte {end}")
+                numbers.setdefault(field, []).append(int.from_bytes(data[at : at + 4], "little"))
+                at += 4
+        return Fields(numbers, spans)
+
+    def _packed(self, span: Span) -> list[int]:
+        at, end = span
+        values: list[int] = []
+        while at < end:
+            self._spend()
+            value, at = self._varint(at, end)
+            values.append(value)
+        return values
+
+    def text(self, span: Span, cap: int = MAX_NAME_BYTES) -> str:
+        """Decode a string of at most ``cap`` bytes."""
+        start, end = span
+        if end - start > cap:
+            raise malformed(f"a string of {end - start} bytes, at most {cap} allowed")
+        try:
+            return self.data[start:end].decode()
+        except UnicodeDecodeError as error:
+            raise malformed(f"a string at byte {start} is not UTF-8") from error

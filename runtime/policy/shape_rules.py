@@ -1,0 +1,203 @@
+"""Output shapes and operation counts of the allowed operators, from input shapes and constants alone.
+
+Each rule follows the operator's specification for operator sets 13 to 26, or a part of it: what the rule does not
+cover it refuses.
+"""
+
+from __future__ import annotations
+
+import math
+
+from runtime.policy.node_call import FLOATS, Call, Result, Shape, value_of
+
+
+def constant(call: Call) -> Result:
+    """Yield what the node holds."""
+    elem_type, shape, array = value_of(call.constant())
+    return Result(elem_type, (shape,), 0, array)
+
+
+def same(call: Call) -> Result:
+    """Keep the shape, at one operation per element (Relu, Neg and the like)."""
+    value = call.value(0)
+    return Result(value.elem_type, (value.shape,), math.prod(value.shape))
+
+
+def transcendental(call: Call) -> Result:
+    """Keep the shape, at 16 operations per element (measured ratio of Exp and the like to Relu: below that)."""
+    value = call.value(0)
+    return Result(value.elem_type, (value.shape,), 16 * math.prod(value.shape))
+
+
+def elementwise(call: Call) -> Result:
+    """Broadcast all inputs (Add, Max and the like)."""
+    values = call.values()
+    shape = call.broadcast(*(v.shape for v in values))
+    return Result(values[0].elem_type, (shape,), math.prod(shape) * len(values))
+
+
+def clip(call: Call) -> Result:
+    """Clip between optional scalars of the same type."""
+    value = call.value(0)
+    for index in (1, 2):
+        bound = call.optional(index)
+        if bound is not None and (bound.shape or bound.elem_type != value.elem_type):
+            raise call.refused(
+                f"bound {index} has shape {bound.shape} and type {bound.elem_type}, needs a scalar alike"
+            )
+    return Result(value.elem_type, (value.shape,), math.prod(value.shape))
+
+
+def gemm(call: Call) -> Result:
+    """Multiply two matrices, each transposed or not, and add a bias that broadcasts to the product."""
+    values = call.values()
+    a, b = values[0].shape, values[1].shape
+    if len(a) != 2 or len(b) != 2:
+        raise call.refused(f"operands {a} and {b} are not matrices")
+    rows, inner = a[::-1] if call.integer("transA", 0) else a
+    inner_b, columns = b[::-1] if call.integer("transB", 0) else b
+    if inner != inner_b:
+        raise call.refused(f"operands {a} and {b} do not match")
+    shape = (rows, columns)
+    if len(values) == 3 and (len(values[2].shape) > 2 or call.broadcast(shape, values[2].shape) != shape):
+        raise call.refused(f"bias {values[2].shape} does not fit {shape}")
+    return Result(values[0].elem_type, (shape,), rows * columns * (inner + 1))
+
+
+def matmul(call: Call) -> Result:
+    """Multiply as ``numpy.matmul``."""
+    values = call.values()
+    a, b = values[0].shape, values[1].shape
+    if not a or not b:
+        raise call.refused("a scalar operand")
+    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    if left[-1] != right[-2]:
+        raise call.refused(f"operands {a} and {b} do not match")
+    batch = call.broadcast(left[:-2], right[:-2])
+    shape = batch + (left[-2:-1] if len(a) > 1 else ()) + (right[-1:] if len(b) > 1 else ())
+    return Result(values[0].elem_type, (shape,), math.prod(shape) * left[-1])
+
+
+def cast(call: Call) -> Result:
+    """Convert numbers to a float type."""
+    value, to = call.optional(0), call.integer("to", 0)
+    if value is None or to not in FLOATS:
+        raise call.refused(f"to element type {to}, allowed are {sorted(FLOATS)}")
+    return Result(to, (value.shape,), math.prod(value.shape))
+
+
+def moved(call: Call, *shapes: Shape) -> Result:
+    """Yield ``shapes``, at one operation per element copied."""
+    return Result(call.value(0).elem_type, shapes, sum(math.prod(s) for s in shapes))
+
+
+def concat(call: Call) -> Result:
+    """Join along one axis what agrees in all others."""
+    shapes = [v.shape for v in call.values()]
+    if "axis" not in call.node.attributes or any(len(s) != len(shapes[0]) for s in shapes):
+        raise call.refused(f"of shapes {shapes[:8]} without a common axis")
+    axis = call.axis(call.integer("axis", 0), len(shapes[0]))
+    if any(s[:axis] + s[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :] for s in shapes):
+        raise call.refused(f"shapes {shapes[:8]} differ off axis {axis}")
+    return moved(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
+
+
+def reshape(call: Call) -> Result:
+    """Reshape into constant dimensions (0 copies, one may be -1)."""
+    old, wanted = call.value(0).shape, call.indices(1)
+    if wanted is None or call.integer("allowzero", 0):
+        raise call.refused("needs a constant list of dimensions")
+    shape = [old[i] if d == 0 and i < len(old) else d for i, d in enumerate(wanted)]
+    known, count = math.prod(d for d in shape if d != -1), math.prod(old)
+    if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or count % known:
+        raise call.refused(f"{old} into {wanted}")
+    full = tuple(count // known if d == -1 else d for d in shape)
+    if math.prod(full) != count:
+        raise call.refused(f"{old} into {wanted}")
+    return moved(call, full)
+
+
+def flatten(call: Call) -> Result:
+    """Flatten into a matrix."""
+    shape = call.value(0).shape
+    axis = call.integer("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise call.refused(f"axis {axis} of {len(shape)} dimensions")
+    axis += len(shape) if axis < 0 else 0
+    return moved(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+def unsqueeze(call: Call) -> Result:
+    """Insert dimensions of 1 at constant axes."""
+    shape, axes = list(call.value(0).shape), call.indices(1)
+    if axes is None:
+        raise call.refused("needs axes")
+    for axis in sorted(call.axes(axes, len(shape) + len(axes))):
+        shape.insert(axis, 1)
+    return moved(call, tuple(shape))
+
+
+def squeeze(call: Call) -> Result:
+    """Drop dimensions of 1, all or those at constant axes."""
+    shape, axes = call.value(0).shape, call.indices(1)
+    drop = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
+    if any(shape[i] != 1 for i in drop):
+        raise call.refused(f"axes {drop} of {shape} are not all 1")
+    return moved(call, tuple(d for i, d in enumerate(shape) if i not in drop))
+
+
+def sliced(call: Call) -> Result:
+    """Slice by constant starts, ends, axes and positive steps."""
+    shape, starts, ends = list(call.value(0).shape), call.indices(1), call.indices(2)
+    if starts is None or ends is None:
+        raise call.refused("needs starts and ends")
+    axes, steps = call.indices(3), call.indices(4)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or any(step < 1 for step in steps):
+        raise call.refused(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
+    for axis, start, end, step in zip(call.axes(axes, len(shape)), starts, ends, steps, strict=True):
+        shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+    return moved(call, tuple(shape))
+
+
+def split(call: Call) -> Result:
+    """Split along one axis into constant sizes, or evenly."""
+    shape, sizes, parts = call.value(0).shape, call.indices(1), len(call.node.outputs)
+    axis = call.axis(call.integer("axis", 0), len(shape))
+    if sizes is None:
+        if shape[axis] % parts or call.integer("num_outputs", parts) != parts:
+            raise call.refused(f"{shape} into {parts} parts along axis {axis}")
+        sizes = [shape[axis] // parts] * parts
+    if len(sizes) != parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
+        raise call.refused(f"{shape} into {sizes} along axis {axis}")
+    return moved(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
+
+
+def transpose(call: Call) -> Result:
+    """Permute the dimensions."""
+    shape = call.value(0).shape
+    attribute = call.node.attributes.get("perm")
+    perm = range(len(shape))[::-1] if attribute is None else attribute.value
+    if not isinstance(perm, tuple | range) or sorted(perm) != list(range(len(shape))):
+        raise call.refused(f"permutation {perm!r} of {len(shape)} dimensions")
+    return moved(call, tuple(shape[int(i)] for i in perm))
+
+
+def gather(call: Call) -> Result:
+    """Pick constant indices along one axis."""
+    shape, indices, picked = call.value(0).shape, call.indices(1, rank=0), call.optional(1)
+    axis = call.axis(call.integer("axis", 0), len(shape))
+    if indices is None or picked is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
+        raise call.refused(f"indices {indices} of {shape[axis]} along axis {axis}")
+    return moved(call, shape[:axis] + picked.shape + shape[axis + 1 :])
+
+
+def layer_normalization(call: Call) -> Result:
+    """Normalise over the last dimensions, with scale and bias of their very shape."""
+    values = call.values()
+    shape = values[0].shape
+    axis = call.axis(call.integer("axis", -1), len(shape))
+    if any(v.shape != shape[axis:] for v in values[1:]):
+        raise call.refused(f"scale and bias {[v.shape for v in values[1:]]} do not fit {shape[axis:]}")
+    return Result(values[0].elem_type, (shape,), 8 * math.prod(shape))

@@ -1,0 +1,144 @@
+"""The step record: all that the loop knew, decided and measured in one tick (ARCHITECTURE §2).
+
+Records cross from the control process to the replay process through shared memory, so they have a fixed size; the
+same layout is written with ``struct`` (fast in the tick) and read with numpy (fast in bulk).  Observations and
+actions are in SI units and in the rig's order.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from typing import Final
+
+import numpy as np
+
+STAGES: Final = ("receive", "observe", "policy", "explore", "shield", "send", "record")
+"""What a tick spends its time on, in order; ``stage_ns`` holds one duration for each."""
+
+
+class Kind(enum.IntEnum):
+    """What an episode is for."""
+
+    TRAIN = 0
+    EVAL = 1
+
+
+class Flag(enum.IntFlag):
+    """Bits of a record's ``flags``."""
+
+    TERMINATED = 1
+    TRUNCATED = 2
+    INVALID = 4
+    """The transition that starts here was not observed whole: a frame was lost, or the device was not armed."""
+    FIRST = 8
+    """First record of its episode."""
+    NO_ACTION = 16
+    """Last record of its episode: it closes a transition and starts none."""
+    LATE = 32
+    """The command took effect after the sample (0 < tau < T) or not at all (tau = T)."""
+
+
+class Rule(enum.IntEnum):
+    """Which rule of the shield intervened."""
+
+    NONE = 0
+    FINITE = 1
+    RANGE = 2
+    RATE = 3
+    ENVELOPE = 4
+    FALLBACK = 5
+    """The fallback controller is still acting after an earlier intervention."""
+
+
+class Miss(enum.IntEnum):
+    """Why frames before this one were not answered."""
+
+    NONE = 0
+    LINK = 1
+    """The frame never arrived whole."""
+    PROGRAM = 2
+    """Our own work ran past the frame's arrival."""
+    HOST = 3
+    """We waited for the frame but the machine woke us late."""
+
+
+_HEAD: Final = (
+    ("seq", "Q", "<u8"),
+    ("tick", "Q", "<u8"),
+    ("episode", "I", "<u4"),
+    ("frame", "I", "<u4"),
+    ("kind", "B", "u1"),
+    ("rule", "B", "u1"),
+    ("flags", "H", "<u2"),
+    ("policy_id", "I", "<u4"),
+    ("missed", "H", "<u2"),
+    ("miss", "B", "u1"),
+    ("fault", "B", "u1"),
+    ("tau_us", "I", "<u4"),
+    ("t_device_us", "Q", "<u8"),
+    ("t_mono_ns", "q", "<i8"),
+    ("t_receive_ns", "q", "<i8"),
+    ("t_send_ns", "q", "<i8"),
+    ("lateness_ns", "q", "<i8"),
+    ("tick_ns", "q", "<i8"),
+)
+
+
+class RecordLayout:
+    """Layout of the step record of a rig with given numbers of sensors, observations and actions.
+
+    ``t_mono_ns`` is the time of the sample: host monotonic, or virtual in lockstep.  ``sensors`` and ``command`` are
+    counts as on the wire; ``u_start`` and ``u_end`` the commands in force in the period that the record's action
+    governs.  ``mean`` and ``std`` describe the behaviour distribution (std 0 where the policy is deterministic).
+    ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1).
+    """
+
+    def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:
+        self.n_sensors, self.n_observations, self.n_actions = n_sensors, n_observations, n_actions
+        vectors = (
+            ("stage_ns", len(STAGES), "I", "<u4"),
+            ("sensors", n_sensors, "i", "<i4"),
+            ("command", n_actions, "i", "<i4"),
+            ("u_start", n_actions, "i", "<i4"),
+            ("u_end", n_actions, "i", "<i4"),
+            ("observation", n_observations, "f", "<f4"),
+            ("policy", n_actions, "f", "<f4"),
+            ("explored", n_actions, "f", "<f4"),
+            ("commanded", n_actions, "f", "<f4"),
+            ("applied", n_actions, "f", "<f4"),
+            ("mean", n_actions, "f", "<f4"),
+            ("std", n_actions, "f", "<f4"),
+        )
+        tail = (("exploration", "f", "<f4"), ("reward", "d", "<f8"))
+        code = "<" + "".join(c for _, c, _ in _HEAD) + "".join(f"{n}{c}" for _, n, c, _ in vectors)
+        self._body = struct.Struct(code + "".join(c for _, c, _ in tail))
+        self._crc = struct.Struct("<I")
+        self.size: int = self._body.size + self._crc.size
+        self.dtype = np.dtype(
+            [(name, d) for name, _, d in _HEAD]
+            + [(name, d, (n,)) for name, n, _, d in vectors]
+            + [(name, d) for name, _, d in tail]
+            + [("crc", "<u4")]
+        )
+        if self.dtype.itemsize != self.size:
+            raise AssertionError(f"record layouts disagree: {self.dtype.itemsize} and {self.size} bytes")
+
+    @property
+    def schema(self) -> str:
+        """Text that changes whenever the layout does; both ends of the ring compare its hash."""
+        return str(self.dtype.descr)
+
+    def pack_into(self, buffer: memoryview, offset: int, fields: tuple[float, ...]) -> None:
+        """Write one record (its scalar fields flattened in layout order, without the CRC) and seal it with a CRC-32."""
+        body = self._body
+        body.pack_into(buffer, offset, *fields)
+        end = offset + body.size
+        self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
+
+    def sealed(self, raw: memoryview) -> bool:
+        """Tell whether the bytes of one record are whole."""
+        end = self._body.size
+        crc: int = self._crc.unpack_from(raw, end)[0]
+        return zlib.crc32(raw[:end]) == crc

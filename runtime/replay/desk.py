@@ -1,0 +1,159 @@
+"""Answers learners: what they may know of the memory, and what becomes of what they send.
+
+Holds no socket; ``runtime.link.server`` carries the messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from runtime.link.messages import (
+    LINK_VERSION,
+    MAX_ROWS,
+    Accepted,
+    Attach,
+    Attached,
+    Confirm,
+    Done,
+    Errors,
+    Offer,
+    Pull,
+    Refused,
+    RequestMessage,
+    Rows,
+)
+from runtime.link.server import Answer, Ticket
+from runtime.replay.memory import Memory
+from runtime.replay.policy_desk import PolicyDesk
+
+_WAIT_LIMIT_MS = 2000
+
+
+class LearnerDesk:
+    """One answer for each request; a Pull that waits for news is answered by ``due``."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        policies: PolicyDesk,
+        *,
+        run_id: str,
+        config_text: bytes,
+        lockstep: bool,
+        event: Callable[..., None],
+    ) -> None:
+        self._memory, self._policies, self._event = memory, policies, event
+        self._run_id, self._config_text, self._lockstep = run_id, config_text, lockstep
+        self._waiting: list[tuple[float, Ticket, Pull]] = []
+        self.closed = 0
+        """Last training episode whose transitions are all in the memory."""
+        self.done = -1
+        """Last training episode after which the learner has done all that follows (0: it has attached and begun)."""
+        self.ending = False
+        self.mismatches = 0
+        """Mirrors that differed from the memory when they were compared (lockstep)."""
+        self.updates = 0
+        self.updates_per_s = 0.0
+        self._error_batch = 0
+
+    def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+        """Answer one request, or None when the answer comes later."""
+        match request:
+            case Attach():
+                return self._attach(request)
+            case Pull():
+                return self._pull(ticket, request)
+            case Confirm():
+                return self._confirm(request)
+            case Errors():
+                return self._errors(request, payloads)
+            case Offer():
+                if len(payloads) != 1:
+                    return Answer(Refused("an offer carries one payload"))
+                return Answer(self._policies.judge(request.policy_id, payloads[0], self._recorded()))
+            case Done():
+                self.updates, self.updates_per_s = request.updates, request.updates_per_s
+                self.done = max(self.done, min(request.episode, self.closed))
+                return Answer(Accepted())
+
+    def due(self) -> list[tuple[Ticket, Answer]]:
+        """Answers to waiting Pulls: there is news, or they have waited long enough."""
+        if not self._waiting:
+            return []
+        now = time.monotonic()
+        ready = [(t, self._rows(p)) for limit, t, p in self._waiting if self._has_news(p) or now >= limit]
+        answered = {t for t, _ in ready}
+        self._waiting = [w for w in self._waiting if w[1] not in answered]
+        return ready
+
+    def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        """Some observations from the memory, evenly spread over it."""
+        storage = self._memory.storage
+        at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
+        return storage.observation[at]
+
+    def _attach(self, request: Attach) -> Answer:
+        if request.version != LINK_VERSION:
+            return Answer(Refused(f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"))
+        storage = self._memory.storage
+        self._event("learner_attached")
+        return Answer(
+            Attached(
+                run_id=self._run_id,
+                config=self._config_text,
+                capacity=storage.capacity,
+                cyclic=storage.cyclic,
+                inserted=storage.inserted,
+                closed=self.closed,
+                next_policy_id=self._policies.next_id,
+                lockstep=self._lockstep,
+            )
+        )
+
+    def _has_news(self, pull: Pull) -> bool:
+        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.ending
+
+    def _pull(self, ticket: Ticket, pull: Pull) -> Answer | None:
+        if not 0 <= pull.since <= self._memory.storage.inserted:
+            return Answer(Refused(f"{pull.since} writes seen, there have been {self._memory.storage.inserted}"))
+        if pull.wait_ms <= 0 or self._has_news(pull):
+            return self._rows(pull)
+        # A peer waits in one place only: its earlier question was given up.
+        self._waiting = [w for w in self._waiting if w[1].peer != ticket.peer]
+        self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
+        return None
+
+    def _rows(self, pull: Pull) -> Answer:
+        storage = self._memory.storage
+        slots = storage.changed_since(pull.since)[: max(1, min(pull.max_rows, MAX_ROWS))]
+        rows = storage.rows(slots)
+        upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+        message = Rows(upto=upto, inserted=storage.inserted, closed=self.closed, ending=self.ending)
+        return Answer(message, (rows.astype("<u4", copy=False).tobytes(),))
+
+    def _confirm(self, request: Confirm) -> Answer:
+        if request.digest == self._memory.storage.digest():
+            return Answer(Accepted())
+        self.mismatches += 1
+        self._event("mirror_differs", episode=request.episode)
+        return Answer(Refused(f"the mirror differs from the memory after episode {request.episode}"))
+
+    def _errors(self, request: Errors, payloads: Sequence[bytes]) -> Answer:
+        if request.batch <= self._error_batch:
+            return Answer(Accepted())  # repeated: it has been taken
+        try:
+            slots, generations, values = (
+                np.frombuffer(data, dtype) for data, dtype in zip(payloads, ("<i8", "<u4", "<f4"), strict=True)
+            )
+        except ValueError as error:
+            return Answer(Refused(f"malformed TD errors: {error}"))
+        if not len(slots) == len(generations) == len(values):
+            return Answer(Refused("TD errors of unequal lengths"))
+        self._error_batch = request.batch
+        self._memory.take_errors(
+            slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
+        )
+        return Answer(Accepted())

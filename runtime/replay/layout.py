@@ -1,0 +1,121 @@
+"""How one transition lies in memory: the raw float32 fields and 8 bytes of meta data, as 32-bit words in one row.
+
+Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | meta word.
+
+Exploration stays float32: it is a retention key, and float16 makes ties (METHODS §1.1).  The meta word holds
+
+* bits 0-3: flags (:class:`Flag`);
+* bits 4-15: generation of the slot, counted up by every write, modulo 4096 (1 after the first write);
+* bits 16-31: policy id modulo 65536.
+
+Wrap-around: a late TD error is taken for the wrong experience only if its slot was rewritten an exact multiple of
+4096 times meanwhile.  A policy id is the one nearest to the ids in use; the log holds it in full.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
+Floats = NDArray[np.float32]
+Slots = NDArray[np.int64]
+
+GENERATION_SHIFT: Final = 4
+GENERATION_MASK: Final = 0xFFF
+POLICY_SHIFT: Final = 16
+POLICY_MASK: Final = 0xFFFF
+FLAG_MASK: Final = 0xF
+
+
+class Flag(enum.IntFlag):
+    """What is special about a transition."""
+
+    TERMINATED = 1
+    """The next observation is terminal: no bootstrap.  A time limit is not a termination (METHODS C14)."""
+    TRUNCATED = 2
+    """Last transition of an episode that was cut off."""
+    INTERVENED = 4
+    """A rule of the shield changed the action."""
+    SYNTHETIC = 8
+    """Recomputed with the plant's model (000 §6.2.1), never measured."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Positions of the fields in a row of ``width`` 32-bit words."""
+
+    n_obs: int
+    n_act: int
+
+    @property
+    def width(self) -> int:
+        """Words per row."""
+        return 2 * self.n_obs + self.n_act + 3
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes per transition: the float32 fields plus 8."""
+        return 4 * self.width
+
+    @property
+    def observation(self) -> slice:
+        """Columns of the observation."""
+        return slice(0, self.n_obs)
+
+    @property
+    def action(self) -> slice:
+        """Columns of the applied action."""
+        return slice(self.n_obs, self.n_obs + self.n_act)
+
+    @property
+    def next_observation(self) -> slice:
+        """Columns of the next observation."""
+        return slice(self.n_obs + self.n_act, 2 * self.n_obs + self.n_act)
+
+    @property
+    def reward(self) -> int:
+        """Column of the reward."""
+        return 2 * self.n_obs + self.n_act
+
+    @property
+    def exploration(self) -> int:
+        """Column of the exploration magnitude."""
+        return 2 * self.n_obs + self.n_act + 1
+
+    @property
+    def meta(self) -> int:
+        """Column of the meta word."""
+        return 2 * self.n_obs + self.n_act + 2
+
+
+class Batch:
+    """Room for ``size`` transitions with one view per field; filled by :meth:`Storage.gather`, no copy per field.
+
+    ``observation``, ``next_observation``: (size, n_obs) float32; ``action``: (size, n_act) float32; ``reward``,
+    ``exploration``: (size,) float32; ``meta``: (size,) uint32.  All are views of ``words`` (size, width) and change
+    with the next gather.
+    """
+
+    def __init__(self, layout: Layout, size: int) -> None:
+        self.layout = layout
+        self.words: Words = np.zeros((size, layout.width), np.uint32)
+        floats: Floats = self.words.view(np.float32)
+        self.observation: Floats = floats[:, layout.observation]
+        self.action: Floats = floats[:, layout.action]
+        self.next_observation: Floats = floats[:, layout.next_observation]
+        self.reward: Floats = floats[:, layout.reward]
+        self.exploration: Floats = floats[:, layout.exploration]
+        self.meta: Words = self.words[:, layout.meta]
+
+    def terminated(self) -> NDArray[np.bool_]:
+        """Tell which transitions end in a terminal state, (size,)."""
+        terminated: NDArray[np.bool_] = (self.meta & np.uint32(Flag.TERMINATED)) != 0
+        return terminated
+
+    def generation(self) -> Words:
+        """Generation of each slot when it was gathered, (size,); goes back with the TD error."""
+        return (self.meta >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)

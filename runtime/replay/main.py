@@ -1,0 +1,236 @@
+"""The replay process: ``python -m runtime.replay.main RUN_FOLDER SHM_FOLDER``.
+
+Drains the ring, keeps the memory and the run folder, answers learners, admits policies.  It may die without harm: the
+loop goes on under its last policy, and a new replay process takes over the same ring.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig
+from runtime.control.realtime import die_with_parent
+from runtime.exit_codes import ExitCode
+from runtime.link.server import LinkServer
+from runtime.policy.admission import AdmissionLimits
+from runtime.record import RecordLayout
+from runtime.replay.desk import LearnerDesk
+from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
+from runtime.replay.histogram import DurationHistogram
+from runtime.replay.memory import Memory
+from runtime.replay.policy_desk import PolicyDesk
+from runtime.replay.transitions import TransitionBuilder
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingReader
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from runtime.supervise.events import EventFile
+from runtime.supervise.report import report
+
+_ME: Final = "replay"
+_IDLE_MS: Final = 1
+_PROGRESS_S: Final = 0.25
+
+
+class ReplayProcess:
+    """Everything the process owns, and its turn of work."""
+
+    def __init__(self, config: RunConfig, run_folder: Path, shm: Path) -> None:
+        rig = config.rig
+        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._config, self._folder = config, run_folder
+        self._board = Board(Segment.attach(shm / "board", BOARD_SCHEMA))
+        self._board[Word.REPLAY_PID] = os.getpid()
+        self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
+        slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
+        self._events = EventFile(run_folder / "events.jsonl")
+        self._memory = Memory(config)
+        # Wall time may only warn where the run must not depend on it.
+        budget_us = min(200.0, 0.1 * config.wall_period_ns / 1000)
+        limits = AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
+        self._policies = PolicyDesk(
+            rig, config.rate_hz, config.seed, limits, slot, run_folder / "policies", self._events.write
+        )
+        self._desk = LearnerDesk(
+            self._memory,
+            self._policies,
+            run_id=run_folder.name,
+            config_text=(run_folder / "config.yaml").read_bytes(),
+            lockstep=config.lockstep,
+            event=self._events.write,
+        )
+        self._server = LinkServer(f"ipc://{shm}/learner")
+        self._builder = TransitionBuilder(rig)
+        self._accounts = EpisodeAccounts(config.task)
+        self._rows = EpisodeFile(run_folder / "episodes.csv")
+        self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
+        self._stage_ns = np.zeros(layout.dtype["stage_ns"].shape, np.int64)
+        self._ticks = self._missed = self._interventions = self._faults = 0
+        self._last_train: list[EpisodeRow] = []
+        self._reported_s = 0.0
+
+    def admit_file(self, path: Path) -> str | None:
+        """Admit the policy a configuration starts with; the reason if it is refused."""
+        verdict = self._policies.adopt(path.read_bytes())
+        return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
+
+    def turn(self) -> bool:
+        """Do what there is to do; False when there was nothing."""
+        records = self._ring.peek()
+        if len(records):
+            self._take(records)
+            self._ring.release(len(records))
+        self._server.serve(self._desk.handle)
+        for ticket, answer in self._desk.due():
+            self._server.send(ticket, answer)
+        if self._config.lockstep and self._desk.done + 1 > self._board[Word.BARRIER]:
+            self._board[Word.BARRIER] = self._desk.done + 1
+        now = time.monotonic()
+        if now - self._reported_s > _PROGRESS_S:
+            self._reported_s = now
+            self._report_progress()
+        return len(records) > 0
+
+    def idle(self) -> None:
+        """Wait for a request, briefly: the ring gives no sign of its own."""
+        self._server.wait(_IDLE_MS)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the loop has ended and everything it wrote has been taken in."""
+        return self._board[Word.ENDED] == 1 and len(self._ring) == 0
+
+    def _take(self, records: NDArray[np.void]) -> None:
+        self._memory.insert(self._builder.add(records))
+        self._ticks += len(records)
+        self._missed += int(records["missed"].sum())
+        self._interventions += int(np.count_nonzero(records["rule"]))
+        self._faults += int(np.count_nonzero(records["fault"]))
+        self._tick_us.add(records["tick_ns"])
+        if not self._config.lockstep:
+            self._lateness_us.add(records["lateness_ns"])
+        self._stage_ns += records["stage_ns"].sum(axis=0, dtype=np.int64)
+        for at in np.flatnonzero(records["rule"] | records["missed"] | records["fault"]).tolist():
+            r = records[at]
+            self._events.write(
+                "tick",
+                episode=int(r["episode"]),
+                tick=int(r["tick"]),
+                rule=int(r["rule"]),
+                missed=int(r["missed"]),
+                miss=int(r["miss"]),
+                fault=int(r["fault"]),
+                policy=int(r["policy_id"]),
+            )
+        for row in self._accounts.add(records):
+            self._rows.append(row)
+            if row.kind == "train":
+                self._last_train = [*self._last_train[-19:], row]
+                self._desk.closed = row.episode
+
+    def _report_progress(self) -> None:
+        last = self._last_train[-1] if self._last_train else None
+        report(
+            _ME,
+            "progress",
+            episode=last.episode if last else 0,
+            normalized=float(np.mean([r.normalized for r in self._last_train])) if last else None,
+            ticks=self._ticks,
+            missed=self._missed,
+            updates=self._desk.updates,
+            updates_per_s=self._desk.updates_per_s,
+            policy=self._board[Word.POLICY],
+            stored=self._memory.storage.stored,
+        )
+
+    def finish(self) -> None:
+        """Tell waiting learners that the run is over, and write the summary."""
+        self._desk.ending = True
+        for ticket, answer in self._desk.due():
+            self._server.send(ticket, answer)
+        self._report_progress()
+        stages = self._stage_ns / max(self._ticks, 1) / 1000
+        storage = self._memory.storage
+        summary = {
+            "episodes": self._desk.closed,
+            "ticks": self._ticks,
+            "missed_ticks": self._missed,
+            "lateness_us": self._lateness_us.summary_us(),
+            "tick_us": self._tick_us.summary_us(),
+            "stage_us_mean": [round(float(s), 2) for s in stages],
+            "transitions": self._memory.offered,
+            "gaps": self._builder.gaps,
+            "dropped_records": self._ring.dropped,
+            "buffer": {
+                "capacity": storage.capacity,
+                "stored": storage.stored,
+                "bytes": storage.nbytes,
+                "strategy": str(self._memory.strategy),
+                "digest": storage.digest().hex(),
+            },
+            "policies": {
+                "offered": self._policies.offered,
+                "admitted": self._policies.admitted,
+                "refused": self._policies.refused,
+                "rolled_back": 0,
+                "active": self._board[Word.POLICY],
+            },
+            "interventions": self._interventions,
+            "faults": self._faults,
+            "mirror_mismatches": self._desk.mismatches,
+            "normalized_last20": float(np.mean([r.normalized for r in self._last_train])) if self._last_train else None,
+            "learner": {"updates": self._desk.updates, "updates_per_s": self._desk.updates_per_s},
+        }
+        fresh = self._folder / "summary.json.tmp"
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        fresh.replace(self._folder / "summary.json")
+        self._rows.close()
+        self._events.close()
+        self._server.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the replay process until the loop has ended, or until SIGTERM."""
+    die_with_parent()
+    run_folder, shm = Path(arguments[0]), Path(arguments[1])
+    stop = False
+
+    def request_stop(signum: int, frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config = load_resolved(run_folder / "config.yaml")
+    process = ReplayProcess(config, run_folder, shm)
+    if config.policy is not None:
+        reason = process.admit_file(Path(config.policy))
+        if reason is not None:
+            report(_ME, "error", f"{config.policy}: refused: {reason}")
+            process.finish()
+            return ExitCode.CONFIGURATION
+    report(_ME, "ready", f"ipc://{shm}/learner")
+    while not stop and not process.finished:
+        if not process.turn():
+            process.idle()
+    while process.turn():
+        pass
+    process.finish()
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Where offered policies are judged, filed and handed to the loop (ARCHITECTURE §4)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.rig import Rig
+from runtime.link.messages import Verdict
+from runtime.policy.admission import AdmissionLimits, Refused, admit
+from runtime.policy.contract import PolicyContract, contract_for
+from runtime.policy.probes import probe_states
+from runtime.random_streams import Role, stream
+from runtime.shm.slot import PolicySlot
+
+_PROBES: Final = 64
+_RECORDED: Final = 64
+_KEPT_VERDICTS: Final = 64
+"""Repeated offers are answered from memory this far back."""
+
+Event = Callable[..., None]
+
+
+class PolicyDesk:
+    """Judges each policy once, whoever offers it and however often."""
+
+    def __init__(
+        self, rig: Rig, rate_hz: float, seed: int, limits: AdmissionLimits, slot: PolicySlot, folder: Path, event: Event
+    ) -> None:
+        self._wanted: PolicyContract = contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0)
+        self._limits, self._slot, self._folder, self._event = limits, slot, folder, event
+        probe_seed = int(stream(seed, Role.PROBES).integers(1 << 31))
+        self._probes = probe_states(self._wanted, _PROBES, probe_seed)
+        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)
+        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals], np.float32)
+        self._verdicts: dict[int, tuple[bytes, Verdict]] = {}
+        self.offered = self.admitted = self.refused = 0
+        self.active_id = 0
+        folder.mkdir(exist_ok=True)
+
+    @property
+    def next_id(self) -> int:
+        """Id that the next policy should bear: they count up."""
+        return max(self._verdicts, default=0) + 1
+
+    def judge(self, policy_id: int, model: bytes, recorded: NDArray[np.float32]) -> Verdict:
+        """Admit or refuse a policy, and put an admitted one into the slot.
+
+        ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.
+        """
+        digest = hashlib.blake2b(model, digest_size=16).digest()
+        known = self._verdicts.get(policy_id)
+        if known is not None and known[0] == digest:
+            return known[1]
+        self.offered += 1
+        verdict = self._verdict(policy_id, model, recorded, reused=known is not None)
+        if verdict.accepted:
+            self.admitted += 1
+            self.active_id = policy_id
+            self._slot.put(policy_id, model)
+            self._file(policy_id, model)
+        else:
+            self.refused += 1
+            self._event("policy_refused", policy=policy_id, stage=verdict.stage, reason=verdict.reason)
+        if known is None:
+            self._verdicts[policy_id] = (digest, verdict)
+            while len(self._verdicts) > _KEPT_VERDICTS:
+                del self._verdicts[min(self._verdicts)]
+        return verdict
+
+    def adopt(self, model: bytes) -> Verdict:
+        """Judge a policy from a file, under the id that its own metadata bear."""
+        none = np.zeros((0, len(self._centre)), np.float32)
+        result = admit(model, self._wanted, self._probes, self._limits)
+        if isinstance(result, Refused):
+            return Verdict(0, False, result.stage, result.reason)
+        return self.judge(result.contract.policy_id, model, none)
+
+    def _verdict(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, reused: bool) -> Verdict:
+        if reused:
+            return Verdict(policy_id, False, "contract", f"id {policy_id} has been used for another policy")
+        seen = recorded[:_RECORDED] * self._half + self._centre
+        result = admit(model, self._wanted, np.concatenate([self._probes, seen.astype(np.float32)]), self._limits)
+        if isinstance(result, Refused):
+            return Verdict(policy_id, False, result.stage, result.reason)
+        if result.contract.policy_id != policy_id:
+            reason = f"offered as policy {policy_id}, its metadata say {result.contract.policy_id}"
+            return Verdict(policy_id, False, "contract", reason)
+        for warning in result.warnings:
+            self._event("policy_warning", policy=policy_id, reason=warning)
+        return Verdict(policy_id, True)
+
+    def _file(self, policy_id: int, model: bytes) -> None:
+        path = self._folder / f"{policy_id}.onnx"
+        fresh = path.with_suffix(".tmp")
+        fresh.write_bytes(model)
+        fresh.replace(path)

@@ -1,0 +1,1 @@
+"""What stands between a policy and the wire: the shield and its fallback controllers."""

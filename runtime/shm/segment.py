@@ -1,0 +1,119 @@
+"""A shared-memory segment: a file in /dev/shm that one process owns and others map.
+
+``multiprocessing.shared_memory`` is not used: on Python 3.11 any process that attaches to a segment deletes it when
+it exits.  Here the owner creates and unlinks, whoever attaches checks magic, version, schema and size first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+from typing import Final
+
+_MAGIC: Final = b"ONRIGSHM"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("<8sII16sQ")
+HEADER_BYTES: Final = 64
+_PREFIX: Final = "onrig-"
+
+
+class SegmentError(RuntimeError):
+    """A segment that is missing, foreign, of another layout or too short."""
+
+
+def _schema_hash(schema: str) -> bytes:
+    return hashlib.blake2b(schema.encode(), digest_size=16).digest()
+
+
+class Segment:
+    """A mapped segment; ``body`` is everything behind its header."""
+
+    def __init__(self, path: Path, mapping: mmap.mmap) -> None:
+        self.path = path
+        self._mapping = mapping
+        self._view = memoryview(mapping)
+        self.body = self._view[HEADER_BYTES:]
+
+    @classmethod
+    def create(cls, path: Path, body_bytes: int, schema: str) -> Segment:
+        """Create a zeroed segment (mode 0600); fails if the path exists."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            size = HEADER_BYTES + body_bytes
+            os.ftruncate(fd, size)
+            mapping = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        mapping[: _HEADER.size] = _HEADER.pack(_MAGIC, _VERSION, os.getpid(), _schema_hash(schema), body_bytes)
+        return cls(path, mapping)
+
+    @classmethod
+    def attach(cls, path: Path, schema: str) -> Segment:
+        """Map an existing segment; raises SegmentError unless it is ours, of this schema, and whole."""
+        try:
+            fd = os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise SegmentError(f"{path}: {error.strerror}") from None
+        try:
+            size = os.fstat(fd).st_size
+            if size < HEADER_BYTES:
+                raise SegmentError(f"{path}: {size} bytes are too few for a segment")
+            mapping = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        magic, version, _, digest, body_bytes = _HEADER.unpack_from(mapping)
+        if magic != _MAGIC or version != _VERSION:
+            raise SegmentError(f"{path}: not an Onrig segment of version {_VERSION}")
+        if digest != _schema_hash(schema):
+            raise SegmentError(f"{path}: laid out for another schema")
+        if size != HEADER_BYTES + body_bytes:
+            raise SegmentError(f"{path}: {size} bytes, its header says {HEADER_BYTES + body_bytes}")
+        return cls(path, mapping)
+
+    def close(self) -> None:
+        """Unmap; the file stays."""
+        self.body.release()
+        self._view.release()
+        self._mapping.close()
+
+
+def _boot_ticks(pid: int) -> str | None:
+    """Start time of a process (field 22 of its stat file), which tells a reused pid from the old one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _base_folder() -> Path:
+    shm = Path("/dev/shm")
+    return shm if shm.is_dir() else Path(tempfile.gettempdir())
+
+
+def create_folder() -> Path:
+    """Create the folder (mode 0700) that holds the segments and the socket of one run, named after its owner."""
+    pid = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{_boot_ticks(pid) or 0}-", dir=_base_folder()))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a run's folder with all that is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep_folders() -> list[Path]:
+    """Remove the folders of runs whose owner is dead (killed before it could clean up); return what was removed."""
+    removed = []
+    for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
+        with contextlib.suppress(ValueError, OSError):
+            pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
+            if folder.stat().st_uid == os.getuid() and _boot_ticks(int(pid)) != ticks:
+                remove_folder(folder)
+                removed.append(folder)
+    return removed

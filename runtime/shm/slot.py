@@ -1,0 +1,67 @@
+"""The policy slot: the replay process puts admitted policies in, the loop takes them out between ticks.
+
+Two buffers alternate, so that the one being read is never the one being written; a CRC catches the rest.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from runtime.shm.segment import Segment
+
+SLOT_SCHEMA: Final = "policy-slot-1"
+MAX_POLICY_BYTES: Final = 4 * 1024 * 1024
+_META: Final = struct.Struct("<III")  # policy id, length, CRC-32
+_BUFFER_BYTES: Final = MAX_POLICY_BYTES + 64
+SLOT_BYTES: Final = 64 + 2 * _BUFFER_BYTES
+
+
+class SlotPolicy(NamedTuple):
+    """One policy as it lies in the slot."""
+
+    version: int
+    policy_id: int
+    model: bytes
+
+
+class PolicySlot:
+    """Single writer, single reader; ``version`` counts the policies put in."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._version = segment.body[:8].cast("Q")
+        self._body = segment.body
+
+    @property
+    def version(self) -> int:
+        """Number of policies put in so far; cheap enough to look at in every tick."""
+        return self._version[0]
+
+    def put(self, policy_id: int, model: bytes) -> None:
+        """Publish a policy (replay process only); raises ValueError when it is larger than the slot."""
+        if len(model) > MAX_POLICY_BYTES:
+            raise ValueError(f"policy of {len(model)} bytes; the slot holds {MAX_POLICY_BYTES}")
+        version = self._version[0] + 1
+        start = 64 + (version & 1) * _BUFFER_BYTES
+        self._body[start + 64 : start + 64 + len(model)] = model
+        _META.pack_into(self._body, start, policy_id, len(model), zlib.crc32(model))
+        self._version[0] = version
+
+    def take(self) -> SlotPolicy | None:
+        """Copy the newest policy out; None when there is none, or when it was overwritten in the meantime."""
+        version = self._version[0]
+        if version == 0:
+            return None
+        start = 64 + (version & 1) * _BUFFER_BYTES
+        policy_id, length, crc = _META.unpack_from(self._body, start)
+        if length > MAX_POLICY_BYTES:
+            return None
+        model = bytes(self._body[start + 64 : start + 64 + length])
+        if zlib.crc32(model) != crc or self._version[0] != version:
+            return None
+        return SlotPolicy(version, policy_id, model)
+
+    def close(self) -> None:
+        """Release the views, so that the segment can be unmapped."""
+        self._version.release()

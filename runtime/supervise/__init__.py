@@ -1,0 +1,1 @@
+"""Starting, watching and ending the processes of a run."""

@@ -1,0 +1,93 @@
+"""One process of a run, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from runtime.supervise.report import Report, parse_report
+
+
+class Child:
+    """A Python module run as a process in a session of its own (so that Ctrl-C reaches the supervisor alone)."""
+
+    def __init__(self, name: str, module: str, arguments: list[str], log: Path) -> None:
+        self.name = name
+        self.peak_rss_mb = 0.0
+        environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "MALLOC_ARENA_MAX": "1",
+        }
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,
+            )
+        if self._process.stdout is None:
+            raise AssertionError("a pipe was asked for")
+        self._fd = self._process.stdout.fileno()
+        os.set_blocking(self._fd, False)
+        self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when the process reports something."""
+        return self._fd
+
+    def poll(self) -> int | None:
+        """Exit code (negative: killed by that signal), or None while it runs."""
+        self._measure()
+        return self._process.poll()
+
+    def reports(self) -> Iterator[Report]:
+        """Reports that have arrived; lines that are none are dropped."""
+        while True:
+            try:
+                data = os.read(self._fd, 65536)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                parsed = parse_report(line)
+                if parsed is not None:
+                    yield parsed
+
+    def _measure(self) -> None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM"):
+                    self.peak_rss_mb = max(self.peak_rss_mb, int(line.split()[1]) / 1024)
+
+    def end(self, grace_s: float, *, ask: bool = True) -> int:
+        """See the process to its end: wait ``grace_s`` (after SIGTERM, if ``ask``), then kill; the exit code."""
+        self._measure()
+        if ask and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipe of an ended process."""
+        if self._process.stdout is not None:
+            self._process.stdout.close()

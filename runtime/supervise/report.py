@@ -1,0 +1,44 @@
+"""What a process of a run tells its supervisor: one JSON object per line on standard output.
+
+A closed or clogged pipe never stops the process that reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Final
+
+import msgspec
+
+_PIPE: Final = 1
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One line: who, what, and a short text or figures that go with it."""
+
+    source: str
+    kind: str
+    """``ready``, ``warning``, ``error``, ``progress`` or ``event``."""
+    message: str = ""
+    values: dict[str, float | int | str | bool | None] = {}
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Report)
+
+
+def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> None:
+    """Write one report; dropped where nobody reads it."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        os.write(_PIPE, _ENCODER.encode(Report(source, kind, message, values)) + b"\n")
+
+
+def parse_report(line: bytes) -> Report | None:
+    """Read one line; None where it is not a report (some library's own output)."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

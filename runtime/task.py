@@ -1,0 +1,241 @@
+"""What a rig is asked to do: reward, episode, start state and the yardstick it is measured by (ARCHITECTURE §8).
+
+A task names observations and actuators of a rig and is compiled against it once, so that the tick pays for
+arithmetic only.  The reward is the generic form of 000 eq. (9),
+
+    r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
+
+with x' the observation *after* the action and a the action really applied, both in SI units (METHODS C11).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.rig import Rig
+
+ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
+ScalarTest = Callable[[Sequence[float]], bool]
+BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
+
+_Weight = Annotated[float, msgspec.Meta(ge=0.0)]
+_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+
+
+class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds that an observation runs into, and what that costs (000 App. A.2, METHODS C3)."""
+
+    observation: str
+    low: float
+    high: float
+    penalty: _Weight
+    margin: _Weight
+    """The wall counts as met within this distance of a bound: the plant puts the ball exactly there, so half a
+    count of the sensor is enough."""
+
+
+class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The weights of 000 eq. (9), by the rig's names; SI units throughout.  What is not named costs nothing."""
+
+    target: dict[str, float]
+    """Observation name to reference value."""
+    weights: dict[str, _Weight]
+    """Observation name to the weight of its distance from the target."""
+    folded: tuple[str, ...] = ()
+    """Observations compared by their absolute value: ``| |x'| - target |`` (the pendulum's angle)."""
+    action_weights: dict[str, _Weight] = {}
+    """Actuator name to the weight of the absolute applied action."""
+    wall: Wall | None = None
+
+
+class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Mean rewards per step that stand for 0 and 1 of the normalised performance mu_r (000 §5.1)."""
+
+    random_reward: float
+    reference_reward: float
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One task for one kind of rig, wholly from YAML."""
+
+    name: str
+    episode_s: _Positive
+    start: dict[str, float]
+    """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
+    reward: Reward
+    normalization: Normalization
+    terminate: dict[str, tuple[float, float]] = {}
+    """Observation name to the [low, high] outside of which the episode terminates."""
+
+
+def _observation_index(rig: Rig) -> dict[str, int]:
+    return {o.name: i for i, o in enumerate(rig.signals)}
+
+
+def _state_terms(task: Task, rig: Rig) -> list[tuple[int, float, float, bool]]:
+    """(index, weight, target, folded) of each observation that costs, in the rig's order."""
+    reward = task.reward
+    return [
+        (i, reward.weights[name], reward.target[name], name in reward.folded)
+        for name, i in _observation_index(rig).items()
+        if reward.weights.get(name, 0.0) != 0.0
+    ]
+
+
+def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
+    """(index, weight) of each actuator that costs, in the rig's order."""
+    weights = task.reward.action_weights
+    return [(j, weights[a.name]) for j, a in enumerate(rig.actuators) if weights.get(a.name, 0.0) != 0.0]
+
+
+def compile_reward(task: Task, rig: Rig) -> ScalarReward:
+    """Build ``reward(observation, action) -> float`` of one transition, for the tick.
+
+    ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
+    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no allocation that is kept.
+    Expects a task without :func:`task_problems`.
+    """
+    plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
+    folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
+    costs = tuple(_action_terms(task, rig))
+    wall = task.reward.wall
+
+    def distance(observation: Sequence[float], action: Sequence[float]) -> float:
+        cost = 0.0
+        for i, w, t in folded:
+            cost += w * abs(abs(observation[i]) - t)
+        for i, w, t in plain:
+            cost += w * abs(observation[i] - t)
+        for j, w in costs:
+            cost += w * abs(action[j])
+        return -cost
+
+    if wall is None:
+        return distance
+    at = _observation_index(rig)[wall.observation]
+    low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
+
+    def distance_and_wall(observation: Sequence[float], action: Sequence[float]) -> float:
+        x = observation[at]
+        r = distance(observation, action)
+        return r - penalty if x <= low or x >= high else r
+
+    return distance_and_wall
+
+
+def batched_reward(task: Task, rig: Rig) -> BatchedReward:
+    """Build ``reward(observations, actions)`` of many transitions at once.
+
+    Shapes ``(..., n)`` and ``(..., m)`` to ``(...)``, SI units, float64.  Equal to :func:`compile_reward` bit for bit,
+    since the terms are added in the same order.
+    """
+    terms = sorted(_state_terms(task, rig), key=lambda term: not term[3])
+    costs = _action_terms(task, rig)
+    wall = task.reward.wall
+    at = None if wall is None else _observation_index(rig)[wall.observation]
+
+    def reward(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        x = np.asarray(observations, dtype=np.float64)
+        a = np.asarray(actions, dtype=np.float64)
+        cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
+        for i, w, t, folded in terms:
+            value = np.abs(x[..., i]) if folded else x[..., i]
+            cost = cost + w * np.abs(value - t)
+        for j, w in costs:
+            cost = cost + w * np.abs(a[..., j])
+        if wall is None or at is None:
+            return -cost
+        hit = (x[..., at] <= wall.low + wall.margin) | (x[..., at] >= wall.high - wall.margin)
+        return np.where(hit, -cost - wall.penalty, -cost)
+
+    return reward
+
+
+def compile_terminated(task: Task, rig: Rig) -> ScalarTest:
+    """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates."""
+    index = _observation_index(rig)
+    bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
+    if not bounds:
+        return lambda observation: False
+
+    def terminated(observation: Sequence[float]) -> bool:
+        return not all(low <= observation[i] <= high for i, low, high in bounds)
+
+    return terminated
+
+
+def normalized(task: Task, mean_reward: float) -> float:
+    """Performance mu_r of a mean reward per step: 0 is the random policy, 1 the reference (000 §5.1)."""
+    n = task.normalization
+    return (mean_reward - n.random_reward) / (n.reference_reward - n.random_reward)
+
+
+def episode_steps(task: Task, rate_hz: float) -> int:
+    """Transitions in a whole episode: exactly round(T/Ts) (METHODS C12)."""
+    return round(task.episode_s * rate_hz)
+
+
+def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
+    """List what is wrong with a task on a rig as (path, message) pairs; empty when it is sound."""
+    observations = {o.name: o for o in rig.signals}
+    actuators = [a.name for a in rig.actuators]
+    problems: list[tuple[str, str]] = []
+
+    def known(path: str, names: Sequence[str], there: Sequence[str], kind: str) -> None:
+        for name in names:
+            if name not in there:
+                listed = ", ".join(there)
+                problems.append((f"{path}.{name}", f"rig '{rig.name}' has no {kind} '{name}' (there are: {listed})"))
+
+    def finite(path: str, values: dict[str, float]) -> None:
+        problems.extend((f"{path}.{k}", "must be a finite number") for k, v in values.items() if not math.isfinite(v))
+
+    reward = task.reward
+    seen = list(observations)
+    if not task.name:
+        problems.append(("name", "must not be empty"))
+    if not math.isfinite(task.episode_s):
+        problems.append(("episode_s", "must be a finite number of seconds"))
+    for path, values in (
+        ("start", task.start),
+        ("reward.target", reward.target),
+        ("reward.weights", reward.weights),
+    ):
+        known(path, list(values), seen, "observation")
+        finite(path, values)
+    known("reward.action_weights", list(reward.action_weights), actuators, "actuator")
+    finite("reward.action_weights", reward.action_weights)
+    for i, name in enumerate(reward.folded):
+        if name not in reward.weights:
+            problems.append((f"reward.folded[{i}]", f"'{name}' has no weight, so folding it does nothing"))
+    for name in reward.weights:
+        if name not in reward.target:
+            problems.append((f"reward.weights.{name}", "has a weight but no target"))
+    if reward.wall is not None:
+        wall = reward.wall
+        if wall.observation not in observations:
+            problems.append(("reward.wall.observation", f"rig '{rig.name}' has no observation '{wall.observation}'"))
+        if not (math.isfinite(wall.low) and math.isfinite(wall.high) and wall.low < wall.high):
+            problems.append(("reward.wall", f"needs low < high, got {wall.low} and {wall.high}"))
+        elif not 2.0 * wall.margin < wall.high - wall.low:
+            problems.append(("reward.wall.margin", "must be less than half the distance of the walls"))
+        if not math.isfinite(wall.penalty):
+            problems.append(("reward.wall.penalty", "must be a finite number"))
+    known("terminate", list(task.terminate), seen, "observation")
+    for name, (low, high) in task.terminate.items():
+        if not low < high:
+            problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
+        elif name in task.start and not low <= task.start[name] <= high:
+            problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
+    n = task.normalization
+    if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
+        problems.append(("normalization", "needs finite numbers"))
+    elif not n.random_reward < n.reference_reward:
+        problems.append(("normalization", "needs random_reward < reference_reward"))
+    return problems

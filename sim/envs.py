@@ -1,0 +1,155 @@
+"""Gymnasium environments on the lockstep twin, for algorithms that are not Onrig's own.
+
+Importing this module registers ``onrig/PendulumTwin-v0`` and ``onrig/MagmanTwin-v0`` (gymnasium 1.x has no plugins;
+``gymnasium.make("sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import gymnasium
+import msgspec
+import numpy as np
+from gymnasium.envs.registration import register, registry
+from numpy.typing import NDArray
+
+from hw import messages as m
+from hw.messages import Op, Result
+from hw.rig import Rig, rig_problems
+from runtime.config.document import convert, load_document
+from runtime.config.resolve import find
+from runtime.control.observe import Observer
+from runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
+from sim.twin.device import TwinDevice
+from sim.twin.options import TwinOptions
+
+OBSERVATION_BOUND: Final = 10.0
+"""Of the observation space.  Velocities are normalised but not clipped (000 App. A.1): the pendulum reaches about 2."""
+
+Observation = NDArray[np.float32]
+Action = NDArray[np.float32]
+_Config = TypeVar("_Config", Rig, Task)
+
+
+class TwinEnv(gymnasium.Env[Observation, Action]):
+    """One episode is one episode of the task; everything passes the device's counts, limits and noise.
+
+    Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
+    clipped.  The reward is in the task's raw units.  ``info`` holds ``observation`` and ``applied`` (action), both
+    float64 in SI.
+
+    ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is what stands in YAML under
+    ``device.twin`` (faults on the line have no meaning here and are ignored).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared so by gymnasium.Env)
+
+    def __init__(
+        self,
+        rig: Rig | str | Path,
+        task: Task | str | Path,
+        twin: TwinOptions | Mapping[str, object],
+        rate_hz: float = 50.0,
+        render_mode: None = None,
+    ) -> None:
+        self.rig = _load("rigs", rig, Rig)
+        self.task = _load("tasks", task, Task)
+        problems = rig_problems(self.rig) + task_problems(self.task, self.rig)
+        if problems:
+            raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
+        options = twin if isinstance(twin, TwinOptions) else msgspec.convert(twin, TwinOptions)
+        if not rate_hz > 0:
+            raise ValueError(f"rate_hz must be positive, got {rate_hz}")
+        self.render_mode = render_mode
+        self.rate_hz = rate_hz
+        self.episode_steps = episode_steps(self.task, rate_hz)
+        self._device = TwinDevice(self.rig, options, self.task.start, time_scale=0.0)
+        self._observer = Observer(self.rig, 1.0 / rate_hz)
+        self._reward = compile_reward(self.task, self.rig)
+        self._terminated = compile_terminated(self.task, self.rig)
+        self._state = m.StateLayout(len(self.rig.sensors), len(self.rig.actuators))
+        self._command = m.CommandLayout(len(self.rig.actuators))
+        self._request_id = 0
+        self._steps = 0
+        signals = self.rig.signals
+        self._centre = np.array([0.5 * (s.low + s.high) for s in signals])
+        self._half_range = np.array([0.5 * (s.high - s.low) for s in signals])
+        self._action_centre = np.array([a.centre for a in self.rig.actuators])
+        self._action_half_range = np.array([a.half_range for a in self.rig.actuators])
+        self._resolution = np.array([a.resolution for a in self.rig.actuators])
+        self.observation_space = gymnasium.spaces.Box(
+            -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32
+        )
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(self.rig.actuators),), np.float32)
+        self._request(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(round(1e6 / rate_hz), self.rig.lease_periods))
+        self._request(Op.ARM)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Put the plant into the task's start state; the noise of the episode follows from the seed."""
+        super().reset(seed=seed)
+        noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
+        self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
+        self._observer.reset()
+        self._steps = 0
+        observation, info, _, _ = self._sample()
+        return observation, info
+
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """One control period; raises ValueError when the action is not finite."""
+        if not np.all(np.isfinite(action)):
+            raise ValueError(f"action {action} is not finite")
+        applied = self._action_centre + self._action_half_range * np.clip(action, -1.0, 1.0)
+        counts = tuple(np.rint(applied / self._resolution).astype(int).tolist())
+        self._device.handle(self._command.encode(self._device.frame, counts))
+        if not self._device.sample_due:
+            raise RuntimeError("the twin refused the command: call reset() first")
+        observation, info, seen, acted = self._sample()
+        self._steps += 1
+        truncated = self._steps >= self.episode_steps
+        return observation, self._reward(seen, acted), self._terminated(seen), truncated, info
+
+    def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
+        state = self._state.decode(self._device.sample())
+        acted = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
+        seen = self._observer.observe(state.sensors)
+        if self.rig.previous_command:
+            seen = seen + acted
+        values = np.array(seen)
+        info = {"observation": values, "applied": np.array(acted)}
+        return ((values - self._centre) / self._half_range).astype(np.float32), info, seen, acted
+
+    def _request(self, op: Op, payload: bytes = b"") -> None:
+        self._request_id = self._request_id % 65535 + 1
+        (reply,) = self._device.handle(m.encode_request(m.Request(self._request_id, op, payload)))
+        result = m.decode_response(reply).result
+        if result != Result.OK:
+            raise ValueError(f"the twin refused {op.name}: {Result(result).name}")
+
+
+def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:
+    """A value as it is, else the file of that path, else the shipped configuration of that name."""
+    if isinstance(source, type_):
+        return source
+    return convert(load_document(find(str(source), folder)), (), type_)
+
+
+def register_envs() -> None:
+    """Register the environments with gymnasium; more than once is fine."""
+    for name, rig, task, kind in (
+        ("PendulumTwin-v0", "pendulum", "swingup", "pendulum"),
+        ("MagmanTwin-v0", "magman", "positioning", "magman"),
+    ):
+        if f"onrig/{name}" not in registry:
+            register(
+                id=f"onrig/{name}",
+                entry_point="sim.envs:TwinEnv",
+                kwargs={"rig": rig, "task": task, "twin": {"plant": {"kind": kind}}},
+            )
+
+
+register_envs()

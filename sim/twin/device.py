@@ -1,0 +1,295 @@
+"""The twin as a pure state machine in device time: messages in, messages out, no clock and no I/O.
+
+The shell around it (``sim.twin.process``) owns the line and the pacing: it hands over each message with its offset into
+the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of ``hw.messages``,
+of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hw import messages as m
+from hw.messages import Fault, MessageType, Op, Result, Status
+from hw.rig import Rig
+from sim.plants.integrate import advance
+from sim.plants.maths import SCALAR
+from sim.twin.options import TwinOptions, twin_problems
+from sim.twin.output import Lease, Output
+from sim.twin.sensing import Sensing, count_range
+
+_PAYLOAD_BYTES = {
+    Op.DESCRIBE: 1,
+    Op.CONFIGURE: m.CONFIGURE_LAYOUT.size,
+    Op.LIMITS: m.LIMITS_LAYOUT.size,
+    Op.ARM: 0,
+    Op.DISARM: 0,
+    Op.CLEAR_FAULT: 0,
+    Op.RESET: m.RESET_LAYOUT.size,
+}
+
+
+class TwinDevice:
+    """One simulated device.
+
+    ``start`` is the plant's state at power-on and after each reset, by name (SI).  ``time_scale`` is what the hello
+    announces; 0 means lockstep: a command then acts on the whole period, whatever its offset.  Raises ValueError when
+    plant, rig and start state do not fit together.
+    """
+
+    def __init__(self, rig: Rig, options: TwinOptions, start: Mapping[str, float], *, time_scale: float = 1.0) -> None:
+        problems = twin_problems(options, rig, start)
+        if problems:
+            raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
+        self.rig, self.options, self.time_scale = rig, options, time_scale
+        self.boot_id = options.boot_id
+        self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
+        self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
+        self._command_layout = m.CommandLayout(len(rig.actuators))
+        self._resolutions = tuple(a.resolution for a in rig.actuators)
+        self._sensing = Sensing(rig, options)
+        self.plant_state = self._start_state
+        """State of the plant at the last sample, without noise (SI)."""
+        self._boot()
+
+    def _boot(self) -> None:
+        self.frame = 0
+        """Number of the latest state frame; 0 before the first."""
+        self.t_us = 0
+        """Device time of the latest sample."""
+        self.period_us = 0
+        """0 until configured: the device then samples nothing."""
+        self.configurations = 0
+        """How often the sampling grid was started anew; the shell restarts its period when it changes."""
+        self.fault = Fault.NONE
+        self.armed = False
+        self._lease = Lease()
+        self._output = Output(self.rig)
+        self._answered = self._first = False
+        self._last_request = self._last_response = b""
+
+    def reboot(self) -> None:
+        """Start anew as after a power dip: another boot id, everything forgotten; the plant goes on where it is."""
+        self.boot_id = (self.boot_id + 1) % 2**32
+        self._boot()
+
+    @property
+    def sample_due(self) -> bool:
+        """In lockstep: whether the next sample has its command, or follows a reset."""
+        return self.period_us > 0 and (self._answered or self._first)
+
+    @property
+    def _next_frame(self) -> int:
+        # 0 means "no frame", so the count wraps to 1.
+        return self.frame % 0xFFFFFFFF + 1
+
+    def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
+        """Take one message (type byte included) that arrives ``offset_us`` into the period; the bodies to send."""
+        offset_us = self._within_period(offset_us)
+        kind = body[0] if body else 0
+        if kind == MessageType.COMMAND:
+            self._command(body, offset_us)
+        elif kind == MessageType.REQUEST:
+            return self._request(body, offset_us)
+        elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
+            # A new session may count its requests from where the last one ended.
+            self._last_request = b""
+            return [m.encode_hello(self._hello())]
+        return []
+
+    def link_lost(self, offset_us: int = 0) -> None:
+        """The host closed the line: an armed device falls safe at once and latches the fault of a lost lease."""
+        if self.armed:
+            self._trip(Fault.LEASE)
+            self._output.fall_safe(self._within_period(offset_us))
+
+    def _within_period(self, offset_us: int) -> int:
+        return 0 if self.time_scale == 0 else min(max(offset_us, 0), self.period_us)
+
+    def sample(self) -> bytes:
+        """End the period: the plant moves on, the lease is accounted for; the body of the state frame.
+
+        Raises RuntimeError before the first CONFIGURE, when there is no period to end.
+        """
+        if not self.period_us:
+            raise RuntimeError("the device is not configured: it has no period yet")
+        output, first = self._output, self._first
+        if first:
+            self.plant_state = self._start_state
+        else:
+            self._move_plant(self.period_us)
+            self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
+        sensors = self._sensing.read(self.plant_state)
+        self.frame = self._next_frame
+        self.t_us += self.period_us
+        u_start, held, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
+        output.begin_period()
+        if sensors is None:
+            self._trip(Fault.SENSOR)
+            output.restart()
+        elif self.armed and self._lease.end_period(self._answered):
+            self._trip(Fault.LEASE)
+            output.restart()
+        self._answered = self._first = False
+        status = (
+            (Status.ARMED if self.armed else 0)
+            | (Status.FAULT if self.fault else 0)
+            | (Status.SAFE if output.start is output.safe else 0)
+            | (Status.CLAMPED if output.start.clamped else 0)
+            | (Status.FIRST if first else 0)
+        )
+        state = m.State(
+            frame=self.frame,
+            t_us=self.t_us,
+            status=status,
+            fault=self.fault,
+            lease_left=self._lease.left,
+            answers=held.answers,
+            tau_us=tau_us,
+            sensors=sensors or (0,) * len(self.rig.sensors),
+            u_start=u_start,
+            u_end=held.counts,
+        )
+        return self._state_layout.encode(state)
+
+    def _move_plant(self, until_us: int) -> None:
+        offsets = self._sensing.actuator_offsets()
+        for duration_us, counts in self._output.pieces(until_us):
+            action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
+            substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
+            try:
+                self.plant_state = advance(self.options.plant, self.plant_state, action, duration_us * 1e-6, substeps)
+            except (ValueError, OverflowError):
+                # Parameters too stiff for the step: the plant has left the numbers, which reads as a sensor fault.
+                self.plant_state = (math.nan,) * len(self.plant_state)
+
+    def _trip(self, fault: Fault) -> None:
+        self.fault = fault
+        self.armed = False
+
+    def _disarm(self, offset_us: int) -> None:
+        self.armed = False
+        self._output.fall_safe(offset_us)
+        self._lease.renew()
+
+    def _hello(self) -> m.Hello:
+        o = self.options
+        return m.Hello(
+            protocol=m.PROTOCOL_VERSION,
+            n_sensors=len(self.rig.sensors),
+            n_actuators=len(self.rig.actuators),
+            rig=self.rig.name,
+            capabilities=m.Capability.RESET,
+            boot_id=self.boot_id,
+            period_min_us=o.period_min_us,
+            period_max_us=o.period_max_us,
+            lease_max=o.lease_max,
+            time_scale=self.time_scale,
+        )
+
+    def _command(self, body: bytes, offset_us: int) -> None:
+        try:
+            command = self._command_layout.decode(body)
+        except m.WireError:
+            return
+        # One switch per period; what answers another frame than the latest is late, or meant for another boot.
+        if not self.armed or self._answered or self._first or not self.frame or command.answers != self.frame:
+            return
+        self._answered = True
+        at_us = 0 if self.time_scale == 0 else offset_us + self.options.latency_us
+        self._output.command(command.values, command.answers, at_us, self.period_us)
+
+    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
+        if body == self._last_request:
+            return [self._last_response]
+        try:
+            request = m.decode_request(body)
+        except m.WireError:
+            return []
+        result, payload = self._act(request, offset_us)
+        self._last_request = body
+        self._last_response = m.encode_response(m.Response(request.id, request.op, result, payload))
+        return [self._last_response]
+
+    def _act(self, request: m.Request, offset_us: int) -> tuple[Result, bytes]:
+        try:
+            op = Op(request.op)
+        except ValueError:
+            return Result.UNKNOWN_OP, b""
+        if len(request.payload) != _PAYLOAD_BYTES[op]:
+            return Result.BAD_LENGTH, b""
+        match op:
+            case Op.DESCRIBE:
+                return self._describe(request.payload[0])
+            case Op.CONFIGURE:
+                return self._configure(offset_us, *m.CONFIGURE_LAYOUT.unpack(request.payload)), b""
+            case Op.LIMITS:
+                return self._limit(*m.LIMITS_LAYOUT.unpack(request.payload)), b""
+            case Op.ARM:
+                return self._arm(), b""
+            case Op.DISARM:
+                self._disarm(offset_us)
+                return Result.OK, b""
+            case Op.CLEAR_FAULT:
+                self.fault = Fault.NONE
+                self._disarm(offset_us)
+                return Result.OK, b""
+            case Op.RESET:
+                return self._reset(*m.RESET_LAYOUT.unpack(request.payload))
+
+    def _describe(self, index: int) -> tuple[Result, bytes]:
+        """Sensors first, then actuators, in the rig's order."""
+        n = len(self.rig.sensors)
+        if index >= n + len(self.rig.actuators):
+            return Result.OUT_OF_RANGE, b""
+        if index < n:
+            s = self.rig.sensors[index]
+            low, high = count_range(s.resolution, s.wrap)
+            return Result.OK, m.encode_channel(m.Channel(False, s.wrap, s.name, s.unit, s.resolution, low, high, 0))
+        a = self.rig.actuators[index - n]
+        low, high = self._output.own_limits[index - n]
+        safe = self._output.safe.counts[index - n]
+        return Result.OK, m.encode_channel(m.Channel(True, False, a.name, a.unit, a.resolution, low, high, safe))
+
+    def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
+        o = self.options
+        if not (o.period_min_us <= period_us <= o.period_max_us and 1 <= lease_periods <= o.lease_max):
+            return Result.OUT_OF_RANGE
+        if self.period_us:
+            # The grid starts anew here: the period under way ends without a sample.
+            self._move_plant(offset_us)
+            self.t_us += offset_us
+        self.armed = False
+        self._output = Output(self.rig)
+        self._lease = Lease()
+        self._lease.periods = lease_periods
+        self._answered = False
+        self.period_us = period_us
+        self.configurations += 1
+        return Result.OK
+
+    def _limit(self, index: int, low: int, high: int) -> Result:
+        if index >= len(self._output.limits):
+            return Result.OUT_OF_RANGE
+        own_low, own_high = self._output.own_limits[index]
+        if not own_low <= low <= high <= own_high:
+            return Result.OUT_OF_RANGE
+        self._output.limits[index] = (low, high)
+        return Result.OK
+
+    def _arm(self) -> Result:
+        if self.fault or not self.period_us:
+            return Result.NOT_NOW
+        self.armed = True
+        self._lease.renew()
+        return Result.OK
+
+    def _reset(self, seed: int) -> tuple[Result, bytes]:
+        if not self.period_us:
+            return Result.NOT_NOW, b""
+        self._sensing.reseed(seed)
+        self._output.restart()
+        self._lease.renew()
+        self._answered, self._first = False, True
+        return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

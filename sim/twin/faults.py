@@ -1,0 +1,114 @@
+"""Faults on demand: what a bad line and a bad board do to a byte stream, reproducible from a seed.
+
+The injector sees every wire frame once, on its way to the host or to the device, and says what becomes of it: a list of
+(delay in us, bytes).  It knows neither the protocol nor the clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+Direction = Literal["to_host", "to_device"]
+Kind = Literal["drop", "corrupt", "delay", "duplicate", "stall", "reboot"]
+Delivery = list[tuple[int, bytes]]
+
+_Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Probability of each fault per wire frame in one direction."""
+
+    drop: _Probability = 0.0
+    corrupt: _Probability = 0.0
+    """One byte of the frame is altered."""
+    delay: _Probability = 0.0
+    duplicate: _Probability = 0.0
+
+
+class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fault at a known moment: from state frame ``frame`` on, for ``frames`` frames."""
+
+    kind: Kind
+    frame: _Count
+    frames: _Count = 1
+    direction: Direction | Literal["both"] = "both"
+    """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device."""
+
+
+class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What shall go wrong, as YAML says it under ``device.twin.faults``."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    to_host: Rates = Rates()
+    to_device: Rates = Rates()
+    stall: _Probability = 0.0
+    """Per state frame: the line holds everything for ``stall_frames``, then delivers it in one burst."""
+    stall_frames: _Count = 5
+    reboot: _Probability = 0.0
+    """Per state frame: the device starts anew with another boot id, disarmed and unconfigured."""
+    delay_us: Annotated[int, msgspec.Meta(ge=0)] = 5_000
+    """How late a delayed frame is, in device time."""
+    scheduled: tuple[Scheduled, ...] = ()
+
+
+class FaultInjector:
+    """Applies a plan; call :meth:`begin_frame` for each state frame, :meth:`transform` for each wire frame."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        device, to_host, to_device = np.random.SeedSequence(plan.seed).spawn(3)
+        self._device = np.random.default_rng(device)
+        self._line = {"to_host": np.random.default_rng(to_host), "to_device": np.random.default_rng(to_device)}
+        self._rates: dict[str, Rates] = {"to_host": plan.to_host, "to_device": plan.to_device}
+        self._held: dict[str, list[bytes]] = {"to_host": [], "to_device": []}
+        self._active: dict[Kind, list[Scheduled]] = {}
+        self._stalled_until = 0
+        self._count = 0
+
+    def begin_frame(self) -> bool:
+        """Note that the device emits its next state frame (counted from 1, reboots included); True: it reboots."""
+        self._count += 1
+        n = self._count
+        stall, reboot = self._device.random(2)
+        self._active = {}
+        for fault in self._plan.scheduled:
+            if fault.frame <= n < fault.frame + fault.frames:
+                self._active.setdefault(fault.kind, []).append(fault)
+        if stall < self._plan.stall:
+            self._stalled_until = max(self._stalled_until, n + self._plan.stall_frames)
+        for fault in self._active.get("stall", ()):
+            self._stalled_until = max(self._stalled_until, fault.frame + fault.frames)
+        restarts = any(fault.frame == n for fault in self._active.get("reboot", ()))
+        return bool(restarts or reboot < self._plan.reboot)
+
+    def transform(self, direction: Direction, data: bytes) -> Delivery:
+        """What becomes of one wire frame, in the order of delivery."""
+        # The same number of draws for each frame, whatever happens: one fault does not shift the others.
+        drop, corrupt, delay, duplicate, where, bits = self._line[direction].random(6)
+        rates = self._rates[direction]
+        if self._count < self._stalled_until:
+            self._held[direction].append(data)
+            return []
+        held = [(0, earlier) for earlier in self.release(direction)]
+        if drop < rates.drop or self._is_due("drop", direction):
+            return held
+        if data and (corrupt < rates.corrupt or self._is_due("corrupt", direction)):
+            at = int(where * len(data))
+            data = data[:at] + bytes([data[at] ^ (1 + int(bits * 255))]) + data[at + 1 :]
+        late = self._plan.delay_us if delay < rates.delay or self._is_due("delay", direction) else 0
+        copies = 2 if duplicate < rates.duplicate or self._is_due("duplicate", direction) else 1
+        return held + [(late, data)] * copies
+
+    def release(self, direction: Direction) -> list[bytes]:
+        """Wire frames that a stall held back, once it is over (empty while it lasts)."""
+        if self._count < self._stalled_until:
+            return []
+        held, self._held[direction] = self._held[direction], []
+        return held
+
+    def _is_due(self, kind: Kind, direction: Direction) -> bool:
+        return any(f.direction in (direction, "both") for f in self._active.get(kind, ()))

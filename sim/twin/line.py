@@ -1,0 +1,72 @@
+"""The device's end of the line: a pty of its own, or a serial port for a twin on a second board."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import tty
+from typing import Final
+
+from hw.transport import LinkError, open_port
+
+_READ_BYTES: Final = 4096
+
+
+class Line:
+    """Non-blocking reads and writes; knows when the host has hung up (a pty tells, a serial line does not)."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.path = path
+        """Where the host finds the device."""
+        self.hung_up = True
+        self._fd = fd
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+
+    @classmethod
+    def pty(cls) -> Line:
+        """Open a pseudo terminal; the host opens its slave side by ``path``."""
+        master, slave = os.openpty()
+        tty.setraw(slave)
+        path = os.ttyname(slave)
+        os.set_blocking(master, False)
+        os.close(slave)  # or the host's hanging up could not be seen
+        return cls(master, path)
+
+    @classmethod
+    def serial(cls, path: str) -> Line:
+        """Open a serial port; raises LinkError."""
+        return cls(os.dup(open_port(path).fileno()), path)
+
+    def read(self, timeout_ns: int) -> bytes:
+        """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        if self.hung_up:
+            # poll() would return at once, again and again: look now, then sleep a little.
+            events = self._poll.poll(0)
+            if events and events[0][1] & select.POLLHUP and not events[0][1] & select.POLLIN:
+                select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
+                return b""
+        if timeout_ns > 0:
+            select.select((self._fd,), (), (), timeout_ns * 1e-9)
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            self.hung_up = True
+            return b""
+        self.hung_up = False
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send what the line takes at once; the rest is lost, as on a real line without flow control."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._fd, data)
+
+    def close(self) -> None:
+        """Close; the pty disappears."""
+        os.close(self._fd)
+
+
+__all__ = ["Line", "LinkError"]

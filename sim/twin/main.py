@@ -1,0 +1,106 @@
+"""The twin's process: ``python -m sim.twin.main CONFIG [--port PORT] [--link FILE]``, CONFIG being a resolved one."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig, Scaled
+from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from runtime.exit_codes import ExitCode
+from runtime.supervise.report import report
+from sim.twin.device import TwinDevice
+from sim.twin.line import Line, LinkError
+from sim.twin.options import TwinOptions
+from sim.twin.pacing import TwinLoop
+
+_ME: Final = "twin"
+
+
+def twin_options(config: RunConfig) -> TwinOptions:
+    """The twin's section of a checked configuration, typed."""
+    return msgspec.convert(config.device.twin or {}, TwinOptions)
+
+
+def time_scale(config: RunConfig) -> float:
+    """What the twin's hello announces: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
+    pace = config.device.pace
+    if isinstance(pace, Scaled):
+        return pace.scaled
+    return 0.0 if pace == "lockstep" else 1.0
+
+
+def serve(config: RunConfig, port: str | None, link: Path | None, announce: Callable[[str], None] | None = None) -> int:
+    """Run the twin of a configuration until SIGTERM or SIGINT; returns the exit code.
+
+    Says where it is by ``announce`` (a person's terminal), or else by a report to its supervisor.
+    """
+    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale(config))
+    try:
+        line = Line.serial(port) if port is not None else Line.pty()
+    except LinkError as error:
+        report(_ME, "error", str(error))
+        return ExitCode.HARDWARE
+    stop = False
+
+    def request_stop(signum: int, frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, request_stop)
+    loop = TwinLoop(device, line, lambda: stop)
+    try:
+        if link is not None:
+            fresh = link.with_name(f"{link.name}.{os.getpid()}")
+            fresh.write_text(f"{line.path}\n")
+            fresh.replace(link)
+        if announce is not None:
+            announce(line.path)
+        else:
+            report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
+        if device.time_scale != 0:
+            # It stands in for hardware, so it is as punctual as the loop, and one above it.
+            above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
+            enter_realtime(type(config.realtime)(priority=above, lock_memory=config.realtime.lock_memory))
+            freeze_collector()
+        loop.run()
+    finally:
+        if link is not None:
+            with contextlib.suppress(OSError):
+                link.unlink()
+        line.close()
+    if announce is None:
+        report(
+            _ME,
+            "event",
+            f"{loop.samples} samples, {loop.pauses} machine pauses, the longest {loop.longest_pause_ns / 1e6:.1f} ms",
+            samples=loop.samples,
+            pauses=loop.pauses,
+            longest_pause_ms=loop.longest_pause_ns / 1e6,
+        )
+    return ExitCode.OK
+
+
+def main(arguments: list[str]) -> int:
+    """Parse the arguments and serve."""
+    die_with_parent()
+    parser = argparse.ArgumentParser(prog="sim.twin")
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--port")
+    parser.add_argument("--link", type=Path)
+    args = parser.parse_args(arguments)
+    return serve(load_resolved(args.config), args.port, args.link)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""What YAML says of a twin under ``device: {twin: ...}``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from hw.rig import Rig
+from sim.plants import Plant
+from sim.plants.integrate import SUBSTEPS
+from sim.twin.faults import FaultPlan
+
+_Sigma = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Physics, imperfections and limits of a simulated device."""
+
+    plant: Plant
+    substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
+    """Runge-Kutta steps per period."""
+    sensor_noise: _Sigma = 0.0
+    """Standard deviation per normalised unit of the observation that the sensor feeds (000 eq. 1)."""
+    actuator_noise: _Sigma = 0.0
+    """Standard deviation per normalised unit of the actuator (000 eq. 2); the device does not know of it."""
+    latency_us: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Device time from decoding a command to its effect, which is at the latest at the next sample."""
+    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
+    period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
+    period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
+    lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
+    faults: FaultPlan = FaultPlan()
+
+
+def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
+    """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""
+    plant = options.plant
+    there = ", ".join(plant.state_names)
+    problems = [
+        ("plant.kind", f"the plant has no '{s.name}' for the rig's sensor of that name (there are: {there})")
+        for s in rig.sensors
+        if s.name not in plant.state_names
+    ]
+    if len(rig.actuators) != plant.n_actions:
+        problems.append(
+            ("plant.kind", f"the plant takes {plant.n_actions} actions, the rig has {len(rig.actuators)} actuators")
+        )
+    for name in plant.state_names:
+        if name not in start:
+            problems.append(("plant.kind", f"the task's start state does not give the plant's '{name}'"))
+    for name in start:
+        if name not in plant.state_names:
+            problems.append(("plant.kind", f"the task's start state names '{name}', unknown to the plant ({there})"))
+    for field in ("sensor_noise", "actuator_noise"):
+        if not math.isfinite(getattr(options, field)):
+            problems.append((field, "must be a finite number"))
+    if options.sensor_noise > 0:
+        problems.extend(
+            ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
+            for s in rig.sensors
+            if sensor_half_range(rig, s.name) is None
+        )
+    if options.period_min_us > options.period_max_us:
+        problems.append(("period_min_us", "must not exceed period_max_us"))
+    return problems
+
+
+def sensor_half_range(rig: Rig, sensor: str) -> float | None:
+    """SI value of one normalised unit of a sensor: half the range of the observation it feeds directly."""
+    for o in rig.observations:
+        if o.derivative_of is None and (o.sensor or o.name) == sensor:
+            return 0.5 * (o.high - o.low)
+    return None

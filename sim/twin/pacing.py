@@ -1,0 +1,134 @@
+"""Drives a twin: in real time, scaled time or lockstep.  Absolute deadlines; the device's own time never drifts."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hw.framing import FrameReader, encode_frame
+from sim.twin.device import TwinDevice
+from sim.twin.faults import FaultInjector, FaultPlan
+from sim.twin.line import Line
+
+_IDLE_NS: Final = 20_000_000
+
+
+class TwinLoop:
+    """Carries bytes between a line and a device, and time into the device.
+
+    A twin that is itself kept from running by the machine pauses its device time instead of skipping samples: the
+    hardware it stands in for would not have been late.  Such pauses are counted in ``pauses``.
+    """
+
+    def __init__(self, device: TwinDevice, line: Line, stop_requested: Callable[[], bool]) -> None:
+        self._device, self._line, self._stop_requested = device, line, stop_requested
+        self._reader = FrameReader()
+        plan = device.options.faults
+        self._injector = None if plan == FaultPlan() else FaultInjector(plan)
+        self._faulty_reader = FrameReader()
+        self._later: list[tuple[int, int, bool, bytes]] = []
+        self._serial = 0
+        self.samples = 0
+        self.pauses = 0
+        self.longest_pause_ns = 0
+
+    def run(self) -> None:
+        """Serve until asked to stop."""
+        if self._device.time_scale == 0:
+            self._run_lockstep()
+        else:
+            self._run_paced()
+
+    def _run_lockstep(self) -> None:
+        device, line = self._device, self._line
+        connected = False
+        while not self._stop_requested():
+            data = line.read(_IDLE_NS)
+            if line.hung_up and connected:
+                device.link_lost()
+            connected = not line.hung_up
+            for body in self._incoming(data, 0):
+                self._answer(body, 0)
+                if device.sample_due:
+                    self._emit()
+
+    def _run_paced(self) -> None:
+        device, line, now_ns = self._device, self._line, time.monotonic_ns
+        scale = device.time_scale
+        configurations = device.configurations
+        sampled_ns = now_ns()
+        connected = False
+        while not self._stop_requested():
+            now = now_ns()
+            period_ns = round(device.period_us * 1000 / scale)
+            if device.configurations != configurations:
+                configurations = device.configurations
+                sampled_ns = now
+            due_ns = sampled_ns + period_ns if period_ns else now + _IDLE_NS
+            if period_ns and now >= due_ns:
+                late = now - due_ns
+                if late > period_ns // 2:
+                    self.pauses += 1
+                    self.longest_pause_ns = max(self.longest_pause_ns, late)
+                    due_ns = now
+                self._emit()
+                sampled_ns = due_ns
+                continue
+            if self._later:
+                due_ns = min(due_ns, self._later[0][0])
+            data = line.read(due_ns - now)
+            offset_us = int((now_ns() - sampled_ns) * scale) // 1000
+            if line.hung_up and connected:
+                device.link_lost(offset_us)
+            connected = not line.hung_up
+            for body in self._incoming(data, now_ns()):
+                self._answer(body, offset_us)
+
+    def _emit(self) -> None:
+        """End the period and send the state frame."""
+        if self._injector is not None and self._injector.begin_frame():
+            self._device.reboot()
+            return
+        self.samples += 1
+        self._send(encode_frame(self._device.sample()))
+
+    def _answer(self, body: bytes, offset_us: int) -> None:
+        for reply in self._device.handle(body, offset_us):
+            self._send(encode_frame(reply))
+
+    def _send(self, wire: bytes) -> None:
+        if self._injector is None:
+            self._line.write(wire)
+            return
+        for delay_us, data in self._injector.transform("to_host", wire):
+            if delay_us and self._device.time_scale:
+                self._defer(delay_us, True, data)
+            else:
+                self._line.write(data)
+
+    def _incoming(self, data: bytes, now: int) -> list[bytes]:
+        """Bodies that reach the device now: those just read, as the faulty line lets them through, and late ones."""
+        bodies = self._reader.feed(data) if data else []
+        if self._injector is None:
+            return bodies
+        arrived = bytearray()
+        while self._later and self._later[0][0] <= now:
+            _, _, to_host, wire = heapq.heappop(self._later)
+            if to_host:
+                self._line.write(wire)
+            else:
+                arrived += wire
+        for body in bodies:
+            for delay_us, wire in self._injector.transform("to_device", encode_frame(body)):
+                if delay_us and self._device.time_scale:
+                    self._defer(delay_us, False, wire)
+                else:
+                    arrived += wire
+        return self._faulty_reader.feed(bytes(arrived)) if arrived else []
+
+    def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
+        self._serial += 1
+        due = time.monotonic_ns() + round(delay_us * 1000 / self._device.time_scale)
+        heapq.heappush(self._later, (due, self._serial, to_host, wire))

@@ -1,0 +1,392 @@
+"""Loading documents, overriding values, converting them, and the places that problems point to."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.config.document import (
+    MAX_BYTES,
+    ConfigError,
+    Document,
+    Mark,
+    Problem,
+    convert,
+    convert_by_section,
+    convert_sections,
+    load_document,
+    override,
+    parse_document,
+    problem_at,
+)
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    episode: int
+    amplitude: float
+
+
+class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ou", tag_field="process"):
+    schedule: tuple[Step, ...] = ()
+    gain: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+
+
+class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none", tag_field="process"):
+    pass
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rate_hz: float
+    pace: Literal["realtime", "lockstep"] | Step = "realtime"
+    limits: dict[str, tuple[float, float]] = {}
+    boxes: dict[str, Step] = {}
+    names: dict[Colour, int] = {}
+    colour: Colour = Colour.RED
+    channel_map: list[list[int]] = msgspec.field(default_factory=list, name="channel-map")
+
+    def __post_init__(self) -> None:
+        if self.rate_hz <= 0:
+            raise ValueError("rate_hz must be positive")
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rig: Rig
+    explore: Noise | Silence
+    seed: int = 0
+    wait_s: float = msgspec.field(default=1.0, name="wait-s")
+
+    def __post_init__(self) -> None:
+        if self.seed > 99:
+            raise ValueError("seed is too large")
+
+
+TEXT = """\
+rig:
+  rate_hz: 50
+explore:
+  process: ou
+  schedule:
+    - {episode: 1, amplitude: 1}
+    - {episode: 500, amplitude: 1e-1}
+"""
+
+
+def document(text: str = TEXT) -> Document:
+    return parse_document(text, "run.yaml")
+
+
+def complaint(action: object, *args: object) -> str:
+    assert callable(action)
+    with pytest.raises(ConfigError) as caught:
+        action(*args)
+    return str(caught.value)
+
+
+# --- loading ---------------------------------------------------------------------------------------
+
+
+def test_a_sound_file_loads_and_converts(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    run = convert_by_section(load_document(path), Run)
+    assert run == Run(Rig(50.0), Noise((Step(1, 1.0), Step(500, 0.1))))
+    assert isinstance(run.rig.rate_hz, float)
+
+
+def test_a_missing_file_is_one_line_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    assert complaint(load_document, path) == f"{path}:1:1: cannot be read: No such file or directory"
+    assert "cannot be read: Is a directory" in complaint(load_document, tmp_path)
+    assert complaint(load_document, "a\0b").endswith("cannot be read: embedded null byte")
+
+
+def test_bytes_that_are_not_utf_8_are_located(tmp_path: Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("a: ü\nb: ".encode() + b"\xfc")
+    assert complaint(load_document, path) == f"{path}:2:4: not UTF-8: byte 0xfc"
+
+
+def test_a_file_may_have_a_megabyte_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"a: 1\n#" + b"x" * (MAX_BYTES - 6))
+    assert load_document(path).data == {"a": 1}
+    path.write_bytes(b"a: 1\n#" + b"x" * (MAX_BYTES - 5))
+    assert complaint(load_document, path) == f"{path}:1:1: larger than 1024 KiB"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs an endless device")
+def test_an_endless_file_ends_at_the_limit() -> None:
+    assert complaint(load_document, "/dev/zero") == "/dev/zero:1:1: larger than 1024 KiB"
+
+
+def test_an_empty_document_is_refused_and_null_is_not() -> None:
+    assert complaint(document, "# nothing\n") == "run.yaml:1:1: the document is empty"
+    assert document("null").data is None
+
+
+def test_config_error_can_be_copied() -> None:
+    with pytest.raises(ConfigError) as caught:
+        document("a: 012")
+    assert str(copy.copy(caught.value)) == str(caught.value)
+
+
+# --- converting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{rate_hz: fast}", "1:16: expected float, got str at rig.rate_hz"),
+        ("{rate_hz: true}", "1:16: expected float, got bool at rig.rate_hz"),
+        ("{rate_hz: '5'}", "1:16: expected float, got str at rig.rate_hz"),
+        ("{rate_hz: }", "1:15: expected float, got null at rig.rate_hz"),
+        ("[]", "1:6: expected mapping, got list at rig"),
+        ("{}", "1:6: missing required field 'rate_hz' at rig"),
+        ("{rate_hz: 1, Pace: x}", "1:19: unknown field 'Pace' at rig (did you mean 'pace'?)"),
+        (
+            "{rate_hz: 1, zzz: x}",
+            "1:19: unknown field 'zzz' at rig (one of rate_hz, pace, limits, boxes, names, colour, channel-map)",
+        ),
+        ("{rate_hz: 1, pace: lockstp}", "1:25: invalid value 'lockstp' at rig.pace (did you mean 'lockstep'?)"),
+        ("{rate_hz: 1, pace: 3}", "1:25: expected str | mapping, got int at rig.pace"),
+        ("{rate_hz: 1, pace: {episode: 1}}", "1:25: missing required field 'amplitude' at rig.pace"),
+        ("{rate_hz: 1, colour: green}", "1:27: invalid value 'green' at rig.colour (one of red, blue)"),
+        ("{rate_hz: 1, channel-map: [[1], [2, x]]}", "1:42: expected int, got str at rig.channel-map[1][1]"),
+        ("{rate_hz: 1, limits: {a: [0, 1], b: [0, x]}}", "1:46: expected float, got str at rig.limits.b[1]"),
+        ("{rate_hz: 1, limits: {a: [0]}}", "1:31: expected list of length 2, got 1 at rig.limits.a"),
+        (
+            "{rate_hz: 1, boxes: {k: {episode: 1, amplitude: 1}, 'a.b [0]': {episode: 1, amplitude: x}}}",
+            "1:93: expected float, got str at rig.boxes['a.b [0]'].amplitude",
+        ),
+        (
+            "{rate_hz: 1, boxes: {k: {episode: 1, amplitude: 1}, m: {episode: 1, amplitud: x}}}",
+            "1:74: unknown field 'amplitud' at rig.boxes.m (did you mean 'amplitude'?)",
+        ),
+        (
+            "{rate_hz: 1, names: {red: 1, bleu: 2}}",
+            "1:35: invalid value 'bleu' at rig.names.bleu (did you mean 'blue'?)",
+        ),
+        ("{rate_hz: -1}", "1:6: rate_hz must be positive at rig"),
+    ],
+)
+def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) -> None:
+    assert complaint(convert, document(f"rig: {text}"), ("rig",), Rig) == f"run.yaml:{message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{process: noen}", "1:20: invalid value 'noen' at explore.process (did you mean 'none'?)"),
+        ("{process: zz}", "1:20: invalid value 'zz' at explore.process (one of ou, none)"),
+        ("{process: 1}", "1:20: expected str, got int at explore.process"),
+        ("{gain: 1}", "1:10: missing required field 'process' at explore (one of ou, none)"),
+        ("{process: none, gain: 1}", "1:26: unknown field 'gain' at explore (only process)"),
+        ("{process: ou, gian: 1}", "1:24: unknown field 'gian' at explore (did you mean 'gain'?)"),
+        ("{process: ou, gain: 0}", "1:30: expected float > 0.0 at explore.gain"),
+        (
+            "{process: ou, schedule: [{episode: 1, amplitude: 1}, {episode: 2, amplitude: x}]}",
+            "1:87: expected float, got str at explore.schedule[1].amplitude",
+        ),
+    ],
+)
+def test_tagged_unions_are_told_by_their_tags_and_the_fields_of_the_chosen_one(text: str, message: str) -> None:
+    doc = document(f"explore: {text}")
+    assert complaint(convert_sections, doc, {"explore": Noise | Silence}) == f"run.yaml:{message}"
+
+
+def test_the_root_and_a_missing_path_can_be_converted_or_named() -> None:
+    assert convert(document("[1, 2]"), (), tuple[float, float]) == (1.0, 2.0)
+    assert complaint(convert, document("[1, x]"), (), list[int]) == "run.yaml:1:5: expected int, got str at [1]"
+    assert complaint(convert, document("x"), (), int) == "run.yaml:1:1: expected int, got str"
+    assert complaint(convert, document("a:\n  b: 1"), ("a", "c", 0), int) == "run.yaml:2:3: missing a.c[0]"
+
+
+def test_a_key_that_looks_like_msgspecs_own_notation_does_not_mislead() -> None:
+    doc = document("rate_hz: 1\n'x` - at `$.y': 2\n'$[...]': 3\n")
+    assert complaint(convert, doc, (), Rig).startswith("run.yaml:")
+    boxes = document("'[...]': {episode: 1, amplitude: 1}\n'.a`b': {episode: 1}\n")
+    assert (
+        complaint(convert, boxes, (), dict[str, Step]) == "run.yaml:2:9: missing required field 'amplitude' at ['.a`b']"
+    )
+
+
+def test_every_section_tells_its_first_problem_in_order_of_line() -> None:
+    doc = document("sede: 3\nexplore: {process: ou, gain: x}\nrig:\n  rate_hz: x\n  pace: x\n")
+    assert complaint(convert_sections, doc, {"rig": Rig, "explore": Noise | Silence, "seed": int, "x": int}) == (
+        "run.yaml:1:1: missing required key 'seed'\n"
+        "run.yaml:1:1: missing required key 'x'\n"
+        "run.yaml:1:1: unknown key 'sede' (did you mean 'seed'?)\n"
+        "run.yaml:2:30: expected float, got str at explore.gain\n"
+        "run.yaml:4:12: expected float, got str at rig.rate_hz"
+    )
+
+
+def test_optional_sections_that_are_missing_are_left_out() -> None:
+    doc = document("seed: 3")
+    assert convert_sections(doc, {"seed": int, "rig": Rig}, optional=["rig"]) == {"seed": 3}
+
+
+def test_sections_need_a_mapping() -> None:
+    message = complaint(convert_sections, document("- 1"), {"a": int, "b": int})
+    assert message == "run.yaml:1:1: expected a mapping with a, b"
+
+
+def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:
+    assert convert_by_section(document(TEXT + "wait-s: 2\n"), Run).wait_s == 2.0
+    assert "'wait_s' (did you mean 'wait-s'?)" in complaint(convert_by_section, document(TEXT + "wait_s: 2\n"), Run)
+    assert complaint(convert_by_section, document("seed: 1"), Run) == (
+        "run.yaml:1:1: missing required key 'explore'\nrun.yaml:1:1: missing required key 'rig'"
+    )
+    message = complaint(convert_by_section, document(TEXT + "seed: 100\n"), Run)
+    assert message == "run.yaml:1:1: seed is too large"
+
+
+# --- overriding ------------------------------------------------------------------------------------
+
+
+def test_an_override_replaces_one_value_and_leaves_the_old_document_alone() -> None:
+    old = document()
+    before = copy.deepcopy(old)
+    new = override(old, "explore.schedule[1].amplitude=5e-1")
+    run = convert_by_section(new, Run)
+    assert isinstance(run.explore, Noise)
+    assert run.explore.schedule == (Step(1, 1.0), Step(500, 0.5))
+    assert old == before
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path", "value"),
+    [
+        ("a=1e-3", ("a",), 1e-3),
+        ("a=on", ("a",), "on"),
+        ("a=", ("a",), None),
+        ("a = x = y ", ("a",), "x = y"),
+        ("a=[1, {b: 2}]", ("a",), [1, {"b": 2}]),
+        ("rig={rate_hz: 2}", ("rig",), {"rate_hz": 2}),
+        ("rig.limits.u-x=[0, 1]", ("rig", "limits"), {"u-x": [0, 1]}),
+        ("x.y.z=1", ("x",), {"y": {"z": 1}}),
+        ("explore.schedule[0]=null", ("explore", "schedule", 0), None),
+        ("void.seed=1", ("void",), {"seed": 1}),
+    ],
+)
+def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str | int, ...], value: object) -> None:
+    new = override(document(TEXT + "void:\n"), assignment)
+    assert convert(new, path, object) == value
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("seed", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("a..b=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("a[-1]=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("[0]=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("a b=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
+        ("rig.rate_hz.x=1", "no key 'x' to set: rig.rate_hz is not a mapping"),
+        ("explore.schedule.x=1", "no key 'x' to set: explore.schedule is not a mapping"),
+        ("explore.schedule[2]=1", "no item 2 to set: explore.schedule has 2 items"),
+        ("rig[0]=1", "no item 0 to set: rig is not a list"),
+        ("rig.new[0]=1", "rig.new[0] lies in a list that does not exist"),
+        ("seed=012", "012 could be meant as octal: drop the leading zero, or quote it if it is text"),
+        ("seed={a: 1, a: 2}", "key 'a' stands here and already in line 1, column 2"),
+        ("seed=[1", "while parsing a flow sequence (line 1): expected ',' or ']', but got '<stream end>'"),
+        (".".join("a" * 40) + "=1", "nested more than 32 levels deep"),
+    ],
+)
+def test_an_override_that_cannot_be_is_told_with_its_text(assignment: str, message: str) -> None:
+    assert complaint(override, document(), assignment) == f"--set {assignment}:1:1: {message}"
+
+
+def test_problems_with_overridden_values_point_to_the_override() -> None:
+    new = override(document(), "explore.schedule[1]={episode: 2, amplitud: 1}")
+    assert complaint(convert_by_section, new, Run) == (
+        "--set explore.schedule[1]={episode: 2, amplitud: 1}:1:1: "
+        "unknown field 'amplitud' at explore.schedule[1] (did you mean 'amplitude'?)"
+    )
+    beside = complaint(convert_by_section, override(new, "explore.schedule[0].episode=x"), Run)
+    assert beside == "--set explore.schedule[0].episode=x:1:1: expected int, got str at explore.schedule[0].episode"
+
+
+def test_the_last_override_of_a_value_owns_it() -> None:
+    doc = override(override(document(), "rig.rate_hz=x"), "rig={rate_hz: y}")
+    assert complaint(convert_by_section, doc, Run).startswith("--set rig={rate_hz: y}:1:1: expected float")
+    doc = override(override(document(), "rig={rate_hz: 1}"), "rig.rate_hz=z")
+    assert complaint(convert_by_section, doc, Run).startswith("--set rig.rate_hz=z:1:1: expected float")
+    assert problem_at(doc, ("rig",), "").file == "--set rig={rate_hz: 1}"
+
+
+def test_problems_of_the_file_come_before_those_of_overrides() -> None:
+    doc = override(document("a: x\nb: x\nc: x\n"), "b=y")
+    files = [line.split(":")[0] for line in complaint(convert_sections, doc, dict.fromkeys("abc", int)).splitlines()]
+    assert files == ["run.yaml", "run.yaml", "--set b=y"]
+
+
+def test_an_override_may_name_another_origin() -> None:
+    doc = override(document(), "rate_hz=x", origin="--set rig.rate_hz=x")
+    assert problem_at(doc, ("rate_hz",), "m").file == "--set rig.rate_hz=x"
+
+
+def test_a_document_that_is_null_can_be_given_its_first_value() -> None:
+    doc = override(document("null"), "a.b=1")
+    assert doc.data == {"a": {"b": 1}}
+    assert str(problem_at(doc, ("a", "b"), "m")) == "--set a.b=1:1:1: m"
+
+
+keys = st.sampled_from("abc")
+trees = st.recursive(
+    st.integers(0, 9),
+    lambda inner: st.dictionaries(keys, inner, min_size=1, max_size=3) | st.lists(inner, min_size=1, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(keys, trees, min_size=1), st.data())
+def test_an_override_of_any_existing_value_changes_that_value_alone(
+    tree: dict[str, object], data: st.DataObject
+) -> None:
+    doc = parse_document(msgspec.json.encode(tree).decode(), "run.yaml")
+    path = data.draw(st.sampled_from(sorted((at for at in doc.marks if at), key=str)))
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+    new = override(doc, f"{text}=new")
+    assert convert(new, path, object) == "new"
+    restored = override(new, f"{text}={msgspec.json.encode(convert(doc, path, object)).decode()}")
+    assert restored.data == doc.data
+    assert restored.marks.keys() == doc.marks.keys()
+    assert restored.key_marks.keys() == doc.key_marks.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=20) | st.from_regex(r"[a-c.\[\]0-9]{1,8}=[ -~]{0,8}", fullmatch=True))
+def test_no_assignment_raises_anything_but_config_error(assignment: str) -> None:
+    problems: tuple[Problem, ...] = ()
+    try:
+        override(document(), assignment)
+    except ConfigError as error:
+        problems = error.problems
+    assert all(str(problem).isprintable() for problem in problems)
+
+
+# --- problems found by those who build on documents ------------------------------------------------
+
+
+def test_a_problem_at_a_missing_path_points_to_what_is_around_it() -> None:
+    doc = document()
+    assert str(problem_at(doc, ("explore", "schedule", 1, "amplitude"), "m")) == "run.yaml:7:33: m"
+    assert problem_at(doc, ("explore", "schedule", 5, "x"), "m").mark == Mark(6, 5)
+    assert problem_at(doc, ("nowhere", "x"), "m").mark == Mark(1, 1)
+    assert problem_at(doc, ("explore",), "m", at_key=True).mark == Mark(3, 1)

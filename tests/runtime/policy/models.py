@@ -1,0 +1,136 @@
+"""Small ONNX models for the tests of this folder, good and bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from runtime.policy.contract import METADATA_KEY, PolicyContract, Signal, encode_contract
+
+CONTRACT = PolicyContract(
+    rig="pendulum",
+    observations=(Signal("theta", "rad", -3.0, 3.0), Signal("omega", "rad/s", -20.0, 20.0)),
+    actions=(Signal("voltage", "V", -3.0, 3.0),),
+    rate_hz=50.0,
+    policy_id=7,
+    parent_run="run",
+    training_step=100,
+)
+
+Arrays = Mapping[str, npt.ArrayLike]
+OBSERVATION = helper.make_tensor_value_info("observation", onnx.TensorProto.FLOAT, [1, 2])
+ACTION = helper.make_tensor_value_info("action", onnx.TensorProto.FLOAT, [1, 1])
+node = helper.make_node
+
+
+def proto(
+    nodes: Sequence[onnx.NodeProto],
+    constants: Arrays,
+    *,
+    opset: int = 17,
+    contract: PolicyContract | None = CONTRACT,
+    inputs: Sequence[onnx.ValueInfoProto] = (OBSERVATION,),
+    outputs: Sequence[onnx.ValueInfoProto] = (ACTION,),
+) -> onnx.ModelProto:
+    """Put nodes and constants into a model with a contract."""
+    initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(list(nodes), "policy", list(inputs), list(outputs), initializers)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+    if contract is not None:
+        helper.set_model_props(model, {METADATA_KEY: encode_contract(contract)})
+    return model
+
+
+def policy(scale: float = 3.0, contract: PolicyContract | None = CONTRACT, hidden: int = 50) -> onnx.ModelProto:
+    """Make a 2-h-h-1 network with relu, and a tanh times ``scale`` at its end."""
+    rng = np.random.default_rng(0)
+    widths = (2, hidden, hidden, 1)
+    nodes, constants, value = [], {"scale": np.array([scale], np.float32)}, "observation"
+    for i in range(3):
+        constants[f"w{i}"] = (rng.standard_normal(widths[i : i + 2]) / 4).astype(np.float32)
+        constants[f"b{i}"] = rng.standard_normal(widths[i + 1]).astype(np.float32)
+        nodes.append(node("Gemm", [value, f"w{i}", f"b{i}"], [f"s{i}"]))
+        value = f"h{i}"
+        nodes.append(node("Tanh" if i == 2 else "Relu", [f"s{i}"], [value]))
+    nodes.append(node("Mul", [value, "scale"], ["action"]))
+    return proto(nodes, constants, contract=contract)
+
+
+def reference(model: onnx.ModelProto, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Evaluate ``policy(...)`` in numpy, float64; (k, 2) to (k, 1)."""
+    c = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer}
+    h = np.maximum(observations @ c["w0"] + c["b0"], 0)
+    h = np.maximum(h @ c["w1"] + c["b1"], 0)
+    return np.asarray(np.tanh(h @ c["w2"] + c["b2"]) * c["scale"])
+
+
+def wide_policy(opset: int = 20) -> onnx.ModelProto:
+    """Make a policy that uses most of the allowed operators, float64 statistics and a named batch dimension."""
+    one = np.ones(8, np.float32)
+    rng = np.random.default_rng(1)
+    constants: dict[str, npt.ArrayLike] = {
+        "mean": np.zeros(2),
+        "std": np.ones(2),
+        **{f"i{v}": np.array([v], np.int64) for v in (0, 1, 2)},
+        "sizes": np.array([3, 5], np.int64),
+        "shape": np.array([1, -1], np.int64),
+        "w": rng.standard_normal((4, 8)).astype(np.float32),
+        "one": one,
+        "w2": rng.standard_normal((8, 8)).astype(np.float32),
+        "w3": rng.standard_normal((8, 1)).astype(np.float32),
+        "low": np.float32(-1),
+        "high": np.float32(1),
+    }
+    nodes = [
+        node("Cast", ["observation"], ["o0"], to=11),
+        node("Sub", ["o0", "mean"], ["o1"]),
+        node("Div", ["o1", "std"], ["o2"]),
+        node("Cast", ["o2"], ["o3"], to=1),
+        node("Slice", ["o3", "i0", "i1", "i1"], ["theta"]),
+        node("Slice", ["o3", "i1", "i2", "i1"], ["omega"]),
+        node("Sin", ["theta"], ["sin"]),
+        node("Cos", ["theta"], ["cos"]),
+        node("Constant", [], ["half"], value=numpy_helper.from_array(np.array([[0.5]], np.float32))),
+        node("Concat", ["sin", "cos", "omega", "half"], ["x"], axis=1),
+        node("Gemm", ["x", "w", "one"], ["h0"], alpha=1.0),
+        node("LayerNormalization", ["h0", "one", "one"], ["h1"], axis=-1),
+        node("Gelu", ["h1"], ["h2"]),
+        node("MatMul", ["h2", "w2"], ["h3"]),
+        node("Elu", ["h3"], ["h4"], alpha=1.0),
+        node("Split", ["h4", "sizes"], ["a", "b"], axis=1),
+        node("Concat", ["b", "a"], ["h5"], axis=-1),
+        node("Unsqueeze", ["h5", "i1"], ["h6"]),
+        node("Transpose", ["h6"], ["h7"], perm=[1, 0, 2]),
+        node("Squeeze", ["h7", "i1"], ["h8"]),
+        node("Reshape", ["h8", "shape"], ["h9"]),
+        node("Max", ["h9", "low"], ["h10"]),
+        node("Min", ["h10", "high"], ["h11"]),
+        node("Clip", ["h11", "low", "high"], ["h12"]),
+        node("MatMul", ["h12", "w3"], ["h13"]),
+        node("Tanh", ["h13"], ["h14"]),
+        node("Gather", ["h14", "i0"], ["h15"], axis=1),
+        node("Flatten", ["h15"], ["h16"], axis=0),
+        node("Identity", ["h16"], ["action"]),
+    ]
+    batch = [helper.make_tensor_value_info(n, 1, ["batch", w]) for n, w in (("observation", 2), ("action", 1))]
+    model = proto(nodes, constants, opset=opset, inputs=batch[:1], outputs=batch[1:])
+    model.graph.value_info.append(helper.make_tensor_value_info("h5", 1, ["batch", 8]))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def linear(
+    extra: Sequence[onnx.NodeProto] = (), constants: Arrays | None = None, *, opset: int = 17
+) -> onnx.ModelProto:
+    """Make ``action = tanh(observation @ w)``, with nodes before it whose values it ignores."""
+    nodes = [*extra, node("MatMul", ["observation", "w"], ["s"]), node("Tanh", ["s"], ["action"])]
+    return proto(nodes, {"w": np.full((2, 1), 0.1, np.float32), **(constants or {})}, opset=opset)
+
+
+def serialized(model: onnx.ModelProto) -> bytes:
+    """Give the model's bytes."""
+    return bytes(model.SerializeToString(deterministic=True))

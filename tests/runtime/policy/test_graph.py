@@ -1,0 +1,280 @@
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from runtime.policy.graph import MAX_ELEMENTS, Cost, check_graph, check_operators
+from runtime.policy.onnx_wire import read_model
+from runtime.policy.operators import OPERATORS
+from runtime.policy.refusal import ModelRefused
+from runtime.policy.session import PolicySession
+from tests.runtime.policy import models
+from tests.runtime.policy.models import node
+
+
+def cost_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> Cost:
+    read = read_model(models.serialized(model))
+    check_operators(read)
+    return check_graph(read, ("observation", 2), ("action", 1), max_parameters, max_operations)
+
+
+def refusal_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> str:
+    with pytest.raises(ModelRefused) as caught:
+        cost_of(model, max_parameters, max_operations)
+    return str(caught.value)
+
+
+def test_counts_what_a_network_costs() -> None:
+    # 2-50-50-1: weights and biases, and the scale; each multiply-add, bias and activation once (16 for tanh).
+    assert cost_of(models.policy()) == Cost(2751 + 1, (3 * 50 + 50) + (51 * 50 + 50) + (51 + 16) + 2, 4 * 50 + 3)
+
+
+@pytest.mark.parametrize("opset", [20, 22, 25, 26])
+def test_follows_the_shapes_through_every_kind_of_operator(opset: int) -> None:
+    assert cost_of(models.wide_policy(opset)).parameters > 0
+
+
+@pytest.mark.parametrize(
+    "op", ["If", "Loop", "Expand", "Tile", "RandomNormal", "ConstantOfShape", "NonZero", "LSTM", ""]
+)
+def test_refuses_operators_that_are_not_allowed(op: str) -> None:
+    assert refusal_of(models.linear([node(op, ["observation"], ["x"])])).startswith(
+        f"operators: operator '{op}' is not"
+    )
+
+
+def test_refuses_operators_of_other_domains() -> None:
+    model = models.linear([node("Gelu", ["observation"], ["x"], domain="com.microsoft")])
+    assert "'com.microsoft.Gelu' is not allowed" in refusal_of(model)
+
+
+@pytest.mark.parametrize("opset", [0, 12, 27])
+def test_refuses_operator_sets_whose_rules_are_unknown(opset: int) -> None:
+    assert f"operator set {opset}, allowed are 13 to 26" in refusal_of(models.linear(opset=opset))
+
+
+def test_refuses_an_operator_before_the_set_that_brought_it() -> None:
+    assert "Gelu is of operator set 20" in refusal_of(models.linear([node("Gelu", ["observation"], ["x"])], opset=17))
+
+
+def test_refuses_unknown_attributes() -> None:
+    assert "attribute 'beta'" in refusal_of(models.linear([node("Relu", ["observation"], ["x"], beta=1.0)]))
+    assert "attribute 'axis'" in refusal_of(models.linear([node("Flatten", ["observation"], ["x"], axis=1.0)]))
+
+
+I64 = np.int64
+BAD_NODES = [
+    (node("Gemm", ["observation", "a"], ["x"]), {"a": np.zeros((3, 1), np.float32)}),
+    (node("Gemm", ["observation", "a", "b"], ["x"]), {"a": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}),
+    (node("Gemm", ["observation", "a"], ["x"]), {"a": np.zeros(2, np.float32)}),
+    (node("MatMul", ["observation", "a"], ["x"]), {"a": np.zeros((3, 2), np.float32)}),
+    (node("MatMul", ["observation", "a"], ["x"]), {"a": np.float32(1)}),
+    (node("Add", ["observation", "a"], ["x"]), {"a": np.zeros(3, np.float32)}),
+    (node("Add", ["observation", "a"], ["x"]), {"a": np.zeros(2)}),
+    (node("Add", ["observation", ""], ["x"]), {}),
+    (node("Div", ["a", "a"], ["x"]), {"a": np.zeros(2, I64)}),
+    (node("Clip", ["observation", "a"], ["x"]), {"a": np.zeros(1, np.float32)}),
+    (node("Clip", ["observation", "a"], ["x"]), {"a": np.zeros(())}),
+    (node("Cast", ["observation"], ["x"], to=7), {}),
+    (node("Cast", ["observation"], ["x"]), {}),
+    (node("Concat", ["observation", "a"], ["x"], axis=0), {"a": np.zeros((1, 3), np.float32)}),
+    (node("Concat", ["observation"], ["x"], axis=2), {}),
+    (node("Concat", ["observation"], ["x"]), {}),
+    (node("Reshape", ["observation", "observation"], ["x"]), {}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([3], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-1, -1], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-2, -1], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 2, 0], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1 << 62, 4], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"], allowzero=1), {"a": np.array([2, 1], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 1, 1, 1, 1, 1, 2], I64)}),
+    (node("Flatten", ["observation"], ["x"], axis=3), {}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([0, 0], I64)}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([3], I64)}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array(0, I64)}),
+    (node("Squeeze", ["observation", "a"], ["x"]), {"a": np.array([1], I64)}),
+    (node("Slice", ["observation", "a", "a"], ["x"]), {"a": np.array([0], I64)}),
+    (node("Slice", ["observation", "a", "b"], ["x"]), {"a": np.array([0], I64), "b": np.array([1, 1], I64)}),
+    (node("Slice", ["observation", "a", "b", "a", "c"], ["x"]), {k: np.array([v], I64) for k, v in (("a", 0), ("b", 1), ("c", -1))}),
+    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([1, 2], I64)}),
+    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([2], I64)}),
+    (node("Split", ["observation"], ["x", "y", "z"], axis=1), {}),
+    (node("Transpose", ["observation"], ["x"], perm=[0, 0]), {}),
+    (node("Gather", ["observation", "a"], ["x"], axis=1), {"a": np.array([2], I64)}),
+    (node("Gather", ["observation", "observation"], ["x"], axis=1), {}),
+    (node("LayerNormalization", ["observation", "a"], ["x"]), {"a": np.ones(1, np.float32)}),
+    (node("Relu", ["missing"], ["x"]), {}),
+    (node("Relu", ["observation"], ["observation"]), {}),
+    (node("Relu", ["observation"], ["w"]), {}),
+    (node("Relu", ["observation"], [""]), {}),
+    (node("Constant", [], ["x"]), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bad", "constants"), BAD_NODES, ids=[f"{i}-{n.op_type}" for i, (n, _) in enumerate(BAD_NODES)]
+)
+def test_refuses_inputs_that_do_not_fit_the_operator(bad: onnx.NodeProto, constants: models.Arrays) -> None:
+    assert refusal_of(models.linear([bad], constants, opset=18)).startswith("shapes: ")
+
+
+def test_refuses_nodes_out_of_order() -> None:
+    model = models.linear([node("Relu", ["observation"], ["a"])])
+    model.graph.node[0].input[0] = "s"
+    assert "uses 's' before it is defined" in refusal_of(model)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "reason"),
+    [
+        ([], None, "0 inputs"),
+        (["observation", "mask"], None, "2 inputs ['observation', 'mask']"),
+        (["state"], None, "['state']"),
+        (None, ["action", "s"], "2 outputs"),
+        (None, [], "0 outputs"),
+    ],
+)
+def test_refuses_other_ports(inputs: list[str] | None, outputs: list[str] | None, reason: str) -> None:
+    model = models.linear()
+    for field, names in ((model.graph.input, inputs), (model.graph.output, outputs)):
+        if names is not None:
+            del field[:]
+            field.extend(helper.make_tensor_value_info(n, 1, [1, 2]) for n in names)
+    assert reason in refusal_of(model)
+
+
+@pytest.mark.parametrize(
+    ("port", "shape", "kind", "reason"),
+    [
+        ("input", [1, 3], 1, "'observation' has shape [1, 3], the rig needs [1, 2]"),
+        ("input", [2], 1, "has shape [2]"),
+        ("input", [4, 2], 1, "has shape [4, 2]"),
+        ("input", [-1, 2], 1, "has shape [-1, 2]"),
+        ("input", ["batch", "width"], 1, "['batch', 'width']"),
+        ("input", None, 1, "shape None"),
+        ("input", [1, 2], 11, "element type 11"),
+        ("output", [1, 2], 1, "'action' has shape [1, 2], the rig needs [1, 1]"),
+        ("output", [1, 1], 11, "element type 11"),
+    ],
+)
+def test_refuses_ports_of_other_shapes(port: str, shape: list[int | str] | None, kind: int, reason: str) -> None:
+    model = models.linear()
+    getattr(model.graph, port)[0].CopyFrom(
+        helper.make_tensor_value_info("observation" if port == "input" else "action", kind, shape)
+    )
+    assert reason in refusal_of(model)
+
+
+def test_refuses_an_output_of_another_shape_or_type_than_declared() -> None:
+    model = models.linear()
+    model.graph.node[-1].output[0] = "y"
+    model.graph.node.append(node("Concat", ["y", "y"], ["action"], axis=1))
+    assert "(1, (1, 2))" in refusal_of(model)
+    model.graph.node[-1].CopyFrom(node("Cast", ["y"], ["action"], to=11))
+    assert "(11, (1, 1))" in refusal_of(model)
+
+
+def test_refuses_an_output_that_nothing_computes() -> None:
+    model = models.linear()
+    model.graph.node[-1].output[0] = "y"
+    assert "no node computes" in refusal_of(model)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 1), np.float32), "action"))
+    assert "no node computes" in refusal_of(model)
+
+
+@pytest.mark.parametrize("shape", [[1 << 40, 1], [2, 1], ["batch", "batch", "batch"], [1, 2]])
+def test_refuses_a_declaration_that_is_not_true(shape: list[int | str]) -> None:
+    model = models.linear()
+    model.graph.value_info.append(helper.make_tensor_value_info("s", 1, shape))
+    assert "'s' is declared as" in refusal_of(model)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_refuses_weights_that_are_not_finite(value: float) -> None:
+    model = models.linear([node("Add", ["observation", "a"], ["x"])], {"a": np.array([[0, value]], np.float32)})
+    assert refusal_of(model).startswith("finite: constant 'a' has 1 elements")
+
+
+def test_refuses_more_parameters_or_operations_than_allowed() -> None:
+    assert "more than 2751 parameters" in refusal_of(models.policy(), max_parameters=2751)
+    assert "more than 2868 operations" in refusal_of(models.policy(), max_operations=2868)
+    assert cost_of(models.policy(), 2752, 2869).operations == 2869
+
+
+BOMBS = {
+    "broadcast": ([node("Add", ["a", "b"], ["x"])], {"a": np.zeros((3000, 1), np.float32), "b": np.zeros((1, 3000), np.float32)}),
+    "outer product": ([node("MatMul", ["a", "b"], ["x"])], {"a": np.zeros((3000, 1), np.float32), "b": np.zeros((1, 3000), np.float32)}),
+    "concat": ([node("Concat", [f"x{i}" if i else "observation"] * 64, [f"x{i + 1}"], axis=0) for i in range(4)], {}),
+    "gather": (
+        [node("Unsqueeze", ["observation", "z"], ["x0"])]
+        + [node("Gather", [f"x{i}", "i"], [f"x{i + 1}"], axis=i + 1) for i in range(1)]
+        + [node("Concat", ["x1"] * 64, ["y0"], axis=0)]
+        + [node("Concat", [f"y{i}"] * 64, [f"y{i + 1}"], axis=0) for i in range(4)],
+        {"i": np.zeros(64, np.int64), "z": np.array([1], np.int64)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_refuses_graphs_that_grow_without_running_them(name: str) -> None:
+    bomb, constants = BOMBS[name]
+    reason = refusal_of(models.linear(bomb, constants), max_operations=1 << 40)
+    assert reason.startswith(f"size: more than {MAX_ELEMENTS} elements to compute")
+
+
+UNARY = sorted(name for name, op in OPERATORS.items() if op.inputs == (1, 1) and name not in ("Cast", "Concat"))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> onnx.ModelProto:
+    """Chains of shape-changing operators with random arguments, many of them wrong."""
+    constants: dict[str, np.ndarray] = {}
+    nodes: list[onnx.NodeProto] = []
+    value = "observation"
+
+    def ints(values: list[int]) -> str:
+        name = f"c{len(constants)}"
+        constants[name] = np.array(values, np.int64)
+        return name
+
+    small = st.integers(-3, 3)
+    for i in range(draw(st.integers(1, 5))):
+        op = draw(st.sampled_from([*UNARY, "Reshape", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat", "MatMul"]))
+        inputs, attributes = [value], {}
+        if op in ("Reshape", "Unsqueeze", "Squeeze", "Gather"):
+            inputs.append(ints(draw(st.lists(small, min_size=1, max_size=3))))
+        elif op == "Slice":
+            inputs += [ints([draw(small)]) for _ in range(draw(st.integers(2, 4)))]
+        elif op == "MatMul":
+            constants[f"m{i}"] = np.ones(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)), np.float32)
+            inputs.append(f"m{i}")
+        if op == "Concat":
+            inputs += [value] * draw(st.integers(0, 2))
+        if op in ("Concat", "Gather", "Flatten"):
+            attributes["axis"] = draw(small)
+        nodes.append(helper.make_node(op, inputs, [f"v{i}"]))
+        nodes[-1].attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+        value = f"v{i}"
+    constants["flat"] = np.array([1, -1], np.int64)
+    nodes.append(node("Reshape", [value, "flat"], ["action"]))
+    return models.proto(nodes, constants, opset=20)
+
+
+@settings(max_examples=80, deadline=None)
+@given(chains())
+def test_onnxruntime_agrees_with_every_shape_that_is_accepted(model: onnx.ModelProto) -> None:
+    read = read_model(models.serialized(model))
+    accepted = []
+    for width in range(1, 100):
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("action", 1, [1, width]))
+        read = read_model(models.serialized(model))
+        try:
+            check_operators(read)
+            check_graph(read, ("observation", 2), ("action", width), 10_000, 100_000)
+        except ModelRefused:
+            continue
+        accepted.append(width)
+        PolicySession(models.serialized(model)).run()
+    assert len(accepted) <= 1

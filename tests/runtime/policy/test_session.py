@@ -1,0 +1,114 @@
+import gc
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from runtime.policy.refusal import ModelRefused
+from runtime.policy.session import PolicySession
+from tests.runtime.policy import models
+
+
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_computes_what_the_network_computes(batch: int | str) -> None:
+    model = models.policy()
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("observation", 1, [batch, 2]))
+    session = PolicySession(models.serialized(model))
+    observations = np.random.default_rng(3).uniform(-20, 20, (50, 2)).astype(np.float32)
+    actions = np.empty((50, 1))
+    for observation, action in zip(observations, actions, strict=True):
+        session.observation[0] = observation
+        session.run()
+        action[:] = session.action[0]
+    np.testing.assert_allclose(actions, models.reference(model, observations), rtol=1e-4, atol=1e-5)
+
+
+def test_keeps_its_buffers_for_life() -> None:
+    session = PolicySession(models.serialized(models.policy()))
+    observation, action = session.observation, session.action
+    before = action.copy()
+    session.warm_up(3)
+    assert session.observation is observation
+    assert session.action is action
+    assert not np.array_equal(action, before)
+    assert (observation.dtype, observation.shape, action.dtype, action.shape) == (
+        np.float32,
+        (1, 2),
+        np.float32,
+        (1, 1),
+    )
+
+
+def test_two_sessions_do_not_share_buffers() -> None:
+    first, second = (PolicySession(models.serialized(models.policy(scale))) for scale in (1.0, 2.0))
+    first.run()
+    second.run()
+    np.testing.assert_allclose(2 * first.action, second.action)
+
+
+def test_running_leaves_nothing_behind() -> None:
+    session = PolicySession(models.serialized(models.policy()))
+    session.warm_up(10)
+    gc.collect()
+    gc.disable()
+    try:
+        blocks, tracked = sys.getallocatedblocks(), gc.get_count()[0]
+        for _ in range(1000):
+            session.run()
+        assert abs(sys.getallocatedblocks() - blocks) < 20
+        assert abs(gc.get_count()[0] - tracked) < 20
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_starts_no_threads() -> None:
+    PolicySession(models.serialized(models.policy())).run()
+    before = len(os.listdir("/proc/self/task"))
+    sessions = [PolicySession(models.serialized(models.policy())) for _ in range(3)]
+    for session in sessions:
+        session.run()
+    assert len(os.listdir("/proc/self/task")) == before
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", b"not a model", bytes(100), b"....ORTM" + bytes(100)])
+def test_refuses_what_onnxruntime_does_not_take(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelRefused) as caught:
+        PolicySession(data)
+    assert caught.value.stage == "format"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shape"),
+    [
+        ("state", 1, [1, 2]),
+        ("observation", 11, [1, 2]),
+        ("observation", 1, [2, 2]),
+        ("observation", 1, [2]),
+        ("observation", 1, ["batch", "width"]),
+        ("observation", 1, [1, 1 << 30]),
+    ],
+)
+def test_refuses_ports_it_cannot_bind(name: str, kind: int, shape: list[int | str]) -> None:
+    graph = helper.make_graph(
+        [models.node("Identity", [name], ["action"])],
+        "g",
+        [helper.make_tensor_value_info(name, kind, shape)],
+        [helper.make_tensor_value_info("action", kind, shape)],
+    )
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(ModelRefused) as caught:
+        PolicySession(models.serialized(model))
+    assert caught.value.stage == "shapes"
+
+
+def test_refuses_a_model_with_a_second_input() -> None:
+    model = models.linear()
+    model.graph.input.append(onnx.ValueInfoProto(name="more", type=model.graph.input[0].type))
+    with pytest.raises(ModelRefused, match="input must be one"):
+        PolicySession(models.serialized(model))

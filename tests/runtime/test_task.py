@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import configs
+from hw.rig import Observation, Rig, rig_problems
+from runtime.config.document import convert, load_document
+from runtime.task import (
+    Task,
+    batched_reward,
+    compile_reward,
+    compile_terminated,
+    episode_steps,
+    normalized,
+    task_problems,
+)
+
+FOLDER = Path(configs.__file__).parent
+PAIRS = [("pendulum", "swingup"), ("pendulum-hardware", "swingup-hardware"), ("magman", "positioning")]
+
+
+def shipped(rig: str, task: str) -> tuple[Rig, Task]:
+    return (
+        convert(load_document(FOLDER / "rigs" / f"{rig}.yaml"), (), Rig),
+        convert(load_document(FOLDER / "tasks" / f"{task}.yaml"), (), Task),
+    )
+
+
+PENDULUM, SWINGUP = shipped(*PAIRS[0])
+MAGMAN, POSITIONING = shipped(*PAIRS[2])
+
+
+@pytest.mark.parametrize(("rig_name", "task_name"), PAIRS)
+def test_shipped_rigs_and_tasks_have_no_problems(rig_name: str, task_name: str) -> None:
+    rig, task = shipped(rig_name, task_name)
+    assert rig_problems(rig) == []
+    assert task_problems(task, rig) == []
+
+
+def test_pendulum_reward_is_equation_9_of_000() -> None:
+    reward = compile_reward(SWINGUP, PENDULUM)
+    assert reward((math.pi, 0.0), (0.0,)) == 0.0
+    assert reward((-math.pi, 0.0), (0.0,)) == 0.0
+    assert reward((0.0, 0.0), (0.0,)) == pytest.approx(-50 * math.pi)
+    assert reward((-3.0, -2.0), (-1.5,)) == pytest.approx(-(50 * (math.pi - 3) + 2 + 15))
+
+
+def test_velocity_beyond_its_range_is_not_clipped() -> None:
+    reward = compile_reward(SWINGUP, PENDULUM)
+    assert reward((math.pi, 57.0), (0.0,)) == pytest.approx(-57.0)
+
+
+def test_magman_reward_ignores_the_currents_and_charges_a_wall_once() -> None:
+    reward = compile_reward(POSITIONING, MAGMAN)
+    assert reward((0.035, 0.0), (0.6, 0.6, 0.6, 0.6)) == 0.0
+    assert reward((0.045, -0.1), (0.0,) * 4) == pytest.approx(-1.5)
+    assert reward((0.105, -0.01), (0.0,) * 4) == pytest.approx(-7.0 - 0.05 - 1.0)
+    assert reward((-35000 * 1e-6, 0.01), (0.0,) * 4) == pytest.approx(-7.0 - 0.05 - 1.0)
+    assert reward((0.104999, 0.0), (0.0,) * 4) == pytest.approx(-6.9999)
+
+
+@pytest.mark.parametrize(("rig", "task"), [(PENDULUM, SWINGUP), (MAGMAN, POSITIONING)], ids=["pendulum", "magman"])
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_batched_reward_equals_the_scalar_one_bit_for_bit(data: st.DataObject, rig: Rig, task: Task) -> None:
+    shape = data.draw(hnp.array_shapes(max_dims=2, max_side=3))
+    values = st.floats(-100.0, 100.0) | st.sampled_from([-0.035, 0.105, math.pi, -math.pi, 0.0])
+    x = data.draw(hnp.arrays(np.float64, (*shape, len(rig.observations)), elements=values))
+    a = data.draw(hnp.arrays(np.float64, (*shape, len(rig.actuators)), elements=values))
+    scalar, batched = compile_reward(task, rig), batched_reward(task, rig)(x, a)
+    assert batched.shape == shape
+    for index in np.ndindex(*shape):
+        assert batched[index] == scalar(x[index].tolist(), a[index].tolist())
+
+
+def test_a_previous_command_in_the_observation_costs_nothing() -> None:
+    rig = msgspec.structs.replace(PENDULUM, previous_command=True)
+    assert compile_reward(SWINGUP, rig)((math.pi, 0.0, 3.0), (0.0,)) == 0.0
+    assert batched_reward(SWINGUP, rig)(np.array([[math.pi, 0.0, 3.0]]), np.zeros((1, 1))) == 0.0
+
+
+def test_without_bounds_nothing_terminates() -> None:
+    assert not compile_terminated(SWINGUP, PENDULUM)((math.nan, 1e9))
+
+
+@pytest.mark.parametrize(
+    ("velocity", "expected"), [(0.0, False), (15.0, False), (15.01, True), (-15.01, True), (math.nan, True)]
+)
+def test_leaving_the_bounds_terminates(velocity: float, expected: bool) -> None:
+    task = msgspec.structs.replace(SWINGUP, terminate={"velocity": (-15.0, 15.0)})
+    assert compile_terminated(task, PENDULUM)((0.0, velocity)) is expected
+
+
+def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> None:
+    assert normalized(SWINGUP, -163.51) == 0.0
+    assert normalized(SWINGUP, -43.1) == 1.0
+    assert normalized(SWINGUP, 0.5 * (-163.51 - 43.1)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rate_hz", [50.0, 60.0, 100.0, 200.0, 333.0, 500.0, 1000.0])
+def test_an_episode_has_exactly_duration_times_rate_steps(rate_hz: float) -> None:
+    assert episode_steps(SWINGUP, rate_hz) == 4 * rate_hz
+
+
+def changed(**changes: Any) -> Task:
+    return msgspec.structs.replace(SWINGUP, **changes)
+
+
+def reward_with(**changes: Any) -> Task:
+    return changed(reward=msgspec.structs.replace(SWINGUP.reward, **changes))
+
+
+WALL = POSITIONING.reward.wall
+assert WALL is not None
+
+BAD = {
+    "empty name": (changed(name=""), "name"),
+    "endless episode": (changed(episode_s=math.inf), "episode_s"),
+    "unknown start": (changed(start={"angel": 0.0}), "start.angel"),
+    "start not finite": (changed(start={"angle": math.nan}), "start.angle"),
+    "unknown target": (reward_with(target={**SWINGUP.reward.target, "x": 1.0}), "reward.target.x"),
+    "target not finite": (reward_with(target={"angle": math.inf, "velocity": 0.0}), "reward.target.angle"),
+    "unknown weight": (
+        reward_with(weights={"x": 1.0}, target={"x": 1.0}, folded=()),
+        "reward.weights.x",
+    ),
+    "weight without target": (reward_with(target={"angle": 1.0}), "reward.weights.velocity"),
+    "folded without weight": (reward_with(folded=("torque",)), "reward.folded[0]"),
+    "unknown actuator": (reward_with(action_weights={"torque": 1.0}), "reward.action_weights.torque"),
+    "wall of nothing": (reward_with(wall=WALL), "reward.wall.observation"),
+    "walls crossed": (
+        reward_with(wall=msgspec.structs.replace(WALL, observation="angle", low=1.0, high=0.0)),
+        "reward.wall",
+    ),
+    "margins overlap": (
+        reward_with(wall=msgspec.structs.replace(WALL, observation="angle", margin=1.0)),
+        "reward.wall.margin",
+    ),
+    "unknown bound": (changed(terminate={"x": (0.0, 1.0)}), "terminate.x"),
+    "bounds crossed": (changed(terminate={"velocity": (1.0, -1.0)}), "terminate.velocity"),
+    "bound is nan": (changed(terminate={"velocity": (math.nan, 1.0)}), "terminate.velocity"),
+    "starts outside": (changed(terminate={"angle": (1.0, 2.0)}), "terminate.angle"),
+    "yardsticks reversed": (
+        changed(normalization=msgspec.structs.replace(SWINGUP.normalization, random_reward=0.0)),
+        "normalization",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_semantic_error_is_named_at_its_path(case: str) -> None:
+    task, path = BAD[case]
+    assert path in [p for p, _ in task_problems(task, PENDULUM)]
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    task = changed(name="", start={"x": 0.0}, terminate={"y": (0.0, 1.0)})
+    assert len(task_problems(task, PENDULUM)) == 3
+
+
+@pytest.mark.parametrize(
+    "bad", [{"episode_s": 0.0}, {"colour": "red"}, {"reward": {"target": {}, "weights": {"angle": -1.0}}}]
+)
+def test_structural_errors_are_refused_on_conversion(bad: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**msgspec.to_builtins(SWINGUP), **bad}, Task)
+
+
+def test_folding_follows_the_rigs_order_of_observations() -> None:
+    swapped = msgspec.structs.replace(PENDULUM, observations=PENDULUM.observations[::-1])
+    assert isinstance(swapped.observations[0], Observation)
+    assert compile_reward(SWINGUP, swapped)((-2.0, -math.pi), (0.0,)) == pytest.approx(-2.0)

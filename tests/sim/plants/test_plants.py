@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import configs
+from hw.rig import Rig
+from runtime.config.document import convert, load_document
+from runtime.task import Task, batched_reward, episode_steps
+from sim.plants import Magman, Pendulum, Plant
+from sim.plants.integrate import advance, step
+from sim.plants.maths import BATCHED, SCALAR, Array, maths_for
+
+FOLDER = Path(configs.__file__).parent
+PLANTS: list[Plant] = [Pendulum(), Pendulum(inertia="hardware"), Magman()]
+NAMES = ["paper", "hardware", "magman"]
+
+
+def energy(p: Pendulum, state: tuple[float, ...]) -> float:
+    angle, velocity = state
+    return 0.5 * p.inertia_kg_m2 * velocity**2 - p.mass * p.gravity * p.length * math.cos(angle)
+
+
+@pytest.mark.parametrize("inertia", ["paper", "hardware"])
+def test_without_friction_and_motor_the_pendulum_keeps_its_energy(inertia: str) -> None:
+    frictionless = {"kind": "pendulum", "inertia": inertia, "damping": 0.0, "torque_constant": 0.0}
+    p = msgspec.convert(frictionless, Pendulum)
+    state: tuple[float, ...] = (2.0, 1.0)
+    before = energy(p, state)
+    for _ in range(200):
+        state = advance(p, state, (3.0,), 0.02, substeps=20)
+    assert energy(p, state) == pytest.approx(before, rel=1e-8)
+
+
+def test_friction_takes_energy_from_the_pendulum() -> None:
+    p = Pendulum()
+    after = advance(p, (2.0, 1.0), (0.0,), 0.02)
+    assert energy(p, after) < energy(p, (2.0, 1.0))
+
+
+def test_the_motor_lifts_the_pendulum_as_far_as_its_torque_allows() -> None:
+    # At rest K/R u = M g l sin(angle): 000's torque ratio of 0.747 at 3 V.
+    p = Pendulum()
+    angle = math.asin(0.7469)
+    velocity, acceleration = p.derivative(SCALAR, (angle, 0.0), (3.0,))
+    assert velocity == 0.0
+    assert acceleration == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_coil_pulls_the_ball_towards_itself() -> None:
+    p = Magman()
+    for j in range(4):
+        action = tuple(0.6 if i == j else 0.0 for i in range(4))
+        centre = 0.025 * (j + 1)
+        assert p.derivative(SCALAR, (centre - 0.005, 0.0), action)[1] > 0
+        assert p.derivative(SCALAR, (centre, 0.0), action)[1] == pytest.approx(0.0, abs=1e-12)
+        assert p.derivative(SCALAR, (centre + 0.005, 0.0), action)[1] < 0
+
+
+def test_the_force_of_a_coil_is_as_printed() -> None:
+    p = Magman()
+    d = 0.0 - 0.025
+    expected = -5.520e-10 * d / (d**2 + 1.75e-4) ** 3 * 0.5 / 3.2e-2
+    assert p.derivative(SCALAR, (0.0, 0.0), (0.5, 0.0, 0.0, 0.0))[1] == pytest.approx(expected, rel=1e-12)
+
+
+CASES: list[tuple[Plant, tuple[float, float], tuple[float, ...]]] = [
+    (Pendulum(), (2.0, 8.0), (1.5,)),
+    (Pendulum(inertia="hardware"), (2.0, 15.0), (-3.0,)),
+    (Magman(), (0.028, 0.2), (0.6, 0.1, 0.0, 0.3)),
+]
+
+
+@pytest.mark.parametrize(("plant", "state", "action"), CASES, ids=NAMES)
+def test_halving_the_step_divides_the_error_by_sixteen(
+    plant: Plant, state: tuple[float, float], action: tuple[float, ...]
+) -> None:
+    exact = advance(plant, state, action, 0.1, substeps=6400)
+    errors = [
+        max(abs(a - b) for a, b in zip(advance(plant, state, action, 0.1, substeps=n), exact, strict=True))
+        for n in (50, 100)
+    ]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(4.0, abs=0.25)
+
+
+def test_next_to_a_magnet_one_step_per_period_gets_the_sign_wrong_and_two_do_not() -> None:
+    # METHODS §1.1: the reason for two half-steps.
+    velocities = {}
+    for substeps in (1, 2, 64):
+        state: tuple[float, ...] = (0.05, 0.0)
+        for _ in range(50):
+            state = step(Magman(), state, (0.6, 0.0, 0.0, 0.0), 0.02, substeps)
+        velocities[substeps] = state[1]
+    assert velocities[1] > 0 > velocities[64]
+    assert velocities[2] == pytest.approx(velocities[64], abs=0.01)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=NAMES)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_scalar_and_batched_steps_agree(data: st.DataObject, plant: Plant) -> None:
+    pendulum = isinstance(plant, Pendulum)
+    x = st.floats(-10.0, 10.0) if pendulum else st.floats(-0.05, 0.12)
+    v = st.floats(-40.0, 40.0) if pendulum else st.floats(-0.6, 0.6)
+    u = st.floats(-3.0, 3.0) if pendulum else st.floats(0.0, 0.6)
+    states = data.draw(st.lists(st.tuples(x, v), min_size=1, max_size=4))
+    actions = [tuple(data.draw(u) for _ in range(plant.n_actions)) for _ in states]
+    columns: tuple[Array, ...] = tuple(np.array(c) for c in zip(*states, strict=True))
+    inputs: tuple[Array, ...] = tuple(np.array(c) for c in zip(*actions, strict=True))
+    batched = step(plant, columns, inputs, 0.02)
+    for i, (state, action) in enumerate(zip(states, actions, strict=True)):
+        scalar = step(plant, state, action, 0.02)
+        if pendulum:
+            # Either side of the seam is the same angle.
+            difference = abs(scalar[0] - batched[0][i])
+            assert min(difference, 2 * math.pi - difference) < 1e-12
+        else:
+            assert scalar[0] == pytest.approx(batched[0][i], abs=1e-12)
+        assert scalar[1] == pytest.approx(batched[1][i], rel=1e-12, abs=1e-12)
+
+
+@given(st.floats(-1e6, 1e6) | st.sampled_from([math.pi, -math.pi, -1e-17 - math.pi, 3 * math.pi]))
+def test_the_angle_is_wrapped_into_its_half_open_turn(angle: float) -> None:
+    p = Pendulum()
+    wrapped, velocity = p.constrain(SCALAR, (angle, 1.0))
+    assert -math.pi <= wrapped < math.pi
+    assert velocity == 1.0
+    assert math.cos(wrapped) == pytest.approx(math.cos(angle), abs=1e-9)
+    (batched, _) = p.constrain(BATCHED, (np.array([angle]), np.array([1.0])))
+    assert batched[0] == wrapped
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((-0.036, -0.3), (-0.035, 0.01)),
+        ((0.106, 0.3), (0.105, -0.01)),
+        ((0.105, 0.3), (0.105, 0.3)),
+        ((-0.035, -0.3), (-0.035, -0.3)),
+        ((0.0, 0.2), (0.0, 0.2)),
+    ],
+)
+def test_a_ball_beyond_a_wall_is_put_there_and_sent_back(
+    before: tuple[float, float], after: tuple[float, float]
+) -> None:
+    p = Magman()
+    assert p.constrain(SCALAR, before) == after
+    batched = p.constrain(BATCHED, (np.array([before[0]]), np.array([before[1]])))
+    assert (batched[0][0], batched[1][0]) == after
+
+
+def test_walls_act_at_the_sample_only() -> None:
+    inside = advance(Magman(), (0.104, 0.5), (0.0,) * 4, 0.02)
+    assert inside[0] > 0.105
+    assert step(Magman(), (0.104, 0.5), (0.0,) * 4, 0.02) == (0.105, -0.01)
+
+
+RANDOM_RUNS = [
+    ("pendulum", "swingup", Pendulum(), -163.51, 0.005),
+    ("pendulum-hardware", "swingup-hardware", Pendulum(inertia="hardware"), -161.30, 0.005),
+    ("magman", "positioning", Magman(), -5.154, 0.0005),
+]
+
+
+@pytest.mark.parametrize(("rig_name", "task_name", "plant", "reference", "digit"), RANDOM_RUNS, ids=NAMES)
+def test_a_random_policy_earns_the_reference_reward(
+    rig_name: str, task_name: str, plant: Plant, reference: float, digit: float
+) -> None:
+    """Reference values of METHODS §1.1: i.i.d. uniform actions, one Runge-Kutta step per period."""
+    rig = convert(load_document(FOLDER / "rigs" / f"{rig_name}.yaml"), (), Rig)
+    task = convert(load_document(FOLDER / "tasks" / f"{task_name}.yaml"), (), Task)
+    assert task.normalization.random_reward == reference
+    rng = np.random.default_rng(1)
+    episodes, steps = 4000, episode_steps(task, 50.0)
+    reward, total = batched_reward(task, rig), np.zeros(episodes)
+    state: tuple[Array, ...] = tuple(np.full(episodes, task.start[name]) for name in plant.state_names)
+    for _ in range(steps):
+        action: tuple[Array, ...] = tuple(rng.uniform(a.low, a.high, episodes) for a in rig.actuators)
+        state = step(plant, state, action, 0.02, substeps=1)
+        total += reward(np.stack(state, axis=-1), np.stack(action, axis=-1))
+    means = total / steps
+    standard_error = float(means.std(ddof=1)) / math.sqrt(episodes)
+    assert standard_error < 0.06
+    assert abs(float(means.mean()) - reference) < 3.5 * standard_error + digit
+
+
+def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> None:
+    assert msgspec.convert({"kind": "pendulum"}, Plant) == Pendulum()
+    p = msgspec.convert({"kind": "pendulum", "inertia": 5e-4, "mass": 0.1}, Plant)
+    assert isinstance(p, Pendulum)
+    assert (p.inertia_kg_m2, p.mass, p.length) == (5e-4, 0.1, 4.2e-2)
+    assert Pendulum().inertia_kg_m2 == 9.41e-4
+    assert Pendulum(inertia="hardware").inertia_kg_m2 == 1.91e-4
+    assert msgspec.convert({"kind": "magman", "first_magnet": 0.0}, Plant) == Magman(first_magnet=0.0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"kind": "cart"},
+        {"kind": "pendulum", "inertia": 0.0},
+        {"kind": "pendulum", "inertia": "heavy"},
+        {"kind": "pendulum", "colour": 1},
+        {"kind": "magman", "mass": True},
+    ],
+)
+def test_a_nonsensical_plant_is_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(bad, Plant)
+
+
+def test_the_maths_follow_the_type_of_the_value() -> None:
+    assert maths_for(1.0) is SCALAR
+    assert maths_for(np.zeros(2)) is BATCHED

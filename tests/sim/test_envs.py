@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from runtime.task import normalized
+from sim.envs import TwinEnv, register_envs
+
+IDS = ["onrig/PendulumTwin-v0", "onrig/MagmanTwin-v0"]
+PENDULUM = {"plant": {"kind": "pendulum"}}
+
+
+def make(id_: str, **kwargs: Any) -> TwinEnv:
+    env = gymnasium.make(id_, **kwargs).unwrapped
+    assert isinstance(env, TwinEnv)
+    return env
+
+
+@pytest.mark.parametrize("id_", IDS)
+def test_gymnasium_finds_nothing_to_complain_of(id_: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(make(id_))
+
+
+@pytest.mark.parametrize("id_", IDS)
+def test_a_noisy_environment_is_as_reproducible(id_: str) -> None:
+    kind = "pendulum" if "Pendulum" in id_ else "magman"
+    check_env(make(id_, twin={"plant": {"kind": kind}, "sensor_noise": 0.02, "actuator_noise": 0.02}))
+
+
+def test_the_module_prefix_registers_the_environments() -> None:
+    program = "import gymnasium; print(gymnasium.make('sim.envs:onrig/PendulumTwin-v0').spec.id)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "onrig/PendulumTwin-v0"
+
+
+def test_registering_twice_is_silent() -> None:
+    register_envs()
+
+
+@pytest.mark.parametrize(("rate_hz", "steps"), [(50.0, 200), (100.0, 400)])
+def test_an_episode_is_truncated_after_exactly_its_steps_and_never_terminated(rate_hz: float, steps: int) -> None:
+    env = make(IDS[0], rate_hz=rate_hz)
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(steps)]
+    assert ends == [(False, False)] * (steps - 1) + [(False, True)]
+
+
+def test_observations_and_actions_are_normalised_by_the_rig() -> None:
+    env = make(IDS[0])
+    observation, _ = env.reset(seed=0)
+    assert observation.dtype == np.float32
+    assert observation.tolist() == [0.0, 0.0]
+    observation, _, _, _, info = env.step(np.array([0.5], np.float32))
+    assert info["applied"] == pytest.approx([1.5])
+    assert observation == pytest.approx(info["observation"] / [np.pi, 30.0], rel=1e-6)
+
+
+def test_squared_currents_span_their_range() -> None:
+    env = make(IDS[1])
+    env.reset(seed=0)
+    info = env.step(np.array([-1.0, 0.0, 1.0, 5.0], np.float32))[4]
+    assert info["applied"] == pytest.approx([0.0, 0.3, 0.6, 0.6])
+
+
+def test_doing_nothing_earns_the_raw_reward_of_hanging_down() -> None:
+    env = make(IDS[0])
+    env.reset(seed=0)
+    reward = env.step(np.zeros(1, np.float32))[1]
+    assert reward == pytest.approx(-50 * np.pi)
+    assert normalized(env.task, reward) == pytest.approx(0.0533, abs=1e-3)
+
+
+def test_a_task_with_bounds_terminates() -> None:
+    env = make(IDS[0])
+    task = env.task
+    bounded = type(task)(
+        name="gentle",
+        episode_s=task.episode_s,
+        start=task.start,
+        reward=task.reward,
+        normalization=task.normalization,
+        terminate={"velocity": (-1.0, 1.0)},
+    )
+    env = make(IDS[0], task=bounded)
+    env.reset(seed=0)
+    ends = [env.step(np.ones(1, np.float32))[2:4] for _ in range(20)]
+    assert (True, False) in ends
+    assert ends[0] == (False, False)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_action_that_is_not_finite_is_refused(bad: float) -> None:
+    env = make(IDS[0])
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="not finite"):
+        env.step(np.array([bad], np.float32))
+
+
+def test_stepping_before_the_first_reset_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="reset"):
+        TwinEnv("pendulum", "swingup", PENDULUM).step(np.zeros(1, np.float32))
+
+
+def test_a_task_of_another_rig_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"start\.position"):
+        TwinEnv("pendulum", "positioning", PENDULUM)
+
+
+@pytest.mark.parametrize("rate_hz", [0.0, -50.0, 1e9, float("nan")])
+def test_an_impossible_rate_is_refused(rate_hz: float) -> None:
+    with pytest.raises(ValueError, match=r"rate|CONFIGURE"):
+        TwinEnv("pendulum", "swingup", PENDULUM, rate_hz=rate_hz)
+
+
+def test_an_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(FileNotFoundError, match="magman, pendulum"):
+        TwinEnv("pendulm", "swingup", PENDULUM)
+
+
+def test_rig_and_task_may_be_files(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "configs"
+    rig = tmp_path / "bench.yaml"
+    text = (folder / "rigs" / "pendulum.yaml").read_text()
+    rig.write_text(text.replace("name: pendulum\n", "name: bench\nprevious_command: true\n"))
+    env = TwinEnv(rig, folder / "tasks" / "swingup.yaml", PENDULUM)
+    assert env.rig.name == "bench"
+    env.reset(seed=0)
+    observation = env.step(np.array([0.5], np.float32))[0]
+    assert observation[2] == pytest.approx(0.5)
+    assert env.observation_space.contains(observation)

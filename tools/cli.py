@@ -1,0 +1,52 @@
+"""The ``onrig`` command: finds the verb and leaves the rest to it; each verb is a module of its own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+VERBS: Final = {
+    "check": "validate a configuration and show what it means",
+    "run": "run a rig: device or twin, control, replay, learner",
+    "twin": "run a device twin alone, on a pty or a serial port",
+    "learn": "run a learner for a rig that is running elsewhere",
+    "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
+}
+
+_USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (onrig VERB --help tells more)\n\n"
+_EXIT_CODES: Final = """
+exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 70 internal,
+130 interrupted
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(len(v) for v in VERBS)
+        listing = "".join(f"  {verb:<{width}}  {what}\n" for verb, what in VERBS.items())
+        sys.stdout.write(f"{_USAGE}{listing}{_EXIT_CODES}")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"onrig {version('onrig')}\n")
+        return 0
+    verb = arguments[0]
+    if verb not in VERBS:
+        sys.stderr.write(f"onrig: there is no verb '{verb}'; there are: {', '.join(VERBS)}\n")
+        return 2
+    module = importlib.import_module(f"tools.{verb}")
+    try:
+        code: int = module.main(arguments[1:])
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

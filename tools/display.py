@@ -1,0 +1,108 @@
+"""What a run shows while it lasts: a progress bar on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final, Protocol
+
+from runtime.supervise.report import Report
+
+_LINE_EVERY_S: Final = 5.0
+
+
+class Display(Protocol):
+    """Takes the reports of a run as they come."""
+
+    def show(self, report: Report) -> None:
+        """Show one report."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class PlainDisplay:
+    """One line every few seconds, and every warning and error."""
+
+    def __init__(self, episodes: int) -> None:
+        self._episodes = episodes
+        self._shown_s = self._started_s = time.monotonic()
+        self._last = -1
+
+    def show(self, report: Report) -> None:
+        """Print what matters."""
+        if report.kind in ("warning", "error"):
+            print(f"{report.source}: {report.message}", file=sys.stderr, flush=True)
+        elif report.kind == "ready" and report.message:
+            print(f"{report.source}: ready, {report.message}", flush=True)
+        elif report.kind == "progress":
+            now = time.monotonic()
+            episode = int(report.values.get("episode") or 0)
+            last = episode == self._episodes
+            if episode != self._last and (last or now - self._shown_s >= _LINE_EVERY_S):
+                self._shown_s, self._last = now, episode
+                print(progress_line(report, self._episodes, now - self._started_s), flush=True)
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class RichDisplay:
+    """A progress bar with the figures that matter behind it."""
+
+    def __init__(self, episodes: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console()
+        self._progress = Progress(
+            TextColumn("episode"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._progress.add_task("", total=episodes, figures="")
+        self._progress.start()
+
+    def show(self, report: Report) -> None:
+        """Move the bar, or print a line above it."""
+        if report.kind in ("warning", "error"):
+            colour = "yellow" if report.kind == "warning" else "red"
+            self._console.print(f"[{colour}]{report.source}[/]: {report.message}", highlight=False)
+        elif report.kind == "progress":
+            self._progress.update(self._task, completed=int(report.values.get("episode") or 0), figures=figures(report))
+
+    def close(self) -> None:
+        """Stop the bar where it stands."""
+        self._progress.stop()
+
+
+def figures(report: Report) -> str:
+    """Normalised performance, kept experiences, updates per second and missed ticks, in a few words."""
+    v = report.values
+    score = v.get("normalized")
+    shown = f"{score:.2f}" if isinstance(score, float) else "-"
+    return (
+        f"normalized(20) {shown}  policy {v.get('policy')}  kept {v.get('stored')}  "
+        f"{float(v.get('updates_per_s') or 0):.0f} updates/s  missed {v.get('missed')}"
+    )
+
+
+def progress_line(report: Report, episodes: int, elapsed_s: float) -> str:
+    """One plain line with the time left."""
+    done = int(report.values.get("episode") or 0)
+    left = f"{elapsed_s / done * (episodes - done):.0f} s left" if done else ""
+    return f"episode {done}/{episodes}  {figures(report)}  {left}"
+
+
+def display_for(episodes: int) -> Display:
+    """Choose: rich on a terminal where it is installed, plain lines otherwise."""
+    if sys.stdout.isatty():
+        try:
+            return RichDisplay(episodes)
+        except ImportError:
+            pass
+    return PlainDisplay(episodes)

@@ -1,0 +1,54 @@
+"""Loads a run's configuration with the sections that ``sim`` and ``learner`` own, for the verbs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from learner.settings import LearnerSettings, settings_problems
+from runtime.config.checks import Finding
+from runtime.config.document import ConfigError, NodePath, Problem
+from runtime.config.problem import START, path_steps
+from runtime.config.resolve import load_run
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from sim.twin.options import TwinOptions, twin_problems
+
+_SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
+
+
+def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Load and check everything; raises ConfigError with every problem."""
+    return load_run(name, overrides, _SECTIONS, _findings)
+
+
+def explain(error: ConfigError) -> int:
+    """Print the problems of a configuration, one per line; returns the exit code that goes with them."""
+    sys.stderr.write(f"{error}\n")
+    return ExitCode.CONFIGURATION
+
+
+def usage_problem(what: str, message: str) -> ConfigError:
+    """A problem that stands in no file but on the command line."""
+    return ConfigError([Problem(what, START, message)])
+
+
+def _findings(config: RunConfig) -> Iterator[Finding]:
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    for at, message in settings_problems(learner, lockstep=config.lockstep):
+        yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
+    if config.device.twin is not None:
+        twin = msgspec.convert(config.device.twin, TwinOptions)
+        for at, message in twin_problems(twin, config.rig, config.task.start):
+            yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+        if not twin.period_min_us <= config.period_us <= twin.period_max_us:
+            yield (
+                ("rate_hz",),
+                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin does {twin.period_min_us} to "
+                f"{twin.period_max_us} us at rate_hz",
+            )
+        if config.rig.lease_periods > twin.lease_max:
+            yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"

@@ -1,0 +1,27 @@
+"""``onrig twin``: the device twin alone, on a pty or on a serial port."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from runtime.config.document import ConfigError
+from sim.twin.main import serve
+from tools.load import explain, load, usage_problem
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code."""
+    p = argparse.ArgumentParser(prog="onrig twin", description=__doc__)
+    p.add_argument("config", help="path or shipped name of a configuration")
+    p.add_argument("--port", help="serve on this serial port instead of a pty")
+    p.add_argument("--link", type=Path, metavar="FILE", help="write the path of the pty here as well")
+    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    args = p.parse_args(arguments)
+    try:
+        config = load(args.config, args.overrides)
+        if config.device.twin is None:
+            raise usage_problem(args.config, "names a port, no twin; give it 'device: {twin: ...}'")
+    except ConfigError as error:
+        return explain(error)
+    return serve(config, args.port, args.link, announce=print)
