@@ -21,6 +21,10 @@ class DeviceMismatch(Exception):
         self.host = host
 
 
+class LimitsWider(DeviceMismatch):
+    """The configuration allows an actuator more than its device does."""
+
+
 def check_hello(hello: Hello, rig: Rig) -> None:
     """Compare what can be known before the channels are read; raises DeviceMismatch at the first difference."""
     for what, device, host in (
@@ -37,7 +41,7 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
     """Compare the channels, sensors before actuators, with the rig's; raises DeviceMismatch at the first difference.
 
     Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
-    may be tighter than the device's (to half a count), never wider.
+    may be tighter than the device's (to half a count), never wider (LimitsWider).
     """
     wanted: tuple[Sensor | Actuator, ...] = (*rig.sensors, *rig.actuators)
     names = [c.name for c in channels]
@@ -68,6 +72,5 @@ def _check_range(channel: Channel, want: Actuator) -> None:
     ):
         if wider:
             si = count * want.resolution
-            raise DeviceMismatch(
-                f"{what} of actuator '{want.name}'", f"{si:.9g} {want.unit}", f"{value:.9g} {want.unit}"
-            )
+            mismatch = DeviceMismatch if what == "safe value" else LimitsWider
+            raise mismatch(f"{what} of actuator '{want.name}'", f"{si:.9g} {want.unit}", f"{value:.9g} {want.unit}")

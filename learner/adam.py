@@ -18,7 +18,7 @@ class Adam:
     (AdamW), ``coupled`` as decay * weight added to the gradient (the L2 term of 000 App. B.1; METHODS §1.1 S2 tells why
     it is not the default).
 
-    The step itself is torch's fused CPU/GPU kernel.  It is not public under that name, hence torch's exact pin; calling
+    The step itself is torch's fused kernel.  It is not public under that name, hence torch's exact pin; calling
     it through ``torch.optim`` would cost several times the kernel for networks of this size.
     """
 
@@ -39,7 +39,7 @@ class Adam:
         self._parameters = parameters
         self._mean = torch.zeros_like(parameters)
         self._square = torch.zeros_like(parameters)
-        self._step = torch.zeros((), dtype=torch.float32, device=parameters.device)
+        self._step = torch.zeros((), dtype=torch.float32)
         self._lr, self._eps = lr, eps
         self._beta1, self._beta2 = betas
         weights = layout.weights(trials).to(parameters) if decay else None
@@ -75,7 +75,7 @@ class Adam:
         return {
             "mean": self._layout.read(self._mean, self._trials),
             "square": self._layout.read(self._square, self._trials),
-            "step": self._step.cpu().numpy().copy(),
+            "step": self._step.numpy().copy(),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

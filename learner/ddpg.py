@@ -42,7 +42,6 @@ class Ddpg:
         streams: Sequence[np.random.Generator],
         *,
         dtype: torch.dtype = torch.float32,
-        device: str = "cpu",
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor first, then critic); ValueError without a stream."""
         if not streams:
@@ -52,7 +51,7 @@ class Ddpg:
         self.trials = S = len(streams)
         self.updates = 0
         self._n, self._m = n_observations, n_actions
-        self._dtype, self._device = dtype, torch.device(device)
+        self._dtype = dtype
         self._layouts = (
             actor_layout(n_observations, n_actions, size.actor),
             critic_layout(n_observations, n_actions, size.critic),
@@ -83,7 +82,7 @@ class Ddpg:
                 strict=True,
             )
         )
-        self._record = Record(S, config.batch, n_observations, n_actions, dtype, self._device)
+        self._record = Record(S, config.batch, n_observations, n_actions, dtype)
         self._td = self._zeros(S, padded(config.batch), 1)
         self._gradient_kernels: list[Kernel] = self._build_gradients()
         self._step_kernels: list[Kernel] = [
@@ -94,7 +93,7 @@ class Ddpg:
         self._policy_kernels: list[Kernel] = self._build_policy()
 
     def _zeros(self, *shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=self._dtype, device=self._device)
+        return torch.zeros(shape, dtype=self._dtype)
 
     def _parts(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return flat[: self._split], flat[self._split :]
@@ -205,7 +204,7 @@ class Ddpg:
         self._policy_x[:, :E, :n] = torch.tensor(observation, dtype=self._dtype)
         for kernel in self._policy_kernels:
             kernel()
-        actions: NDArray[np.floating] = self._policy_y[:, :E, : self._m].cpu().numpy().copy()
+        actions: NDArray[np.floating] = self._policy_y[:, :E, : self._m].numpy().copy()
         return actions
 
     def update(self, batches: Minibatches) -> NDArray[np.floating]:
@@ -214,7 +213,7 @@ class Ddpg:
         TD errors are in units of the scaled reward.  Raises ValueError when the minibatches are of another shape.
         """
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
-        td = torch.empty((len(records), *self._td.shape), dtype=self._dtype, device=self._device)
+        td = torch.empty((len(records), *self._td.shape), dtype=self._dtype)
         kernels = self._gradient_kernels + self._step_kernels
         for record, errors in zip(records, td.unbind(0), strict=True):
             self._record.memory.copy_(record)
@@ -222,7 +221,7 @@ class Ddpg:
                 kernel()
             errors.copy_(self._td)
         self.updates += len(records)
-        result: NDArray[np.floating] = td[:, :, : self.config.batch, 0].cpu().numpy()
+        result: NDArray[np.floating] = td[:, :, : self.config.batch, 0].numpy()
         return result
 
     def gradients(self, batches: Minibatches) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

@@ -37,14 +37,14 @@ class Record:
     ``actions`` (2S, B, m) holds the applied actions, then room for the target policy's, which is no part of the record.
     """
 
-    def __init__(self, trials: int, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, trials: int, batch: int, n: int, m: int, dtype: torch.dtype) -> None:
         rows = padded(batch)
         self._batch, self._n, self._m = batch, n, m
         self._shape = (trials, rows)
         scalar, action = trials * rows, trials * rows * padded(m)
         self._cuts = [int(c) for c in np.cumsum([2 * scalar * padded(n + 1), scalar, scalar, scalar])]
         self._size = self._cuts[-1] + action
-        memory = torch.zeros(self._size + action, dtype=dtype, device=device)
+        memory = torch.zeros(self._size + action, dtype=dtype)
         self.memory = memory[: self._size]
         x, reward, discount, weight, actions = memory.tensor_split(self._cuts)
         self.x = x.view(2 * trials, rows, -1)
@@ -73,4 +73,4 @@ class Record:
         discount.reshape(K, S, rows)[:, :, :B] = np.where(batches.terminated, 0.0, gamma)
         weight.reshape(K, S, rows)[:, :, :B] = -2.0 / B * (1.0 if batches.weights is None else batches.weights)
         action.reshape(K, S, rows, -1)[:, :, :B, :m] = batches.action
-        return self._packed.to(self.memory.device).unbind(0)
+        return self._packed.unbind(0)

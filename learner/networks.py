@@ -139,7 +139,7 @@ class Layout:
         """Copy a flat vector out as plain vectors (S, P), in its own dtype."""
         parts = []
         for layer, block in zip(self.layers, self.blocks(flat, trials), strict=True):
-            values: NDArray[np.floating] = block.detach().cpu().numpy()
+            values: NDArray[np.floating] = block.numpy()
             parts.append(values[:, layer.row_order, : layer.outputs].reshape(trials, layer.n_parameters))
         return np.concatenate(parts, axis=1)
 

@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from runtime.config.document import ConfigError
-from tools.load import explain, load
+from runtime.exit_codes import ExitCode
+from runtime.supervise.report import speak_to_a_person
+from tools.load import complain, explain, load
 
 
 def main(arguments: list[str]) -> int:
@@ -21,6 +23,11 @@ def main(arguments: list[str]) -> int:
         config = load(args.config, args.overrides)
     except ConfigError as error:
         return explain(error)
-    from learner.main import learn  # torch takes a second to import: only once the configuration is sound
-
+    if not args.connect.startswith(("ipc://", "tcp://")):
+        return complain("learn", f"--connect: '{args.connect}' is no endpoint; it reads ipc://PATH or tcp://HOST:PORT")
+    try:
+        from learner.main import learn  # torch takes a second to import: only once the configuration is sound
+    except ImportError as error:
+        return complain("learn", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    speak_to_a_person()
     return learn(config, args.connect, args.state)

@@ -10,8 +10,8 @@ import msgspec
 
 from learner.settings import LearnerSettings, settings_problems
 from runtime.config.checks import Finding
-from runtime.config.document import ConfigError, NodePath, Problem
-from runtime.config.problem import START, path_steps
+from runtime.config.document import ConfigError, NodePath
+from runtime.config.problem import path_steps
 from runtime.config.resolve import load_run
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
@@ -31,9 +31,10 @@ def explain(error: ConfigError) -> int:
     return ExitCode.CONFIGURATION
 
 
-def usage_problem(what: str, message: str) -> ConfigError:
-    """A problem that stands in no file but on the command line."""
-    return ConfigError([Problem(what, START, message)])
+def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
+    """Print one line on what is wrong with a command (and stands in no file); returns the exit code."""
+    sys.stderr.write(f"onrig {verb}: {message}\n")
+    return code
 
 
 def _findings(config: RunConfig) -> Iterator[Finding]:

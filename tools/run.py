@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import stat
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from runtime.config.document import ConfigError
 from runtime.config.schema import Port, RunConfig
 from runtime.exit_codes import ExitCode
+from runtime.supervise.report import Report
 from runtime.supervise.run_folder import fresh_folder, write_run_folder
 from runtime.supervise.supervisor import Supervisor
 from tools.display import display_for
-from tools.load import explain, load, usage_problem
+from tools.load import complain, explain, load
+
+_LINK_FILE_BYTES: Final = 4096
+_NO_TORCH: Final = (
+    "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,42 +42,77 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     try:
         config = load(args.config, args.overrides)
-        config, port = _device(config, args.device)
-        folder = args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
-        if (folder / "config.yaml").exists():
-            raise usage_problem("--run-dir", f"'{folder}' holds a run already; choose another folder")
     except ConfigError as error:
         return explain(error)
+    if args.device is not None:
+        config = _on_port(config, args.device)
+    port = config.device.port.path if config.device.port is not None else None
+    if port is not None:
+        fault = _port_problem(Path(port))
+        if fault is not None:
+            return complain("run", *fault)
+    folder = args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
+    if (folder / "config.yaml").exists():
+        return complain("run", f"--run-dir: '{folder}' holds a run already; choose another folder")
+    if config.local_learner and find_spec("torch") is None:
+        return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
     if args.dry_run:
         print(f"{args.config}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
+    return _run(config, folder, port)
+
+
+def _run(config: RunConfig, folder: Path, port: str | None) -> int:
     try:
-        write_run_folder(folder, config)
+        take_back = write_run_folder(folder, config)
     except OSError as error:
-        return explain(usage_problem("--run-dir", f"'{folder}' cannot be written: {error.strerror or error}"))
+        return complain("run", f"--run-dir: '{folder}' cannot be written: {error.strerror or error}")
     print(f"run folder: {folder}", flush=True)
     display = display_for(config.episodes)
+    told: list[str] = []
+
+    def show(report: Report) -> None:
+        if report.kind == "error":
+            told.append(report.message)
+        display.show(report)
+
+    supervisor = Supervisor(config, folder, port, show)
     try:
-        code, reason = Supervisor(config, folder, port, display.show).run()
+        code, reason = supervisor.run()
     finally:
         display.close()
-    if code != ExitCode.OK:
+    if code != ExitCode.OK and reason not in told:
         print(f"onrig run: {reason}", file=sys.stderr)
-    _conclude(folder, config)
+    if not supervisor.started and code != ExitCode.INTERNAL:
+        take_back()  # what stopped it has been said in a line; a crash leaves its traceback in stderr.log
+    else:
+        _conclude(folder, config)
     return code
 
 
-def _device(config: RunConfig, port: str | None) -> tuple[RunConfig, str | None]:
-    """The port to use (None: a twin of our own), and the configuration as it then stands."""
-    if port is None:
-        return config, config.device.port.path if config.device.port is not None else None
-    if not Path(port).exists():
-        raise usage_problem("--device", f"there is no port '{port}'; plug the device in, or start `onrig twin`")
-    if config.device.port is not None:
-        device = msgspec.structs.replace(config.device, port=msgspec.structs.replace(config.device.port, path=port))
-    else:
-        device = msgspec.structs.replace(config.device, port=Port(path=port), twin=None, pace=config.device.pace)
-    return msgspec.structs.replace(config, device=device), port
+def _on_port(config: RunConfig, path: str) -> RunConfig:
+    """The configuration with the device behind a port instead of a twin of our own; its pace stays."""
+    port = config.device.port
+    port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
+    return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, port=port, twin=None))
+
+
+def _port_problem(path: Path) -> tuple[str, int] | None:
+    """What can be told of a port without opening it (which may reset the board behind it): message and exit code."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        remedy = "plug the device in, or start `onrig twin`"
+        return f"{path}: there is no such port ({error.strerror}); {remedy}", ExitCode.HARDWARE
+    if stat.S_ISCHR(mode):
+        return None
+    hint = "name the port itself"
+    if stat.S_ISREG(mode):
+        with path.open(errors="replace") as file:
+            inside = file.read(_LINK_FILE_BYTES).strip()
+        if inside.startswith("/dev/"):
+            hint = f"it names a port: use --device {inside}"
+    return f"{path}: this is no serial port; {hint}", ExitCode.CONFIGURATION
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:
@@ -86,4 +130,4 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     tick = summary.get("tick_us")
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")
-    print(f"see {picture or folder / 'episodes.csv'}")
+    print(f"see {picture or folder}")

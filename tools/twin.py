@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from runtime.config.document import ConfigError
+from runtime.supervise.report import speak_to_a_person
 from sim.twin.main import serve
-from tools.load import explain, load, usage_problem
+from tools.load import complain, explain, load
 
 
 def main(arguments: list[str]) -> int:
@@ -20,8 +21,11 @@ def main(arguments: list[str]) -> int:
     args = p.parse_args(arguments)
     try:
         config = load(args.config, args.overrides)
-        if config.device.twin is None:
-            raise usage_problem(args.config, "names a port, no twin; give it 'device: {twin: ...}'")
     except ConfigError as error:
         return explain(error)
+    if config.device.twin is None:
+        return complain("twin", f"{args.config} names a port, no twin; give it 'device: {{twin: ...}}'")
+    if args.link is not None and not args.link.parent.is_dir():
+        return complain("twin", f"--link: there is no folder '{args.link.parent}'")
+    speak_to_a_person()
     return serve(config, args.port, args.link, announce=print)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from learner.samplers import Sampler
+from learner.samplers.fis import Fis
+from learner.samplers.proportional_per import ProportionalPer
+from learner.samplers.rank_per import RankPer
+from learner.samplers.schedule import Linear
 from learner.samplers.uniform import Uniform
 from runtime.replay.strategy import Strategy
 
@@ -12,10 +16,28 @@ from runtime.replay.strategy import Strategy
 def sampler_for(
     strategy: Strategy, capacity: int, stream: np.random.Generator, *, episodes: int, batch: int
 ) -> Sampler:
-    """Build the sampling half of ``strategy`` for a memory of ``capacity``; ``stream`` becomes its own.
+    """Build the sampling half of ``strategy`` for a memory of ``capacity``; ``stream`` (PCG64) becomes its own.
 
-    ``episodes`` (of the run) and ``batch`` scale its schedules.  Raises ValueError for a sampling it does not know.
+    Exponents as in the papers (METHODS §1.1, §1.2): rank-based alpha 0.7 and beta 0.5 -> 1 over ``episodes`` of the
+    run; proportional alpha 0.6 and beta 0.4 -> 1.  Raises ValueError for a sampling it does not know, and when the
+    memory cannot hold one minibatch of ``batch``.
     """
-    if strategy.sampling == "Uniform":
-        return Uniform(stream)
+    if capacity < batch:
+        raise ValueError(f"a memory of {capacity} experiences gives no minibatch of {batch}")
+    beta = Linear(0.5, 1.0, episodes)
+    match strategy.sampling:
+        case "Uniform":
+            return Uniform(stream)
+        case "Uniform+FIS":
+            return Fis(Uniform(stream), capacity, beta=beta)
+        case "PER":
+            return RankPer(capacity, stream)
+        case "PER+IS":
+            return RankPer(capacity, stream, beta=beta)
+        case "PER+FIS":
+            return Fis(RankPer(capacity, stream), capacity, beta=beta)
+        case "PropPER":
+            return ProportionalPer(capacity, stream)
+        case "PropPER+IS":
+            return ProportionalPer(capacity, stream, beta=Linear(0.4, 1.0, episodes))
     raise ValueError(f"unknown sampling '{strategy.sampling}'")

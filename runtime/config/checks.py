@@ -44,8 +44,6 @@ def _device_findings(config: RunConfig) -> Iterator[Finding]:
     device = config.device
     if (device.twin is None) == (device.port is None):
         yield ("device",), "expected exactly one of 'twin' and 'port' at device"
-    if device.port is not None and device.pace != "realtime":
-        yield ("device", "pace"), "hardware runs in real time; leave 'pace' out at device.pace"
     if isinstance(device.pace, Scaled) and not 0.01 <= device.pace.scaled <= 1000:
         yield ("device", "pace", "scaled"), "expected 0.01 to 1000 at device.pace.scaled"
     if not 0 <= config.realtime.priority <= 98:

@@ -38,7 +38,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     twin: Section | None = None
     port: Port | None = None
     pace: Pace = "realtime"
-    """Of the twin; hardware always runs in real time."""
+    """Of the twin, ours or one behind the port; hardware always runs in real time."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from runtime.config.schema import RunConfig
 from runtime.control.explore import episode_noise
 from runtime.control.overrun import attribute_miss
 from runtime.control.policy_seat import PolicySeat
+from runtime.control.rehearsal import Rehearsal
 from runtime.control.tick import Step, Tick
 from runtime.random_streams import Role, device_seed, stream
 from runtime.record import Kind
@@ -28,6 +29,10 @@ from runtime.task import episode_steps
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""
 _LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
+_POLL_NS: Final = 50_000_000
+_REHEARSAL_LEAD_NS: Final = 500_000
+"""How long before a frame is due the tick is rehearsed; periods shorter than twice that keep the caches warm anyway."""
+_WARM_UPS: Final = 200
 _RECOVERIES: Final = 10
 """Latched device faults that a run clears by itself, between episodes; the next one ends it."""
 
@@ -64,6 +69,7 @@ class ControlLoop:
         self._period_ns = config.wall_period_ns
         self._steps = episode_steps(config.task, config.rate_hz)
         self._tick = Tick(config)
+        self._rehearsal = Rehearsal(config, seat)
         self._sync = ClockSync(hello.time_scale or 1.0)
         self._missed = 0
         self._recoveries = 0
@@ -80,11 +86,9 @@ class ControlLoop:
         config = self._config
         try:
             self._wait_for(self._seat_filled, "the first policy")
+            self._warm_up()
             for episode in range(first_episode, config.episodes + 1):
-                if self._lockstep:
-                    self._wait_for(
-                        lambda e=episode: self._board[Word.BARRIER] >= e, f"the barrier of episode {episode}"
-                    )
+                self._await_barrier(episode - 1)
                 self._board[Word.EPISODE] = episode
                 self._run_episode(episode, Kind.TRAIN)
                 self._board[Word.CLOSED] = episode
@@ -98,6 +102,16 @@ class ControlLoop:
     def _seat_filled(self) -> bool:
         self._seat.take_newest()
         return self._seat.active is not None
+
+    def _warm_up(self) -> None:
+        """Run everything a tick runs before the first one counts."""
+        for _ in range(_WARM_UPS):
+            self._rehearsal.run()
+            self._sync.reset()
+            for k in range(4):
+                self._sync.add(k, k)
+            self._sync.host_time_ns(4)
+        self._sync.reset()
 
     def _await_barrier(self, episode: int) -> None:
         """In lockstep, wait until all that follows from ``episode`` (0: from the start) is done below."""
@@ -113,7 +127,10 @@ class ControlLoop:
                 raise Stopped
             if time.monotonic() > limit:
                 raise BarrierTimeout(f"waited {self._config.barrier_timeout_s:g} s for {what}")
-            time.sleep(0.0002)
+            if self._lockstep:
+                time.sleep(0.0002)
+            else:  # keep reading: a line full of old frames would lose the answer to the next request
+                self._session.wait_state(time.monotonic_ns() + 1_000_000)
 
     def _make_safe(self) -> None:
         """Disarm if the line still works; otherwise the device's lease does it."""
@@ -156,9 +173,7 @@ class ControlLoop:
             if self._stop_requested():
                 session.send_command(0 if pending is None else pending.frame + 1, tick.safe_counts)
                 raise Stopped
-            state, skipped = self._next_state()
-            if pending is None and self._can_reset and not state.status & Status.FIRST:
-                continue  # sampled before the reset took effect
+            state, skipped = self._next_state(pending.t_receive_ns if pending is not None else 0)
             t0 = session.received_ns
             t1 = time.monotonic_ns()
             step = tick.observe(state)
@@ -201,20 +216,30 @@ class ControlLoop:
                 raise SafetyTrip(f"the device latched fault {Fault(self._fault).name} once too often")
         session.disarm()
 
-    def _next_state(self) -> tuple[State, int]:
+    def _next_state(self, last_received_ns: int) -> tuple[State, int]:
         """Wait for the next frame; (state, frames that arrived before it unread).  LinkError after a long silence."""
         session = self._session
         start = time.monotonic_ns()
         silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
         before = session.skipped
+        rehearse_ns = last_received_ns + self._period_ns - _REHEARSAL_LEAD_NS
+        if not self._lockstep and self._period_ns >= 2 * _REHEARSAL_LEAD_NS and start < rehearse_ns:
+            state = session.wait_state(rehearse_ns)
+            if state is not None:
+                return state, session.skipped - before
+            self._rehearsal.run()
         while True:
-            state = session.wait_state(time.monotonic_ns() + 50_000_000)
+            state = session.wait_state(time.monotonic_ns() + _POLL_NS)
             if state is not None:
                 return state, session.skipped - before
             if self._stop_requested():
                 raise Stopped
+            if session.rebooted:
+                raise LinkError("the device was started anew in mid-run; look at its power supply, then start again")
             if time.monotonic_ns() - start > silence:
                 raise LinkError(f"no state frame for {silence / 1e9:g} s: is the device powered and its cable in?")
+            if not self._lockstep:
+                session.ask_hello()  # a device that rebooted says so, and nothing else
 
     def _account(
         self, step: Step, state: State, pending: Step | None, previous_end_ns: int, t_receive_ns: int, skipped: int

@@ -16,12 +16,12 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hw.identity import DeviceMismatch
+from hw.identity import DeviceMismatch, LimitsWider
 from hw.messages import Hello
 from hw.session import DeviceSession, RequestRefused
 from hw.transport import LinkError, open_port
 from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
+from runtime.config.schema import RunConfig, Scaled
 from runtime.control.loop import BarrierTimeout, ControlLoop, SafetyTrip, Stopped
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
@@ -34,6 +34,12 @@ from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from runtime.supervise.report import report
 
 _ME: Final = "control"
+
+
+_REMEDIES: Final = {
+    "protocol version": "update the device's firmware, or Onrig",
+    "pace": "set device.pace to the device's",
+}
 
 
 class LimitsTooWide(ValueError):
@@ -50,9 +56,22 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
         if low < device_low - slack or high > device_high + slack:
             raise LimitsTooWide(
                 f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
-                f"[{device_low:g}, {device_high:g}]; tighten it"
+                f"[{device_low:g}, {device_high:g}]"
             )
         session.limit(i, round(low / actuator.resolution), round(high / actuator.resolution))
+
+
+def check_pace(config: RunConfig, hello: Hello) -> None:
+    """Compare how fast the device's time runs with what the configuration says; raises DeviceMismatch."""
+    pace = config.device.pace
+    wanted = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
+    # The hello carries a float32.
+    if not abs(hello.time_scale - wanted) <= 1e-6 * wanted:
+        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
+
+
+def _pace(scale: float) -> str:
+    return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
 
 
 def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> None:
@@ -72,6 +91,7 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
     try:
         session = DeviceSession(transport, config.rig, time)
         hello: Hello = session.connect(5.0)
+        check_pace(config, hello)
         session.configure(config.period_us, config.rig.lease_periods)
         apply_limits(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")
@@ -100,10 +120,17 @@ def main(arguments: list[str]) -> int:
         _drive(config, port, shm, layout)
     except Stopped:
         return ExitCode.OK
-    except LimitsTooWide as error:
-        report(_ME, "error", str(error))
+    except (LimitsTooWide, LimitsWider) as error:
+        report(_ME, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
         return ExitCode.CONFIGURATION
-    except (LinkError, DeviceMismatch, RequestRefused) as error:
+    except DeviceMismatch as error:
+        remedy = _REMEDIES.get(error.what, "connect that rig, or run the configuration of this one")
+        report(_ME, "error", f"{port}: {error}; {remedy}")
+        return ExitCode.HARDWARE
+    except RequestRefused as error:
+        report(_ME, "error", f"{port}: {error}")
+        return ExitCode.HARDWARE
+    except LinkError as error:
         report(_ME, "error", str(error))
         return ExitCode.HARDWARE
     except SafetyTrip as error:

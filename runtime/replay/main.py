@@ -25,13 +25,12 @@ from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent
 from runtime.exit_codes import ExitCode
 from runtime.link.server import LinkServer
-from runtime.policy.admission import AdmissionLimits
 from runtime.record import RecordLayout
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
 from runtime.replay.histogram import DurationHistogram
 from runtime.replay.memory import Memory
-from runtime.replay.policy_desk import PolicyDesk
+from runtime.replay.policy_desk import PolicyDesk, admission_limits
 from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingReader
@@ -58,11 +57,14 @@ class ReplayProcess:
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
         self._events = EventFile(run_folder / "events.jsonl")
         self._memory = Memory(config)
-        # Wall time may only warn where the run must not depend on it.
-        budget_us = min(200.0, 0.1 * config.wall_period_ns / 1000)
-        limits = AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
         self._policies = PolicyDesk(
-            rig, config.rate_hz, config.seed, limits, slot, run_folder / "policies", self._events.write
+            rig,
+            config.rate_hz,
+            config.seed,
+            admission_limits(config),
+            slot,
+            run_folder / "policies",
+            self._events.write,
         )
         self._desk = LearnerDesk(
             self._memory,
@@ -138,8 +140,9 @@ class ReplayProcess:
         for row in self._accounts.add(records):
             self._rows.append(row)
             if row.kind == "train":
-                self._last_train = [*self._last_train[-19:], row]
                 self._desk.closed = row.episode
+                if row.steps:  # a fault before the first transition leaves nothing to score
+                    self._last_train = [*self._last_train[-19:], row]
 
     def _report_progress(self) -> None:
         last = self._last_train[-1] if self._last_train else None

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.rig import Rig
+from runtime.config.schema import RunConfig
 from runtime.link.messages import Verdict
 from runtime.policy.admission import AdmissionLimits, Refused, admit
 from runtime.policy.contract import PolicyContract, contract_for
@@ -23,7 +24,22 @@ _RECORDED: Final = 64
 _KEPT_VERDICTS: Final = 64
 """Repeated offers are answered from memory this far back."""
 
+_LATENCY_US: Final = 200.0
+_LATENCY_SHARE: Final = 0.1
+"""Of a period, where that is less."""
+
 Event = Callable[..., None]
+
+
+def admission_limits(config: RunConfig) -> AdmissionLimits:
+    """What a policy may cost on this run; wall time may only warn where the run must not depend on it (lockstep)."""
+    budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
+    return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
+
+
+def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
+    """States on which every policy of a run is tried, float32 (k, n), SI units."""
+    return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
 
 
 class PolicyDesk:
@@ -34,8 +50,7 @@ class PolicyDesk:
     ) -> None:
         self._wanted: PolicyContract = contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0)
         self._limits, self._slot, self._folder, self._event = limits, slot, folder, event
-        probe_seed = int(stream(seed, Role.PROBES).integers(1 << 31))
-        self._probes = probe_states(self._wanted, _PROBES, probe_seed)
+        self._probes = desk_probes(self._wanted, seed)
         self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)
         self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals], np.float32)
         self._verdicts: dict[int, tuple[bytes, Verdict]] = {}

@@ -66,8 +66,12 @@ class Storage:
         self._meta_at: Final = self.layout.meta
         self._width: Final = self.layout.width
         self._flat: Final = self.words.data.cast("B").cast("I")
+        self._flat_floats: Final = self.words.data.cast("B").cast("f")
         self._number: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else capacity, np.int64)
+        self._number_at: Final = self._number.data
         self._recent: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else min(RECENT_WRITES, capacity), np.int64)
+        self._recent_at: Final = self._recent.data
+        self._recent_size: Final = len(self._recent)
 
     @property
     def stored(self) -> int:
@@ -98,16 +102,16 @@ class Storage:
         self.observation[slot] = observation
         self.action[slot] = action
         self.next_observation[slot] = next_observation
-        self.reward[slot] = reward
-        self.exploration[slot] = exploration
         at = slot * self._width + self._meta_at
         flat = self._flat
+        self._flat_floats[at - 2] = reward
+        self._flat_floats[at - 1] = exploration
         generation = ((flat[at] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
         flat[at] = (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
         self.inserted = number = self.inserted + 1
         if not self.cyclic:
-            self._number[slot] = number
-            self._recent[number % len(self._recent)] = slot
+            self._number_at[slot] = number
+            self._recent_at[number % self._recent_size] = slot
         return number
 
     def gather(self, slots: Slots, into: Batch) -> Batch:
@@ -127,31 +131,37 @@ class Storage:
 
     def number(self, slots: Slots) -> NDArray[np.int64]:
         """Return the number of the last write of each slot; 0 for one never written."""
-        if not self.cyclic:
-            numbers: NDArray[np.int64] = self._number[slots]
-            return numbers
-        last = self.inserted - (self.inserted - 1 - slots) % self.capacity
-        numbers = np.maximum(last, 0)
+        if self.cyclic:
+            return np.maximum(self.inserted - (self.inserted - 1 - slots) % self.capacity, 0)
+        numbers: NDArray[np.int64] = self._number.take(slots)
         return numbers
 
-    def changed_since(self, seen: int) -> Slots:
+    def changed_since(self, seen: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience.  Cost: the number of
-        changes; beyond the last 4096 writes of a non-cyclic storage, one look at every slot.
+        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience; ``limit`` takes only that
+        many from the oldest on (the number of the last one's write is where the next call continues).  Cost: the
+        number of changes; beyond the last 4096 writes of a non-cyclic storage, a few looks at every slot.
         Raises ValueError when ``seen`` lies in the future: that mirror is of another buffer.
         """
         if not 0 <= seen <= self.inserted:
             raise ValueError(f"a mirror claims {seen} writes, there have been {self.inserted}")
         if self.cyclic:
             first = max(seen, self.inserted - self.capacity)
-            return np.arange(first, self.inserted, dtype=np.int64) % self.capacity
-        if self.inserted - seen <= len(self._recent):
-            numbers = np.arange(seen + 1, self.inserted + 1, dtype=np.int64)
-            slots = self._recent[numbers % len(self._recent)]
-            return slots[self._number[slots] == numbers]
+            end = self.inserted if limit is None else min(self.inserted, first + limit)
+            return np.arange(first, end, dtype=np.int64) % self.capacity
+        if self.inserted - seen <= self._recent_size:
+            writes = np.arange(seen + 1, self.inserted + 1, dtype=np.int64)
+            written: Slots = self._recent[writes % self._recent_size]
+            current: NDArray[np.bool_] = self._number[written] == writes
+            return written[current][:limit]
         slots = np.flatnonzero(self._number > seen)
-        return slots[np.argsort(self._number[slots], kind="stable")]
+        numbers: NDArray[np.int64] = self._number[slots]
+        if limit is not None and limit < len(slots):
+            # Sorting all of a large buffer for each piece of a snapshot would take a hundred times as long.
+            early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
+            slots, numbers = slots[early], numbers[early]
+        return slots[np.argsort(numbers)]
 
     def rows(self, slots: Slots) -> Words:
         """Export ``slots`` for :meth:`write_rows`, bit for bit: (len(slots), 3 + width) uint32, self-describing.
@@ -194,9 +204,8 @@ class Storage:
             # ``numbers`` increase, so the maximum is the last write; a catch-up leaves gaps in the ring, which
             # only name slots whose number has moved on.
             np.maximum.at(self._number, slots, numbers)
-            size = len(self._recent)
-            last = numbers > self.inserted - size
-            self._recent[numbers[last] % size] = slots[last]
+            last = numbers > self.inserted - self._recent_size
+            self._recent[numbers[last] % self._recent_size] = slots[last]
         return slots
 
     def digest(self) -> bytes:
@@ -211,7 +220,7 @@ class Storage:
 
 
 def capacity_in(budget_bytes: int, n_obs: int, n_act: int, overhead_bytes: float = 0.0) -> int:
-    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` for its keeper's order.
+    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` beside its row.
 
     Raises ValueError when not even one fits.
     """

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 _PIPE: Final = 1
+_to_a_person = False
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -29,8 +30,17 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Report)
 
 
+def speak_to_a_person() -> None:
+    """From now on report in plain lines: a person started this process, no supervisor reads its output."""
+    global _to_a_person
+    _to_a_person = True
+
+
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> None:
     """Write one report; dropped where nobody reads it."""
+    if _to_a_person:
+        print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
+        return
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         os.write(_PIPE, _ENCODER.encode(Report(source, kind, message, values)) + b"\n")

@@ -6,9 +6,11 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -31,13 +33,36 @@ def fresh_folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def write_run_folder(folder: Path, config: RunConfig) -> None:
-    """Create the folder and write what is known before anything moves; FileExistsError if it holds a run already."""
+def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
+    """Create the folder and write what is known before anything moves; FileExistsError if it holds a run already.
+
+    Returns a function that takes everything back which has come into the folder since: for a run that never started.
+    """
     if (folder / "config.yaml").exists():
         raise FileExistsError(f"{folder} holds a run already")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_resolved(config, folder / "config.yaml")
-    (folder / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(_meta(config)), indent=2) + b"\n")
+    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    kept = {path.name for path in folder.iterdir()} if not made else set()
+
+    def take_back() -> None:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name in kept:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        for parent in made:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_resolved(config, folder / "config.yaml")
+        (folder / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(_meta(config)), indent=2) + b"\n")
+    except OSError:
+        take_back()
+        raise
+    return take_back
 
 
 def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float]) -> None:

@@ -45,6 +45,11 @@ class StartFailed(Exception):
         self.code = code
 
 
+def _known(code: int) -> int:
+    """A process's exit code as a run's: whatever is none of ours was a crash."""
+    return code if code in set(ExitCode) else ExitCode.INTERNAL
+
+
 class Supervisor:
     """One run, from nothing to nothing: no process and no shared memory is left behind."""
 
@@ -57,13 +62,15 @@ class Supervisor:
         self._interrupts = 0
         self._events = EventFile(run_folder / "events.jsonl")
         self._shm = Path()
+        self.started = False
+        """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
         for folder in sweep_folders():
             self._events.write("swept", folder=str(folder))
-        self._shm = create_folder()
         previous = {s: signal.signal(s, self._interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._shm = create_folder()
         try:
             layout = self._create_segments()
             self._board = Board(layout)
@@ -104,6 +111,7 @@ class Supervisor:
                 self._start_learner()
             self._start(_CONTROL, "runtime.control.main", [str(self._folder), str(self._shm), port])
             self._await_ready(_CONTROL)
+            self.started = True
         except StartFailed as failure:
             self._end()
             return failure.code, str(failure)
@@ -136,8 +144,7 @@ class Supervisor:
                 if report.kind == "ready":
                     return report
             if code is not None:
-                reason = self._errors[-1] if self._errors else f"{name} ended with code {code}; see stderr.log"
-                raise StartFailed(reason, code if code > 0 else ExitCode.INTERNAL)
+                raise StartFailed(self._why(name, code), _known(code))
             if self._interrupts:
                 raise StartFailed("interrupted", ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
@@ -208,19 +215,21 @@ class Supervisor:
             return ExitCode.OK, "completed"
         if code < 0:
             return ExitCode.INTERNAL, f"control was killed by signal {-code}; the device falls safe by its lease"
-        return code, self._errors[-1] if self._errors else f"control ended with code {code}; see stderr.log"
+        return _known(code), self._why(_CONTROL, code)
+
+    def _why(self, name: str, code: int) -> str:
+        """The reason a process gave, or what can be said of one that gave none."""
+        if self._errors and _known(code) == code:
+            return self._errors[-1]
+        how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
+        return f"{name} {how}; see {self._folder / 'stderr.log'}"
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Actuators, then processes, then files; a second interrupt cuts the waiting short."""
         self._board[Word.STOP] = 1
-        for name, grace_s, ask in (
-            (_CONTROL, 5.0, False),
-            (_REPLAY, 20.0, False),
-            (_LEARNER, 10.0, True),
-            (_TWIN, 5.0, True),
-        ):
+        for name, grace_s, ask in _ENDING:
             child = self._children.pop(name, None)
             if name == _CONTROL:
                 # Whatever wrote this word before, it is dead by the time the replay process may act on it.

@@ -179,6 +179,15 @@ def test_what_is_thrown_away_is_counted_by_kind() -> None:
     assert counters.bytes_dropped == len(good) - 2 + 3 + 300
 
 
+def test_a_frame_cut_off_is_given_up_when_the_next_one_begins() -> None:
+    reader = FrameReader()
+    wire = encode_frame(b"\x11\x22\x33")
+    assert reader.feed(wire[:5]) == []
+    assert reader.feed(wire) == [b"\x11\x22\x33"]
+    assert reader.counters.bytes_dropped == 4
+    assert reader.feed(wire[1:]) == [b"\x11\x22\x33"]
+
+
 def test_a_reset_reader_forgets_the_frame_in_progress() -> None:
     reader = FrameReader()
     wire = encode_frame(b"\x11\x22\x33")

@@ -66,7 +66,7 @@ def test_limits_tighter_than_the_device_s_pass() -> None:
     check_channels(CHANNELS, tight)
 
 
-def test_limits_that_round_to_the_device_s_counts_pass() -> None:
-    third = replace(PENDULUM.actuators[0], resolution=0.007)  # 3 V are 428.57 counts, rounded to 429
-    rig = replace(PENDULUM, actuators=(third,))
+@pytest.mark.parametrize("resolution", [0.007, 0.0068])  # 3 V are 428.57 and 441.18 counts
+def test_limits_that_round_to_the_device_s_counts_pass(resolution: float) -> None:
+    rig = replace(PENDULUM, actuators=(replace(PENDULUM.actuators[0], resolution=resolution),))
     check_channels(channels_of(rig), rig)

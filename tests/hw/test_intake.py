@@ -44,10 +44,11 @@ def test_a_frame_that_was_taken_is_not_skipped_by_the_next(intake: StateIntake) 
     [
         state_of(7),
         state_of(6),
+        state_of(6, t_us=8 * 20_000),
         state_of(8, t_us=7 * 20_000),
         state_of(8, t_us=0),
     ],
-    ids=["same frame", "older frame", "same time", "older time"],
+    ids=["same frame", "older frame", "older frame of a later time", "same time", "older time"],
 )
 def test_a_frame_whose_number_or_time_does_not_advance_is_dropped(intake: StateIntake, second: State) -> None:
     take(intake, state_of(7), second)

@@ -332,6 +332,9 @@ def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected
     connected.device.send(state_of(500))
     connected.session.wait_state(connected.deadline())
     connected.device.hello = connected.device.hello._replace(boot_id=2)
+    connected.session.ask_hello()
+    connected.session.wait_state(connected.deadline())
+    assert connected.session.rebooted
     connected.session.connect()
     connected.device.send(state_of(1))
     assert connected.session.wait_state(connected.deadline()) == state_of(1)

@@ -12,10 +12,11 @@ from runtime.replay.layout import Slots
 
 
 class Fifo:
-    """First in, first out: the oldest experience makes room (000 §4.1)."""
+    """First in, first out: the oldest experience makes room (000 §7.1.1, age)."""
 
     kind: Final = "FIFO"
     cyclic: Final = True
+    nbytes: Final = 0
 
     def __init__(self, capacity: int) -> None:
         self.capacity: Final = capacity
@@ -56,6 +57,7 @@ class Full:
 
     kind: Final = "FULL"
     cyclic: Final = True
+    nbytes: Final = 0
 
     def __init__(self, capacity: int) -> None:
         self.capacity: Final = capacity

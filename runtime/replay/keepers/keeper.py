@@ -43,6 +43,11 @@ class Keeper(Protocol):
         """Experiences offered so far that were not kept."""
         ...
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, beside a few hundred."""
+        ...
+
     def place(self) -> int:
         """Return the slot that the next experience takes, or ``REJECTED``; a slot is to be written at once."""
         ...

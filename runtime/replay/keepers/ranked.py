@@ -1,4 +1,4 @@
-"""TDE and Expl: the least useful experience is the likeliest to make room, by its rank (000 §4.1, (7))."""
+"""TDE and Expl: the least useful experience is the likeliest to make room, by its rank (000 §7.1.2, (7))."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from runtime.replay.keepers.keeper import Arrays, check_state
 from runtime.replay.layout import Slots
 from runtime.replay.order.rank_law import RankLaw
-from runtime.replay.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
+from runtime.replay.order.ranked import INFINITE, RankedSlots, float_bits
 from runtime.replay.order.uniforms import Uniforms
 
 
@@ -20,9 +20,8 @@ class _Ranked:
     The rank is drawn from the exact law (:class:`RankLaw`), not from bins of equal probability as in the author's code.
     """
 
-    kind = ""
+    kind: str
     cyclic: Final = False
-    bytes_per_slot: Final = BYTES_PER_SLOT
 
     def __init__(self, capacity: int, alpha: float, rng: np.random.Generator) -> None:
         self.capacity: Final = capacity
@@ -63,15 +62,19 @@ class _Ranked:
         check_state(state, self.kind, self.capacity)
         if float(state["alpha"]) != self._law.alpha:
             raise ValueError(f"state of {self.kind}({state['alpha']}), expected {self.kind}({self._law.alpha})")
-        self._order.load(state["keys"].astype(np.uint64))
+        keys = state["keys"].astype(np.uint64)
+        filled = int(np.count_nonzero(keys))
+        if not keys[:filled].all():
+            raise ValueError("state with a free slot below an occupied one")
+        self._order.load(keys)
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._filled = len(self._order)
+        self._filled = filled
 
 
 class TdError(_Ranked):
     """TDE(alpha): keeps what surprised most when it was last replayed; never replayed counts as +inf (000 §7.1.1)."""
 
-    kind: Final = "TDE"
+    kind = "TDE"
 
     def written(self, slot: int, exploration: float) -> None:
         """Note a new experience, the most useful of all until it is replayed."""
@@ -90,13 +93,13 @@ class TdError(_Ranked):
 class Exploration(_Ranked):
     """Expl(alpha): keeps what was explored most boldly, as measured when it was collected (000 §7.1.1)."""
 
-    kind: Final = "Expl"
+    kind = "Expl"
 
     def __init__(self, capacity: int, alpha: float, rng: np.random.Generator) -> None:
         super().__init__(capacity, alpha, rng)
         value = np.zeros(1, np.float32)
-        self._value: Final = value.data
-        self._bits: Final = value.view(np.uint32).data
+        self._value: Final = value.data.cast("B").cast("f")
+        self._bits: Final = value.data.cast("B").cast("I")
 
     def written(self, slot: int, exploration: float) -> None:
         """Rank by the exploration magnitude; what is no number counts as 0, for nothing speaks in its favour."""

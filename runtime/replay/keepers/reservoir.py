@@ -20,7 +20,7 @@ class Reservoir:
 
     kind: Final = "Resv"
     cyclic: Final = False
-    bytes_per_slot: Final = 0.0
+    nbytes: Final = 0
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         self.capacity: Final = capacity

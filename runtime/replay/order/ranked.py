@@ -9,8 +9,9 @@ Keys are compared as the float64 of the same bits, which orders them alike and w
 integer; ``_NORMAL`` keeps them off the denormals, where a process that flushes those to zero would see ties.
 
 Bounds: every leaf but a lone one holds at least ``LEAST`` entries; a change touches at most two leaves; the directory
-is shifted only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry, which arrays
-over-allocate by a sixteenth: 21, and with what the allocator loses at most ``BYTES_PER_SLOT``.
+is shifted only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.  An array
+over-allocates by a sixteenth and keeps what it once had, so this is 22 to 27 bytes in practice and never more than
+``BYTES_PER_SLOT`` (all leaves once full and now at their least).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from numpy.typing import NDArray
 from runtime.replay.layout import Slots
 
 LEAF: Final = 640
-LEAST: Final = 256
-MERGED: Final = 576
+LEAST: Final = 288
+MERGED: Final = 592
 """Neighbours with no more entries than this in all become one leaf; with more, they share."""
 BLOCK: Final = 64
 """Leaves whose counts are summed up, to find a rank in two short scans."""
@@ -37,7 +38,7 @@ SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITE: Final = 0x7F800000
 """Bits of +inf, the largest key."""
-BYTES_PER_SLOT: Final = 28.0
+BYTES_PER_SLOT: Final = 8 + (12 * LEAF * 17 / 16 + 180) / LEAST
 _NORMAL: Final = 0x00100000
 _ABSENT: Final = 0
 _SEQUENCE: Final = np.uint64(SEQUENCE_END - 1)
@@ -59,21 +60,27 @@ class RankedSlots:
         self._keys: Final[list[array[float]]] = []
         self._slots: Final[list[array[int]]] = []
         self._block_count: Final[list[int]] = []
-        self._flat: Slots | None = None
+        self._flat: NDArray[np.uint32] | None = None
         self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
         self._bound_np: Final[NDArray[np.float64]] = np.zeros(leaves, np.float64)
         self._count_np: Final[NDArray[np.int64]] = np.zeros(leaves, np.int64)
         # memoryviews, because reading and writing one item of an array costs twice as much.
-        self._key_of: Final = self._key_of_np.view(np.float64).data
-        self._bound: Final = self._bound_np.data
+        self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
+        self._bound: Final = self._bound_np.data.cast("B").cast("d")
         self._count: Final = self._count_np.data
         packed = np.zeros(1, np.uint64)
         self._packed: Final = packed.data
-        self._packed_float: Final = packed.view(np.float64).data
+        self._packed_float: Final = packed.data.cast("B").cast("d")
         self._clear()
 
     def __len__(self) -> int:
         return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        fixed = self._key_of_np.nbytes + self._bound_np.nbytes + self._count_np.nbytes
+        return fixed + sum(map(sys.getsizeof, self._keys)) + sum(map(sys.getsizeof, self._slots))
 
     @property
     def keys(self) -> NDArray[np.uint64]:
@@ -89,7 +96,7 @@ class RankedSlots:
             sequence = self._sequence
         self._sequence = sequence + 1
         self._packed[0] = (bits + _NORMAL) << SEQUENCE_BITS | sequence
-        key: float = self._packed_float[0]
+        key = self._packed_float[0]
         self._key_of[slot] = key
         self._n += 1
         self._flat = None
@@ -135,17 +142,19 @@ class RankedSlots:
         old_keys = self._key_of_np.take(moved)
         new_keys = old_keys.copy()
         new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
-        self._key_of_np[moved] = new_keys
-        self._flat = None
         olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
         # Removing and inserting are written out here and the leaves looked up for all at once, until one is split
         # or relieved: sixteen calls of each would cost a third of the whole.
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
+        if 0.0 in (starts := olds.tolist()):
+            raise ValueError("a slot to be moved is not in")
         bounds = self._bound_np[: len(keys)]
         sources = (bounds.searchsorted(olds, "right") - 1).tolist()
         targets = (bounds.searchsorted(news, "right") - 1).tolist()
+        self._key_of_np[moved] = new_keys
+        self._flat = None
         current = True
-        for slot, old, new, p, q in zip(moved.tolist(), olds.tolist(), news.tolist(), sources, targets, strict=True):
+        for slot, old, new, p, q in zip(moved.tolist(), starts, news.tolist(), sources, targets, strict=True):
             if not current:
                 p = bisect_right(bound, old, 0, len(keys)) - 1
             leaf = keys[p]
@@ -171,6 +180,39 @@ class RankedSlots:
             count[q] = held + 1
             blocks[q // BLOCK] += 1
 
+    def remove(self, slot: int) -> None:
+        """Take out a slot that is in."""
+        key = self._key_of[slot]
+        p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
+        i = bisect_left(self._keys[p], key)
+        del self._keys[p][i], self._slots[p][i]
+        self._count[p] = held = self._count[p] - 1
+        self._block_count[p // BLOCK] -= 1
+        if held < LEAST:
+            self._relieve(p)
+        self._key_of[slot] = 0.0
+        self._n -= 1
+        self._flat = None
+
+    def renew(self, slots: Slots, bits: int) -> None:
+        """Put ``slots`` in with these ``bits`` as the newest, in their order; those that are in are taken out first."""
+        if len(slots) * BLOCK < self._n:
+            for slot in slots.tolist():
+                if self._key_of[slot] != 0.0:
+                    self.remove(slot)
+                self.insert(slot, bits)
+            return
+        # So many at once are sorted in anew.
+        distinct, last = np.unique(slots[::-1], return_index=True)
+        fresh = distinct[np.argsort(last)[::-1]]
+        keys = self._key_of_np.copy()
+        keys[fresh] = _ABSENT
+        self.load(keys)
+        keys = self._key_of_np.copy()
+        first = self._n + (bits + _NORMAL << SEQUENCE_BITS)
+        keys[fresh] = np.arange(first, first + len(fresh), dtype=np.uint64)
+        self.load(keys)
+
     def at(self, ranks: NDArray[np.int64]) -> Slots:
         """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
         if self._flat is None and self._n > max(FLAT, BLOCK * len(ranks)):
@@ -181,12 +223,15 @@ class RankedSlots:
             slots = self._slots
             found = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
             return np.array(found, np.int64)
-        return self.in_order().take(ranks)
+        return self._in_order().take(ranks).astype(np.int64)
 
     def in_order(self) -> Slots:
-        """Return all slots from the smallest to the largest; not to be written to."""
+        """Return all slots from the smallest to the largest."""
+        return self._in_order().astype(np.int64)
+
+    def _in_order(self) -> NDArray[np.uint32]:
         if self._flat is None:
-            self._flat = np.frombuffer(b"".join(self._slots), np.uint32).astype(np.int64)
+            self._flat = np.frombuffer(b"".join(self._slots), np.uint32)
         return self._flat
 
     def load(self, keys: NDArray[np.uint64]) -> None:
@@ -224,8 +269,8 @@ class RankedSlots:
         self._sum_blocks()
 
     def _clear(self) -> None:
-        for directory in (self._keys, self._slots, self._block_count):
-            directory.clear()
+        self._keys.clear()
+        self._slots.clear()
         self._n = 0
         self._flat = None
         self._open_leaf(0, 0.0, array("d"), array("I"))
@@ -251,30 +296,31 @@ class RankedSlots:
         right = left + 1
         total = count[left] + count[right]
         kept = total if total <= MERGED else total // 2
-        for entries in (self._keys, self._slots):
-            both = entries[left] + entries[right]
-            entries[left], entries[right] = both[:kept], both[kept:]
+        keys = self._keys[left] + self._keys[right]
+        slots = self._slots[left] + self._slots[right]
+        self._keys[left], self._keys[right] = keys[:kept], keys[kept:]
+        self._slots[left], self._slots[right] = slots[:kept], slots[kept:]
         count[left], count[right] = kept, total - kept
         if kept == total:
             self._close_leaf(right)
         else:
-            self._bound[right] = self._keys[right][0]
+            self._bound[right] = keys[kept]
         self._sum_blocks()
 
     def _open_leaf(self, p: int, bound: float, keys: array[float], slots: array[int]) -> None:
         n = len(self._keys)
         self._keys.insert(p, keys)
         self._slots.insert(p, slots)
-        for directory in (self._bound, self._count):
-            directory[p + 1 : n + 1] = directory[p:n]
+        self._bound[p + 1 : n + 1] = self._bound[p:n]
+        self._count[p + 1 : n + 1] = self._count[p:n]
         self._bound[p] = bound
         self._count[p] = len(keys)
 
     def _close_leaf(self, p: int) -> None:
         n = len(self._keys)
         del self._keys[p], self._slots[p]
-        for directory in (self._bound, self._count):
-            directory[p : n - 1] = directory[p + 1 : n]
+        self._bound[p : n - 1] = self._bound[p + 1 : n]
+        self._count[p : n - 1] = self._count[p + 1 : n]
 
     def _sum_blocks(self) -> None:
         starts = np.arange(0, len(self._keys), BLOCK)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK: Final = 512
+ARRAY_BLOCK: Final = 4096
 _WORD: Final = (1 << 64) - 1
 
 
@@ -16,8 +17,7 @@ class Uniforms:
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; ValueError unless it runs on PCG64 (as ``np.random.default_rng`` does)."""
-        if not isinstance(rng.bit_generator, np.random.PCG64):
-            raise ValueError(f"the generator runs on {type(rng.bit_generator).__name__}, expected PCG64")
+        _check_pcg64(rng)
         self._rng: Final = rng
         self._before: NDArray[np.uint64] = np.zeros(4, np.uint64)
         self._block: list[float] = []
@@ -48,6 +48,47 @@ class Uniforms:
         set_generator_state(self._rng, state[:4])
         self._refill()
         self._at = int(state[4])
+
+
+class UniformArrays:
+    """As :class:`Uniforms`, but handed out as arrays, ``n`` numbers at a time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Take over ``rng``; ValueError unless it runs on PCG64."""
+        _check_pcg64(rng)
+        self._rng: Final = rng
+        self._refill()
+
+    def _refill(self) -> None:
+        self._before = generator_state(self._rng)
+        self._block = self._rng.random(ARRAY_BLOCK)
+        self._at = 0
+
+    def take(self, n: int) -> NDArray[np.float64]:
+        """Return the next ``n`` numbers, (n,); not to be written to."""
+        start = self._at
+        end = start + n
+        if end <= ARRAY_BLOCK:
+            self._at = end
+            return self._block[start:end]
+        taken = np.concatenate((self._block[start:], self._rng.random(end - ARRAY_BLOCK)))
+        self._refill()
+        return taken
+
+    def state(self) -> NDArray[np.uint64]:
+        """Return the position in the stream, (5,) uint64."""
+        return np.append(self._before, np.uint64(self._at))
+
+    def restore(self, state: NDArray[np.uint64]) -> None:
+        """Go on from where ``state`` was taken."""
+        set_generator_state(self._rng, state[:4])
+        self._refill()
+        self._at = int(state[4])
+
+
+def _check_pcg64(rng: np.random.Generator) -> None:
+    if not isinstance(rng.bit_generator, np.random.PCG64):
+        raise ValueError(f"the generator runs on {type(rng.bit_generator).__name__}, expected PCG64")
 
 
 def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:

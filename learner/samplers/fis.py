@@ -1,0 +1,135 @@
+"""Full importance sampling: weights from how often an experience has been replayed (000 §7.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.samplers import Draw, Sampler, State
+from learner.samplers.schedule import Linear
+
+REPLAYS: Final = 8.0
+"""Expected replays of an experience, np of 000 (after Schaul et al. 2016)."""
+
+
+def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float64]:
+    """Tabulate T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until it is negligible; at least 2 entries.
+
+    ``literal`` gives 1 - sum of k = 0 ... K as 000 prints it, which is Pr(X > K) (METHODS C8: the words are followed).
+    """
+    mean = n * p
+    top = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
+    k = np.arange(top, dtype=np.float64)
+    mass = np.zeros(top + 1)
+    if p >= 1.0:
+        mass[-2] = 1.0
+    else:
+        steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + math.log(p) - math.log1p(-p)
+        mass[:-1] = np.exp(n * math.log1p(-p) + np.concatenate(([0.0], np.cumsum(steps))))
+    # Summed from the far end, where the small terms are.
+    tail: NDArray[np.float64] = np.cumsum(mass[::-1])[::-1]
+    return np.append(tail[1:], 0.0) if literal else tail
+
+
+def fis_weights(n: int, p: float, beta: float, *, literal: bool = False) -> NDArray[np.float64]:
+    """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused."""
+    tail = replay_tail(n, p, literal=literal)
+    # np is 8 exactly where it is meant to be; the product may lie a rounding above.
+    expected = math.ceil(n * p - 1e-9)
+    total = float(tail[1 : expected + 1].sum())
+    weights: NDArray[np.float64] = (tail * (n * p / total)) ** beta
+    return weights
+
+
+class Fis:
+    """Any sampler, its draws weighted by the number of replays K of each experience, this one included.
+
+    The lifetime n of an experience under FIFO is the number of updates so far, at most ``capacity * replays / batch``;
+    p = batch / stored.  K starts over when a slot is rewritten.
+    """
+
+    def __init__(
+        self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float = REPLAYS, literal_tail: bool = False
+    ) -> None:
+        self._sampler: Final = sampler
+        self._capacity: Final = capacity
+        self._beta: Final = beta
+        self._replays: Final = replays
+        self._literal: Final = literal_tail
+        self._counts: Final = np.zeros(capacity, np.int64)
+        self._stored = 0
+        self._updates = 0
+        self._episode = 1
+        self._key: tuple[int, float, float] = (0, 0.0, 0.0)
+        self._table: NDArray[np.float32] = np.zeros(0, np.float32)
+
+    @property
+    def feedback(self) -> bool:
+        """As the sampler within."""
+        return self._sampler.feedback
+
+    def begin_episode(self, episode: int) -> None:
+        """Hear how far the run is."""
+        self._episode = episode
+        self._sampler.begin_episode(episode)
+
+    def written(self, slots: NDArray[np.int64]) -> None:
+        """Hear of new experiences: never replayed."""
+        if len(slots):
+            self._counts[slots] = 0
+            self._stored = max(self._stored, int(slots.max()) + 1)
+        self._sampler.written(slots)
+
+    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+        """Hear TD errors, for the sampler within."""
+        self._sampler.updated(slots, td)
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Choose ``updates`` minibatches and weigh them, (updates, batch).
+
+        Raises ValueError while fewer than ``batch`` experiences are stored.
+        """
+        slots = self._sampler.draw(batch, updates).slots
+        weights = np.empty(slots.shape, np.float32)
+        for row, of_row in zip(slots, weights, strict=True):
+            self._updates += 1
+            counts = self._counts.take(row)
+            counts += 1
+            self._counts[row] = counts
+            self._weights_for(batch).take(counts, out=of_row, mode="clip")
+        return Draw(slots, weights)
+
+    def _weights_for(self, batch: int) -> NDArray[np.float32]:
+        lifetime = min(self._updates, max(1, round(self._capacity * self._replays / batch)))
+        key = (lifetime, batch / self._stored, self._beta.at(self._episode))
+        if key != self._key:
+            self._key = key
+            self._table = fis_weights(*key, literal=self._literal).astype(np.float32)
+        return self._table
+
+    def state(self) -> State:
+        """Copy out the counts and the state of the sampler within."""
+        own: State = {
+            "counts": self._counts.copy(),
+            "stored": np.array(self._stored, np.int64),
+            "updates": np.array(self._updates, np.int64),
+            "episode": np.array(self._episode, np.int64),
+        }
+        return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a state of ``state()``: the next draws are the same.
+
+        Raises ValueError when it is of another capacity.
+        """
+        counts = state["counts"]
+        if counts.shape != self._counts.shape:
+            raise ValueError(f"counts of {counts.shape[0]} slots, expected {self._capacity}")
+        self._sampler.restore({k.removeprefix("within/"): v for k, v in state.items() if k.startswith("within/")})
+        self._counts[:] = counts
+        self._stored, self._updates = int(state["stored"]), int(state["updates"])
+        self._episode = int(state["episode"])

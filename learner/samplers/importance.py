@@ -1,0 +1,34 @@
+"""Importance-sampling weights: w = (1 / (n P))^beta, (8) of 000."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Scale(enum.Enum):
+    """What the weights are divided by."""
+
+    NONE = "none"
+    """Nothing: E_P[w] = 1 at beta = 1, which keeps the learning rate (000; METHODS C9)."""
+    BATCH_MAX = "batch_max"
+    """The largest weight of the minibatch."""
+    GLOBAL_MAX = "global_max"
+    """The largest weight that anything in the memory has."""
+
+
+def importance_weights(
+    times_uniform: NDArray[np.float64], beta: float, scale: Scale, least: float
+) -> NDArray[np.float32]:
+    """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
+
+    ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Deviation from 000 (8): before the buffer is full
+    the stored count stands for the capacity (METHODS C9).
+    """
+    if scale is Scale.BATCH_MAX:
+        times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)
+    elif scale is Scale.GLOBAL_MAX:
+        times_uniform = times_uniform / least
+    return np.power(times_uniform, -beta).astype(np.float32)

@@ -1,0 +1,109 @@
+"""Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016), the PER of 001 and 003."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.samplers import Draw, State
+from learner.samplers.importance import Scale, importance_weights
+from learner.samplers.schedule import Linear
+from learner.samplers.sum_tree import SumTree
+from runtime.replay.order.uniforms import UniformArrays
+
+
+class ProportionalPer:
+    """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may come twice.
+
+    A new experience gets the largest priority given so far, 1 at first (released code of 001; its paper's 1.0 is the
+    same for scores below 1).
+    """
+
+    feedback: Final = True
+
+    def __init__(
+        self,
+        capacity: int,
+        stream: np.random.Generator,
+        *,
+        alpha: float = 0.6,
+        epsilon: float = 1e-6,
+        beta: Linear | None = None,
+        scale: Scale = Scale.BATCH_MAX,
+    ) -> None:
+        """Sample a memory of ``capacity``; with ``beta`` draws bear importance weights.  ``stream`` is PCG64.
+
+        ``epsilon`` keeps an error of 0 drawable; the codes compared in METHODS (appendix A) use 1e-8 to 1e-2.
+        """
+        self._tree: Final = SumTree(capacity)
+        self._uniforms: Final = UniformArrays(stream)
+        self._alpha: Final = alpha
+        self._epsilon: Final = epsilon
+        self._beta: Final = beta
+        self._scale: Final = scale
+        self._episode = 1
+        self._largest = 1.0
+        self._stored = 0
+
+    def begin_episode(self, episode: int) -> None:
+        """Hear how far the run is."""
+        self._episode = episode
+
+    def written(self, slots: NDArray[np.int64]) -> None:
+        """Hear of new experiences: of the largest priority so far."""
+        if len(slots):
+            self._tree.put(slots, np.full(len(slots), self._largest))
+            self._stored = max(self._stored, int(slots.max()) + 1)
+
+    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+        """Hear the TD errors of slots, any sign; one that is not finite leaves its slot's priority as it is."""
+        priorities = (np.abs(td, dtype=np.float64) + self._epsilon) ** self._alpha
+        finite = np.isfinite(priorities)
+        if not finite.all():
+            slots, priorities = slots[finite], priorities[finite]
+        self._tree.put(slots, priorities)
+        self._largest = max(self._largest, float(priorities.max(initial=0.0)))
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Choose ``updates`` minibatches; weights (updates, batch) with importance sampling.
+
+        Raises ValueError while fewer than ``batch`` experiences are stored.
+        """
+        if self._stored < batch:
+            raise ValueError(f"cannot draw {batch} experiences from the {self._stored} stored")
+        shares = (self._uniforms.take(updates * batch).reshape(updates, batch) + np.arange(batch)) / batch
+        slots = self._tree.find((shares * self._tree.total).reshape(-1)).reshape(updates, batch)
+        if self._beta is None:
+            return Draw(slots, None)
+        per_share = self._stored / self._tree.total
+        times_uniform = self._tree.values.take(slots) * per_share
+        least = 0.0
+        if self._scale is Scale.GLOBAL_MAX:
+            least = float(self._tree.values[: self._stored].min()) * per_share
+        return Draw(slots, importance_weights(times_uniform, self._beta.at(self._episode), self._scale, least))
+
+    def state(self) -> State:
+        """Copy out the priorities, the place in the random stream, and the episode."""
+        return {
+            "priorities": self._tree.values.copy(),
+            "largest": np.array(self._largest),
+            "stored": np.array(self._stored, np.int64),
+            "uniforms": self._uniforms.state(),
+            "episode": np.array(self._episode, np.int64),
+        }
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a state of ``state()``: the next draws are the same.
+
+        Raises ValueError when it is of another capacity.
+        """
+        priorities = state["priorities"].astype(np.float64)
+        if priorities.shape != (self._tree.capacity,):
+            raise ValueError(f"priorities of {priorities.shape[0]} slots, expected {self._tree.capacity}")
+        self._tree.load(priorities)
+        self._largest, self._stored = float(state["largest"]), int(state["stored"])
+        self._uniforms.restore(state["uniforms"].astype(np.uint64))
+        self._episode = int(state["episode"])

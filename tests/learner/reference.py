@@ -1,0 +1,113 @@
+"""A plain DDPG in autograd, written from 000 §3.2, which the hand-written one is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learner.ddpg import Ddpg, DdpgConfig, Minibatches
+from learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout
+
+Vector = NDArray[np.floating]
+
+
+class Reference(NamedTuple):
+    """What one minibatch gives for one trial."""
+
+    td: Vector
+    actor_gradient: Vector
+    critic_gradient: Vector
+
+
+def layouts(config: DdpgConfig, n: int, m: int) -> tuple[Layout, Layout]:
+    size = NETWORK_SIZES[config.network]
+    return actor_layout(n, m, size.actor), critic_layout(n, m, size.critic)
+
+
+def minibatches(
+    rng: np.random.Generator, shape: tuple[int, int, int], n: int, m: int, *, weighted: bool = True
+) -> Minibatches:
+    """Random minibatches of shape (K, S, B), a fifth of them terminated."""
+    return Minibatches(
+        observation=rng.uniform(-1, 1, (*shape, n)),
+        action=rng.uniform(-1, 1, (*shape, m)),
+        reward=rng.uniform(-10, 0, shape),
+        next_observation=rng.uniform(-1, 1, (*shape, n)),
+        terminated=rng.random(shape) < 0.2,
+        weights=rng.uniform(0.2, 2.0, shape) if weighted else None,
+    )
+
+
+def _part(batches: Minibatches, index: tuple[slice, ...]) -> Minibatches:
+    return Minibatches(
+        batches.observation[index],
+        batches.action[index],
+        batches.reward[index],
+        batches.next_observation[index],
+        batches.terminated[index],
+        None if batches.weights is None else batches.weights[index],
+    )
+
+
+def trial_of(batches: Minibatches, trial: int) -> Minibatches:
+    """The same minibatches for one trial alone."""
+    return _part(batches, (slice(None), slice(trial, trial + 1)))
+
+
+def minibatch_of(batches: Minibatches, k: int) -> Minibatches:
+    """The k-th minibatch alone, for all trials."""
+    return _part(batches, (slice(k, k + 1),))
+
+
+def _network(layout: Layout, vector: torch.Tensor, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+    start = 0
+    for i, layer in enumerate(layout.layers):
+        if i == 1 and action is not None:
+            x = torch.cat((x, action), dim=1)
+        inputs = layer.inputs + layer.action_rows
+        weight = vector[start : start + inputs * layer.outputs].view(inputs, layer.outputs)
+        start += inputs * layer.outputs
+        x = x @ weight + vector[start : start + layer.outputs]
+        start += layer.outputs
+        if not layer.last:
+            x = torch.relu(x)
+    return x
+
+
+def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Minibatches, trial: int) -> Reference:
+    """TD errors and gradients of one trial on one minibatch (K = 1) by autograd in float64."""
+    actor, critic = layouts(config, n, m)
+    state = {
+        k: torch.tensor(np.asarray(v, dtype=np.float64)[trial])
+        for k, v in ddpg.state().items()
+        if k.startswith(("online", "target"))
+    }
+    policy, value = state["online_actor"].requires_grad_(), state["online_critic"].requires_grad_()
+    s, a, r, s2 = (
+        torch.tensor(np.asarray(x[0, trial], dtype=np.float64))
+        for x in (batches.observation, batches.action, batches.reward, batches.next_observation)
+    )
+    alive = torch.tensor(1.0 - batches.terminated[0, trial].astype(np.float64))
+    weights = torch.ones_like(r) if batches.weights is None else torch.tensor(batches.weights[0, trial])
+    with torch.no_grad():
+        a2 = torch.tanh(_network(actor, state["target_actor"], s2, None))
+        q2 = _network(critic, state["target_critic"], s2, a2)[:, 0]
+        y = config.reward_scale * r + config.gamma * alive * q2
+    delta = y - _network(critic, value, s, a)[:, 0]
+    (critic_gradient,) = torch.autograd.grad((weights * delta**2).mean(), value)
+    q = _network(critic, value, s, torch.tanh(_network(actor, policy, s, None)))
+    (actor_gradient,) = torch.autograd.grad(-q.mean(), policy)
+    return Reference(delta.detach().numpy(), actor_gradient.numpy(), critic_gradient.numpy())
+
+
+def numpy_policy(layers: Sequence[tuple[Vector, Vector]], observation: Vector) -> Vector:
+    """The actor in float64 numpy: normalised observations (..., n) to normalised actions (..., m)."""
+    x = np.asarray(observation, dtype=np.float64)
+    for i, (weight, bias) in enumerate(layers):
+        x = x @ weight.astype(np.float64) + bias
+        x = np.tanh(x) if i == len(layers) - 1 else np.maximum(x, 0.0)
+    return x

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from learner.samplers import Sampler
+from learner.samplers.uniform import Uniform
+
+
+def _uniform(stored: int, seed: int = 0) -> Uniform:
+    sampler = Uniform(np.random.default_rng(seed))
+    sampler.written(np.arange(stored))
+    return sampler
+
+
+def _chi_square_holds(counts: NDArray[np.int64]) -> bool:
+    """Within five standard deviations of the statistic's mean, for equal expected counts."""
+    expected = counts.sum() / len(counts)
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    freedom = len(counts) - 1
+    return abs(statistic - freedom) < 5 * math.sqrt(2 * freedom)
+
+
+def test_uniform_is_a_sampler() -> None:
+    sampler: Sampler = _uniform(20)
+    assert not sampler.feedback
+    assert sampler.draw(16).weights is None
+
+
+@pytest.mark.parametrize(("stored", "batch", "updates"), [(7, 4, 4000), (1000, 16, 4000), (10_000, 16, 8000)])
+def test_every_slot_is_drawn_equally_often(stored: int, batch: int, updates: int) -> None:
+    slots = _uniform(stored).draw(batch, updates).slots
+    # Without replacement the counts vary by (1 - batch / stored) less than a multinomial's.
+    counts = np.bincount(slots.ravel(), minlength=stored).astype(np.float64)
+    expected = counts.mean()
+    statistic = float(((counts - expected) ** 2 / expected).sum()) / (1 - batch / stored)
+    assert abs(statistic - stored) < 5 * np.sqrt(2 * stored)
+
+
+@pytest.mark.parametrize(("stored", "batch"), [(9, 4), (5, 4)])
+def test_every_distinct_pair_is_drawn_equally_often(stored: int, batch: int) -> None:
+    slots = _uniform(stored).draw(batch, 20_000).slots
+    # Two fixed places of each row, one row giving one pair: independent trials.
+    for i, j in ((0, 1), (0, batch - 1), (batch - 2, batch - 1)):
+        counts = np.bincount(slots[:, i] * stored + slots[:, j], minlength=stored * stored).reshape(stored, stored)
+        assert not counts.diagonal().any()
+        assert _chi_square_holds(counts[~np.eye(stored, dtype=bool)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    stored=st.integers(1, 400), share=st.floats(0.01, 1.0), blocks=st.lists(st.integers(1, 40), min_size=1, max_size=5)
+)
+def test_draws_at_once_equal_single_draws_and_are_distinct(stored: int, share: float, blocks: list[int]) -> None:
+    batch = max(1, int(share * stored))
+    at_once, singly = _uniform(stored), _uniform(stored)
+    for updates in blocks:
+        slots = at_once.draw(batch, updates).slots
+        assert np.array_equal(slots, np.concatenate([singly.draw(batch).slots for _ in range(updates)]))
+        assert slots.min() >= 0
+        assert slots.max() < stored
+        assert all(len(set(row)) == batch for row in slots.tolist())
+
+
+def test_new_slots_are_drawn_once_written() -> None:
+    sampler = _uniform(16)
+    sampler.written(np.array([16, 17]))
+    sampler.written(np.array([3]))
+    sampler.written(np.array([], dtype=np.int64))
+    assert set(sampler.draw(16, 50).slots.ravel().tolist()) == set(range(18))
+
+
+def test_td_errors_do_not_matter() -> None:
+    one, other = _uniform(100), _uniform(100)
+    other.updated(np.array([1, 2]), np.array([9.0, 9.0]))
+    assert np.array_equal(one.draw(16).slots, other.draw(16).slots)
+
+
+@pytest.mark.parametrize("drawn", [0, 3, 1000])
+def test_a_restored_sampler_makes_the_same_next_thousand_draws(drawn: int) -> None:
+    sampler = _uniform(90, seed=1)
+    for _ in range(drawn):
+        sampler.draw(16)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **sampler.state())
+    other = Uniform(np.random.default_rng(2))
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as state:
+        other.restore(state)
+    assert np.array_equal(sampler.draw(16, 1000).slots, other.draw(16, 1000).slots)
+
+
+def test_more_than_there_is_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match="16 experiences without replacement from the 15 stored"):
+        _uniform(15).draw(16)
+    assert sorted(_uniform(16).draw(16).slots[0].tolist()) == list(range(16))
+
+
+def test_different_streams_draw_differently() -> None:
+    assert not np.array_equal(_uniform(1000, 1).draw(16).slots, _uniform(1000, 2).draw(16).slots)

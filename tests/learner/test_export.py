@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from hw.rig import Actuator, Observation, Rig, Sensor
+from learner.ddpg import Ddpg, DdpgConfig
+from learner.export import IR_VERSION, OPSET, export_policy
+from learner.networks import NETWORK_SIZES, actor_layout, initial_vector, split_layers
+from runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for, decode_contract
+from tests.learner.reference import numpy_policy
+
+Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]
+
+
+def _rig(observations: list[tuple[float, float]], actions: list[tuple[float, float]]) -> Rig:
+    return Rig(
+        name="bench",
+        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(len(observations))),
+        actuators=tuple(Actuator(f"a{i}", "V", 1e-3, low, high) for i, (low, high) in enumerate(actions)),
+        observations=tuple(Observation(f"o{i}", "m", low, high) for i, (low, high) in enumerate(observations)),
+    )
+
+
+PENDULUM = _rig([(-np.pi, np.pi), (-30.0, 30.0)], [(-3.0, 3.0)])
+MAGMAN = _rig([(-0.035, 0.105), (-0.4, 0.4)], [(0.0, 0.6)] * 4)
+UNIT = _rig([(-1.0, 1.0)], [(-1.0, 1.0)])
+
+
+def _contract(rig: Rig) -> PolicyContract:
+    return contract_for(rig, 50.0, policy_id=7, parent_run="run-3", training_step=1200)
+
+
+def _ddpg(rig: Rig) -> Ddpg:
+    """An actor as it might be after training: outputs over the whole range, some of them saturated."""
+    n, m = len(rig.observations), len(rig.actuators)
+    ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(0)])
+    layout = actor_layout(n, m, NETWORK_SIZES["small"].actor)
+    vector = initial_vector(layout, np.random.default_rng(1))
+    output_weight, _ = split_layers(layout, vector)[-1]
+    output_weight *= 1000.0
+    ddpg.restore({**ddpg.state(), "online_actor": vector[None]})
+    return ddpg
+
+
+def _run(model: bytes, observations: NDArray[np.floating]) -> NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    rows = [session.run(["action"], {"observation": row[None]})[0][0] for row in observations.astype(np.float32)]
+    return np.array(rows, dtype=np.float32)
+
+
+@pytest.mark.parametrize("rig", [PENDULUM, MAGMAN, UNIT])
+def test_the_model_equals_the_torch_actor(rig: Rig) -> None:
+    ddpg = _ddpg(rig)
+    model = export_policy(ddpg.actor_layers(0), _contract(rig))
+    low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
+    # Beyond the range too: normalised observations are not clipped.
+    observations = np.random.default_rng(2).uniform(1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low, (400, len(low)))
+    observations = observations.astype(np.float32).astype(np.float64)
+    normalised = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
+    centre, half = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
+    torch_actions = np.concatenate([ddpg.policy(row[None, None])[0] for row in normalised])
+    assert np.ptp(torch_actions) > 0.5
+    actions = (_run(model, observations).astype(np.float64) - centre) / half
+    assert np.abs(actions - torch_actions).max() < 1e-6
+    assert np.abs(actions - numpy_policy(ddpg.actor_layers(0), normalised)).max() < 1e-6
+
+
+def test_the_contract_travels_in_the_metadata() -> None:
+    contract = _contract(MAGMAN)
+    model = onnx.load_from_string(export_policy(_ddpg(MAGMAN).actor_layers(0), contract))
+    assert {p.key for p in model.metadata_props} == {METADATA_KEY}
+    assert decode_contract(model.metadata_props[0].value) == contract
+
+
+def test_shapes_names_and_versions_are_those_an_old_runtime_takes() -> None:
+    model = onnx.load_from_string(export_policy(_ddpg(MAGMAN).actor_layers(0), _contract(MAGMAN)))
+    (observation,), (action,) = model.graph.input, model.graph.output
+    shapes = [[d.dim_value for d in x.type.tensor_type.shape.dim] for x in (observation, action)]
+    assert (observation.name, action.name, shapes) == ("observation", "action", [[1, 2], [1, 4]])
+    assert (model.ir_version, model.opset_import[0].version) == (IR_VERSION, OPSET)
+    assert (IR_VERSION, OPSET) <= (10, 21)
+    assert {n.op_type for n in model.graph.node} <= {"Gemm", "Relu", "Tanh", "Mul", "Add"}
+
+
+def test_ranges_that_need_no_kernel_get_none() -> None:
+    def operators(rig: Rig) -> list[str]:
+        model = onnx.load_from_string(export_policy(_ddpg(rig).actor_layers(0), _contract(rig)))
+        return [n.op_type for n in model.graph.node]
+
+    assert operators(UNIT)[-1:] == ["Tanh"]
+    assert operators(PENDULUM)[-2:] == ["Tanh", "Mul"]
+    assert operators(MAGMAN)[-3:] == ["Tanh", "Mul", "Add"]
+
+
+def test_the_same_policy_gives_the_same_bytes() -> None:
+    layers = _ddpg(PENDULUM).actor_layers(0)
+    assert export_policy(layers, _contract(PENDULUM)) == export_policy(layers, _contract(PENDULUM))
+
+
+def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
+    layout = actor_layout(2, 1, (50, 50))
+    layers = split_layers(layout, initial_vector(layout, np.random.default_rng(0)))
+    for wrong, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
+        with pytest.raises(ValueError, match="do not lead from"):
+            export_policy(wrong, _contract(rig))

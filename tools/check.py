@@ -1,0 +1,73 @@
+"""``onrig check``: is a configuration sound, and what does it mean?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from runtime.config.document import ConfigError
+from runtime.config.schema import RunConfig, Scaled
+from runtime.exit_codes import ExitCode
+from runtime.task import episode_steps
+from tools.load import complain, explain, load
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig check", description=__doc__)
+    p.add_argument("config", help="path or shipped name of a configuration")
+    p.add_argument("--explain", action="store_true", help="print limits and schedules as tables, and draw them")
+    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_argument(
+        "--plot", type=Path, metavar="FILE", help="where --explain draws (default: CONFIG-explain.png, here)"
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Check; returns the exit code."""
+    args = parser().parse_args(arguments)
+    try:
+        config = load(args.config, args.overrides)
+    except ConfigError as error:
+        return explain(error)
+    print(f"{args.config}: sound: {in_one_line(config)}", flush=True)
+    if not args.explain and args.plot is None:
+        return ExitCode.OK
+    from tools.explain import tables
+
+    for table in tables(config):
+        print(f"\n{table}")
+    return _draw(config, args.plot or Path(f"{Path(args.config).stem}-explain.png"))
+
+
+def in_one_line(config: RunConfig) -> str:
+    """What a run of this configuration is, in a few words."""
+    steps = episode_steps(config.task, config.rate_hz)
+    parts = (
+        f"rig {config.rig.name}",
+        f"task {config.task.name}",
+        f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
+        device_in_words(config),
+    )
+    return ", ".join(parts)
+
+
+def device_in_words(config: RunConfig) -> str:
+    """What is driven, and how fast its time runs."""
+    if config.device.port is not None:
+        return f"device on {config.device.port.path}"
+    pace = config.device.pace
+    return f"{'real-time' if pace == 'realtime' else pace if not isinstance(pace, Scaled) else f'x{pace.scaled:g}'} twin"
+
+
+def _draw(config: RunConfig, path: Path) -> int:
+    from tools.explain_plot import plot_explanation
+
+    try:
+        drawn = plot_explanation(config, path)
+    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return complain("check", f"--plot: '{path}' cannot be written: {reason}")
+    print(f"\nsee {path}" if drawn else "\nno picture: matplotlib is not installed (pip install 'onrig[viz]')")
+    return ExitCode.OK

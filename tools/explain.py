@@ -1,0 +1,226 @@
+"""What a configuration means, as tables: limits in every unit they act in, schedules at some episodes, sizes, times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from learner.settings import LearnerSettings
+from runtime.config.resolve import capacity_of
+from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
+from runtime.control.explore import interpolate
+from runtime.replay.layout import Layout
+from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
+from runtime.task import episode_steps
+
+
+class Table(NamedTuple):
+    """A title, column heads, and rows of text; ``str()`` aligns them."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        lines = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(max(map(len, lines)))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=False)).rstrip() for line in lines)
+
+
+def tables(config: RunConfig) -> Iterator[Table]:
+    """All of it, in the order in which things act."""
+    yield _observations(config)
+    yield _actuators(config)
+    yield _envelope(config)
+    yield _timing(config)
+    yield _exploration(config)
+    yield _learning(config)
+
+
+def span(low: float, high: float) -> str:
+    """Write a range."""
+    return f"{low:.4g} .. {high:.4g}"
+
+
+def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
+    """Where the fallback lets go again: the middle ``release`` of an envelope."""
+    centre, half = 0.5 * (low + high), 0.5 * (high - low)
+    return centre - release * half, centre + release * half
+
+
+def reuse(config: RunConfig, learner: LearnerSettings) -> float:
+    """How often an experience is replayed on average: batch size times updates over new experiences (000 §B.1)."""
+    if learner.updates_per_transition is not None:
+        return learner.ddpg.batch * learner.updates_per_transition
+    return learner.ddpg.batch * (learner.updates_per_episode or 0) / episode_steps(config.task, config.rate_hz)
+
+
+def device_seconds(config: RunConfig) -> tuple[float, float]:
+    """Device time of all training and of all evaluation episodes, without resets and waiting."""
+    evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
+    return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people: ``1 h 07 min``, ``3 min 20 s``, ``12.5 s``."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def amplitude_episodes(config: RunConfig, exploration: OrnsteinUhlenbeck) -> list[int]:
+    """Episodes worth showing: both ends, the quarters, and the schedule's own points inside the run."""
+    last = config.episodes
+    own = {round(e) for e, _ in exploration.amplitude if 1 <= e <= last}
+    return sorted({1, last, *own, *(q for q in (last // 4, last // 2, 3 * last // 4) if q >= 1)})
+
+
+def _observations(config: RunConfig) -> Table:
+    rig, task = config.rig, config.task
+    sensors = {s.name: s for s in rig.sensors}
+    rows = []
+    for o in rig.signals:
+        sensor = sensors.get(o.derivative_of or o.sensor or o.name)
+        source = "the command in force" if sensor is None else f"{sensor.name}, {sensor.resolution:.4g} per count"
+        if sensor is not None and sensor.wrap:
+            source += ", wraps"
+        if o.derivative_of is not None:
+            source = f"d/dt of {source}"
+        weight = task.reward.weights.get(o.name, 0.0)
+        cost = f"{weight:g} |{o.name} - {task.reward.target[o.name]:.4g}|" if weight else "-"
+        if o.name in task.reward.folded:
+            cost = f"{weight:g} ||{o.name}| - {task.reward.target[o.name]:.4g}|"
+        rows.append((o.name, o.unit, span(o.low, o.high), source, f"{task.start.get(o.name, 0.0):g}", cost))
+    return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
+
+
+def _actuators(config: RunConfig) -> Table:
+    rows = []
+    for a in config.rig.actuators:
+        low, high = config.limits.range.get(a.name, (a.low, a.high))
+        rate = config.limits.rate_per_s.get(a.name)
+        period_s = config.period_us * 1e-6
+        per_tick = a.high - a.low if rate is None else rate * period_s
+        limit = f"{per_tick / period_s:.4g}" + ("" if rate is not None else " (none set)")
+        cost = config.task.reward.action_weights.get(a.name, 0.0)
+        rows.append(
+            (
+                a.name,
+                a.unit,
+                span(a.low, a.high),
+                span(low, high),
+                f"{a.safe:g}",
+                limit,
+                f"{per_tick:.4g}",
+                f"{a.resolution:.4g}",
+                f"{cost:g} |{a.name}|" if cost else "-",
+            )
+        )
+    heads = ("unit", "rig", "configured", "safe", "rate per s", "per tick", "per count", "cost per step")
+    return Table("actuator", heads, tuple(rows))
+
+
+def _envelope(config: RunConfig) -> Table:
+    limits = config.limits
+    units = {o.name: o.unit for o in config.rig.observations}
+    rows = [
+        (name, units[name], span(e.low, e.high), span(*release_bounds(e.low, e.high, e.release)))
+        for name, e in limits.envelope.items()
+    ]
+    if not rows:
+        rows.append(("none", "", "only an action that is no finite number brings the fallback", ""))
+    dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
+    rows.append(("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more"))
+    return Table("envelope", ("unit", "allowed", "fallback lets go within"), tuple(rows))
+
+
+def _fallback(config: RunConfig) -> str:
+    fallback = config.limits.fallback
+    if not isinstance(fallback, Damp):
+        return "every actuator safe"
+    actuator = next(a for a in config.rig.actuators if a.name == fallback.actuator)
+    return f"{fallback.actuator} = -{actuator.high:g} sat({fallback.observation} / {fallback.full_at:g})"
+
+
+def _timing(config: RunConfig) -> Table:
+    period_ms, lease = config.period_us / 1000, config.rig.lease_periods
+    training, evaluation = device_seconds(config)
+    total = training + evaluation
+    pace = config.device.pace
+    wall = "as fast as the machine computes"
+    if pace != "lockstep":
+        wall = f"{duration(total / (pace.scaled if isinstance(pace, Scaled) else 1.0))}, without resets"
+    steps = episode_steps(config.task, config.rate_hz)
+    rows = (
+        ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
+        ("lease", f"{lease} periods", f"{lease * period_ms:g} ms without a command, then the device falls safe"),
+        ("episode", f"{steps} steps", f"{config.task.episode_s:g} s"),
+        ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
+        (
+            "evaluation",
+            f"after every {config.evaluate_every}" if config.evaluate_every else "none",
+            f"{duration(evaluation)} of device time",
+        ),
+        ("run length", duration(total), f"on the wall clock: {wall}"),
+    )
+    return Table("time", (), rows)
+
+
+def _exploration(config: RunConfig) -> Table:
+    exploration = config.exploration
+    if not isinstance(exploration, OrnsteinUhlenbeck):
+        return Table("exploration", (), (("none", "the policy's action as it is"),))
+    keep = 1.0 - exploration.friction
+    rows: list[tuple[str, ...]] = [
+        (f"episode {e}", f"{interpolate(exploration.amplitude, e):.3g}", _in_units(config, e, exploration.amplitude))
+        for e in amplitude_episodes(config, exploration)
+    ]
+    process = f"u <- {keep:g} u + {exploration.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
+    if abs(keep) < 1 and exploration.gain > 0:
+        std = exploration.gain / math.sqrt(1.0 - keep * keep)
+        clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
+        process += f"; u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
+    rows.append(("process", "", process))
+    return Table("exploration", ("amplitude", "at most, in the actuators' units"), tuple(rows))
+
+
+def _in_units(config: RunConfig, episode: int, schedule: Sequence[tuple[float, float]]) -> str:
+    amplitude = interpolate(schedule, episode)
+    groups: dict[str, list[str]] = {}
+    for a in config.rig.actuators:
+        groups.setdefault(f"{amplitude * a.half_range:.3g} {a.unit}", []).append(a.name)
+    return "; ".join(f"{reach} ({', '.join(names)})" for reach, names in groups.items())
+
+
+def _learning(config: RunConfig) -> Table:
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    strategy = parse_strategy(config.selection.strategy)
+    capacity = capacity_of(config)
+    steps = episode_steps(config.task, config.rate_hz)
+    layout = Layout(len(config.rig.signals), len(config.rig.actuators))
+    stored = capacity * layout.row_bytes / 1e6
+    beside = ", and the order of its ranks" if strategy.retention in RANKED_RETENTIONS else ""
+    ddpg = learner.ddpg
+    if learner.updates_per_transition is not None:
+        rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps
+        updates = round(total * learner.updates_per_transition)
+    else:
+        per_episode = learner.updates_per_episode or 0
+        rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
+    horizon = 1.0 / (1.0 - ddpg.gamma)
+    rows = (
+        ("selection", str(strategy), f"{capacity} experiences, those of {capacity / steps:.4g} episodes"),
+        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}"),
+        ("updates", rate, f"{updates} in the run, batches of {ddpg.batch}"),
+        ("replay ratio", f"{reuse(config, learner):.3g}", "times that an experience is replayed, on average"),
+        ("network", ddpg.network, f"DDPG, tau {ddpg.tau:g}, learning rates {ddpg.actor_lr:g} and {ddpg.critic_lr:g}"),
+        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {ddpg.gamma:g}"),
+        ("reward scale", f"{ddpg.reward_scale:g}", "on every reward before it is learned from"),
+    )
+    return Table("learning", (), rows)
