@@ -113,6 +113,6 @@ class Agent:
             self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
             self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
             self.policies, self.handled = int(state["policies"]), int(state["handled"])
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         return True

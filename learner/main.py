@@ -87,9 +87,9 @@ class LearnerProcess:
         else:
             self._rejoin(attached, restored)
         report(_ME, "ready", "restored" if restored else "from the beginning")
-        while not rows.ending:
-            rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
+        while not rows.ending:  # then nobody is left to answer
             self._learn(rows)
+            rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
         self._save()
 
     def _check(self, attached: Attached) -> None:

@@ -98,7 +98,7 @@ class RecordLayout:
     def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:
         self.n_sensors, self.n_observations, self.n_actions = n_sensors, n_observations, n_actions
         vectors = (
-            ("stage_ns", len(STAGES), "I", "<u4"),
+            ("stage_ns", len(STAGES), "Q", "<u8"),  # a suspended process makes stages longer than 32 bits hold
             ("sensors", n_sensors, "i", "<i4"),
             ("command", n_actions, "i", "<i4"),
             ("u_start", n_actions, "i", "<i4"),

@@ -58,7 +58,9 @@ def device_in_words(config: RunConfig) -> str:
     if config.device.port is not None:
         return f"device on {config.device.port.path}"
     pace = config.device.pace
-    return f"{'real-time' if pace == 'realtime' else pace if not isinstance(pace, Scaled) else f'x{pace.scaled:g}'} twin"
+    return (
+        f"{'real-time' if pace == 'realtime' else pace if not isinstance(pace, Scaled) else f'x{pace.scaled:g}'} twin"
+    )
 
 
 def _draw(config: RunConfig, path: Path) -> int:

@@ -14,7 +14,7 @@ from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
 from runtime.control.explore import interpolate
 from runtime.replay.layout import Layout
 from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
-from runtime.task import episode_steps
+from runtime.task import Task, episode_steps
 
 
 class Table(NamedTuple):
@@ -92,12 +92,22 @@ def _observations(config: RunConfig) -> Table:
             source += ", wraps"
         if o.derivative_of is not None:
             source = f"d/dt of {source}"
-        weight = task.reward.weights.get(o.name, 0.0)
-        cost = f"{weight:g} |{o.name} - {task.reward.target[o.name]:.4g}|" if weight else "-"
-        if o.name in task.reward.folded:
-            cost = f"{weight:g} ||{o.name}| - {task.reward.target[o.name]:.4g}|"
-        rows.append((o.name, o.unit, span(o.low, o.high), source, f"{task.start.get(o.name, 0.0):g}", cost))
+        rows.append(
+            (o.name, o.unit, span(o.low, o.high), source, f"{task.start.get(o.name, 0.0):g}", _cost(task, o.name))
+        )
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
+
+
+def _cost(task: Task, name: str) -> str:
+    reward, terms = task.reward, []
+    weight = reward.weights.get(name, 0.0)
+    if weight:
+        value, target = f"|{name}|" if name in reward.folded else name, reward.target[name]
+        difference = f"{value} - {target:.4g}" if target else value
+        terms.append(f"{weight:g} |{difference}|")
+    if reward.wall is not None and reward.wall.observation == name:
+        terms.append(f"{reward.wall.penalty:g} at the wall, {span(reward.wall.low, reward.wall.high)}")
+    return " + ".join(terms) or "-"
 
 
 def _actuators(config: RunConfig) -> Table:
@@ -136,7 +146,9 @@ def _envelope(config: RunConfig) -> Table:
     if not rows:
         rows.append(("none", "", "only an action that is no finite number brings the fallback", ""))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
-    rows.append(("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more"))
+    rows.append(
+        ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
+    )
     return Table("envelope", ("unit", "allowed", "fallback lets go within"), tuple(rows))
 
 
@@ -164,7 +176,7 @@ def _timing(config: RunConfig) -> Table:
         ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
         (
             "evaluation",
-            f"after every {config.evaluate_every}" if config.evaluate_every else "none",
+            f"{config.episodes // config.evaluate_every} episodes" if config.evaluate_every else "none",
             f"{duration(evaluation)} of device time",
         ),
         ("run length", duration(total), f"on the wall clock: {wall}"),

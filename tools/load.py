@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from learner.settings import LearnerSettings, settings_problems
-from runtime.config.checks import Finding
+from runtime.config.checks import MIN_RATE_HZ, Finding
 from runtime.config.document import ConfigError, NodePath
 from runtime.config.problem import path_steps
-from runtime.config.resolve import load_run
+from runtime.config.resolve import capacity_of, load_run
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
 from sim.twin.options import TwinOptions, twin_problems
@@ -41,11 +41,15 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
     learner = msgspec.convert(config.learner, LearnerSettings)
     for at, message in settings_problems(learner, lockstep=config.lockstep):
         yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
+    batch, capacity = learner.ddpg.batch, _capacity(config)
+    if 0 < capacity < batch:
+        message = f"a memory of {capacity} experiences gives no batch of {batch} at learner.ddpg.batch"
+        yield ("learner", "ddpg", "batch"), message
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         for at, message in twin_problems(twin, config.rig, config.task.start):
             yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
-        if not twin.period_min_us <= config.period_us <= twin.period_max_us:
+        if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
             yield (
                 ("rate_hz",),
                 f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin does {twin.period_min_us} to "
@@ -53,3 +57,11 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
             )
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
+
+
+def _capacity(config: RunConfig) -> int:
+    """Capacity of the memory; 0 where that cannot be told, which is a finding of its own."""
+    try:
+        return capacity_of(config)
+    except (ValueError, OverflowError):
+        return 0

@@ -36,7 +36,10 @@ def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float6
 
 
 def fis_weights(n: int, p: float, beta: float, *, literal: bool = False) -> NDArray[np.float64]:
-    """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused."""
+    """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
+
+    In the first updates of a run np is below 1 and so is every weight, as the formula has it.
+    """
     tail = replay_tail(n, p, literal=literal)
     # np is 8 exactly where it is meant to be; the product may lie a rounding above.
     expected = math.ceil(n * p - 1e-9)

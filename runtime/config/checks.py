@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from hw.rig import rig_problems
 from runtime.config.mismatch import suggestion
@@ -15,15 +16,29 @@ from runtime.task import episode_steps, task_problems
 
 Finding = tuple[NodePath, str]
 
+MIN_RATE_HZ: Final = 0.1
+MAX_RATE_HZ: Final = 10_000.0
+_MAX_STEPS: Final = 10_000_000
+"""Of one episode; its noise is drawn at once."""
+_MAX_DWELL_S: Final = 3600.0
+_MAX_CAPACITY: Final = 0xFFFFFFFF
+"""Slots are numbered in 32 bits (``runtime.replay.storage``)."""
+
 
 def findings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for each value that does not fit the others."""
     for at, message in rig_problems(config.rig):
-        yield ("rig", *path_steps(at)), f"{message} at rig.{at}"
+        yield ("rig", *path_steps(at)), f"{message} at {'.'.join(('rig', at)) if at else 'rig'}"
     for at, message in task_problems(config.task, config.rig):
         yield ("task", *path_steps(at)), f"{message} at task.{at}"
-    if not (math.isfinite(config.rate_hz) and 0.1 <= config.rate_hz <= 10_000):
-        yield ("rate_hz",), f"expected 0.1 to 10000, got {config.rate_hz:g} at rate_hz"
+    if not (math.isfinite(config.rate_hz) and MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ):
+        yield ("rate_hz",), f"expected {MIN_RATE_HZ:g} to {MAX_RATE_HZ:g}, got {config.rate_hz:g} at rate_hz"
+    elif config.task.episode_s > 0 and not _steps(config):
+        yield (
+            ("task", "episode_s"),
+            f"{config.task.episode_s:g} s at {config.rate_hz:g} Hz make no episode of 1 to {_MAX_STEPS} steps "
+            "at task.episode_s",
+        )
     if config.episodes < 1:
         yield ("episodes",), f"expected at least 1, got {config.episodes} at episodes"
     if not 0 <= config.seed < 1 << 63:
@@ -38,6 +53,12 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _selection_findings(config)
     yield from _exploration_findings(config)
     yield from _limit_findings(config)
+
+
+def _steps(config: RunConfig) -> int:
+    """Transitions in an episode; 0 where rate and length give no sensible number."""
+    product = config.task.episode_s * config.rate_hz
+    return episode_steps(config.task, config.rate_hz) if 0 < product <= _MAX_STEPS else 0
 
 
 def _device_findings(config: RunConfig) -> Iterator[Finding]:
@@ -60,7 +81,15 @@ def _selection_findings(config: RunConfig) -> Iterator[Finding]:
     except ValueError as error:
         yield ("selection", "strategy"), f"{error} at selection.strategy"
         return
-    needed = config.episodes * episode_steps(config.task, config.rate_hz) if config.rate_hz > 0 else 0
+    needed = config.episodes * _steps(config)
+    if capacity is not None and capacity > _MAX_CAPACITY:
+        yield ("selection", "capacity"), f"expected at most {_MAX_CAPACITY}, got {capacity} at selection.capacity"
+    if strategy.retention == "FULL" and capacity is None and needed > _MAX_CAPACITY:
+        yield (
+            ("selection", "strategy"),
+            f"FULL keeps all of the run's {needed} experiences, which are more than {_MAX_CAPACITY} "
+            "at selection.strategy",
+        )
     if strategy.retention == "FULL" and capacity is not None and capacity < needed:
         yield (
             ("selection", "capacity"),
@@ -114,6 +143,13 @@ def _limit_findings(config: RunConfig) -> Iterator[Finding]:
             yield at, f"{unknown('actuator', name, list(actuators))} at limits.rate_per_s"
         elif not rate > 0:
             yield at, f"expected a positive rate, got {rate:g} at limits.rate_per_s.{name}"
+        elif config.rate_hz > 0 and rate / config.rate_hz < actuators[name].resolution:
+            a = actuators[name]
+            yield (
+                at,
+                f"{rate:g} {a.unit}/s at {config.rate_hz:g} Hz is less than one count ({a.resolution:g} {a.unit}) per "
+                f"period: it could never move at limits.rate_per_s.{name}",
+            )
     for name, e in limits.envelope.items():
         at = ("limits", "envelope", name)
         if name not in observations:
@@ -130,5 +166,5 @@ def _limit_findings(config: RunConfig) -> Iterator[Finding]:
             yield ("limits", "fallback", "observation"), f"{message} at limits.fallback"
         if not fallback.full_at > 0:
             yield ("limits", "fallback", "full_at"), "expected a positive number at limits.fallback.full_at"
-    if limits.fallback_dwell_s < 0:
-        yield ("limits", "fallback_dwell_s"), "expected 0 or more at limits.fallback_dwell_s"
+    if not 0 <= limits.fallback_dwell_s <= _MAX_DWELL_S:
+        yield ("limits", "fallback_dwell_s"), f"expected 0 to {_MAX_DWELL_S:g} at limits.fallback_dwell_s"

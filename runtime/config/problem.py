@@ -10,6 +10,7 @@ NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
+_STEP = re.compile(r"\[(?P<index>\d{1,9})\]|(?P<key>[^.\[\]]+)")
 
 
 class Mark(NamedTuple):
@@ -65,13 +66,7 @@ def _shortened(text: str) -> str:
 
 def path_steps(path: str) -> NodePath:
     """Read a path as `format_path` writes it (plain keys only): ``sensors[0].name``."""
-    steps: list[str | int] = []
-    for piece in path.replace("[", ".[").split("."):
-        if piece.startswith("["):
-            steps.append(int(piece[1:-1]))
-        elif piece:
-            steps.append(piece)
-    return tuple(steps)
+    return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
 
 
 def _printable(text: str) -> str:

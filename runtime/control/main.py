@@ -34,8 +34,6 @@ from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from runtime.supervise.report import report
 
 _ME: Final = "control"
-
-
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
     "pace": "set device.pace to the device's",

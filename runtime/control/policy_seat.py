@@ -65,8 +65,11 @@ class PolicySeat:
 
     def _warm_up(self) -> None:
         if self._built is not None and self._fetched is not None:
-            self._built.warm_up(3)
-            self._ready = (self._fetched.policy_id, self._built)
+            try:
+                self._built.warm_up(3)
+                self._ready = (self._fetched.policy_id, self._built)
+            except Exception:  # as in _build
+                self.refused += 1
         self._fetched = self._built = None
 
     def swap(self) -> bool:
@@ -82,7 +85,8 @@ class PolicySeat:
 
     def take_newest(self) -> None:
         """Between episodes, where time does not press: install whatever the slot holds."""
-        while self._fetched is not None or self._ready is not None or self._slot.version != self._seen:
+        self.swap()  # what is ready may be older than what the slot holds, and would keep it waiting
+        while self._fetched is not None or self._slot.version != self._seen:
             before = (self._seen, self._fetched is not None, self._built is not None)
             self.prepare(1 << 62)
             self.swap()

@@ -7,7 +7,7 @@ clock and I/O stay in ``runtime.control.loop``.  So a recorded run replays to th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, nan
 
 from hw.messages import State, Status
 from runtime.config.schema import RunConfig
@@ -124,6 +124,7 @@ class Tick:
         self._limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
         self.safe_counts = self.to_counts(self._safe)
         self._zeros = (0.0,) * len(rig.actuators)
+        self._no_answer = (nan,) * len(rig.actuators)
         self._previous_command = rig.previous_command
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
@@ -169,13 +170,17 @@ class Tick:
         return step
 
     def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
-        """Stage 3: the policy's action (SI).  Without a policy it is the safe output."""
+        """Stage 3: the policy's action (SI).  Without a policy it is the safe output, where it fails NaN."""
         step.policy_id = policy_id
         if policy is None:
             step.policy = self._safe
             return
         policy.observation[0] = step.observation
-        policy.run()
+        try:
+            policy.run()
+        except Exception:  # onnxruntime's have no base of their own; to the shield, no answer is like NaN
+            step.policy = self._no_answer
+            return
         step.policy = tuple(policy.action[0].tolist())
 
     def explore(self, step: Step) -> None:

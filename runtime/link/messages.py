@@ -127,11 +127,17 @@ def decode_request(data: bytes) -> RequestMessage:
     """Parse a request's header; raises ``msgspec.DecodeError`` (ValidationError included) for anything else."""
     if len(data) > MAX_HEADER_BYTES:
         raise msgspec.DecodeError(f"header of {len(data)} bytes")
-    request: RequestMessage = _REQUEST_DECODER.decode(data)
+    try:
+        request: RequestMessage = _REQUEST_DECODER.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
+        raise msgspec.DecodeError(str(error)) from None
     return request
 
 
 def decode_reply(data: bytes) -> ReplyMessage:
     """Parse a reply's header; raises ``msgspec.DecodeError`` (ValidationError included) for anything else."""
-    reply: ReplyMessage = _REPLY_DECODER.decode(data)
+    try:
+        reply: ReplyMessage = _REPLY_DECODER.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
     return reply

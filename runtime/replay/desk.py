@@ -12,6 +12,7 @@ import numpy as np
 
 from runtime.link.messages import (
     LINK_VERSION,
+    MAX_PAYLOAD_BYTES,
     MAX_ROWS,
     Accepted,
     Attach,
@@ -28,6 +29,7 @@ from runtime.link.messages import (
 from runtime.link.server import Answer, Ticket
 from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk
+from runtime.replay.storage import STAMP_WORDS
 
 _WAIT_LIMIT_MS = 2000
 
@@ -100,6 +102,7 @@ class LearnerDesk:
             return Answer(Refused(f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"))
         storage = self._memory.storage
         self._event("learner_attached")
+        self._error_batch = 0  # it counts its batches from where its own clock stands
         return Answer(
             Attached(
                 run_id=self._run_id,
@@ -128,7 +131,8 @@ class LearnerDesk:
 
     def _rows(self, pull: Pull) -> Answer:
         storage = self._memory.storage
-        slots = storage.changed_since(pull.since)[: max(1, min(pull.max_rows, MAX_ROWS))]
+        fit = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
+        slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, fit)))
         rows = storage.rows(slots)
         upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         message = Rows(upto=upto, inserted=storage.inserted, closed=self.closed, ending=self.ending)

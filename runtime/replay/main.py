@@ -6,10 +6,12 @@ loop goes on under its last policy, and a new replay process takes over the same
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +26,8 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent
 from runtime.exit_codes import ExitCode
-from runtime.link.server import LinkServer
+from runtime.link.messages import RequestMessage, Rows
+from runtime.link.server import Answer, LinkServer, Ticket
 from runtime.record import RecordLayout
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
@@ -42,6 +45,9 @@ from runtime.supervise.report import report
 _ME: Final = "replay"
 _IDLE_MS: Final = 1
 _PROGRESS_S: Final = 0.25
+_FAREWELL_S: Final = 1.0
+"""How long the end waits for learners that are busy, so that they hear of it; those silent for long are not awaited."""
+_SILENT_S: Final = 5.0
 
 
 class ReplayProcess:
@@ -55,6 +61,8 @@ class ReplayProcess:
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
+        self.takes_over = slot.version > 0
+        """Whether a policy is at work already: another replay process was here before this one."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._memory = Memory(config)
         self._policies = PolicyDesk(
@@ -66,11 +74,12 @@ class ReplayProcess:
             run_folder / "policies",
             self._events.write,
         )
+        config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
             self._memory,
             self._policies,
-            run_id=run_folder.name,
-            config_text=(run_folder / "config.yaml").read_bytes(),
+            run_id=_run_id(config, run_folder, config_text),
+            config_text=config_text,
             lockstep=config.lockstep,
             event=self._events.write,
         )
@@ -83,6 +92,7 @@ class ReplayProcess:
         self._ticks = self._missed = self._interventions = self._faults = 0
         self._last_train: list[EpisodeRow] = []
         self._reported_s = 0.0
+        self._heard_s: dict[bytes, float] = {}
 
     def admit_file(self, path: Path) -> str | None:
         """Admit the policy a configuration starts with; the reason if it is refused."""
@@ -91,11 +101,14 @@ class ReplayProcess:
 
     def turn(self) -> bool:
         """Do what there is to do; False when there was nothing."""
+        closed = self._board[Word.CLOSED]
         records = self._ring.peek()
         if len(records):
             self._take(records)
             self._ring.release(len(records))
-        self._server.serve(self._desk.handle)
+        elif len(self._ring) == 0:  # all of these episodes have been taken in, though perhaps by a process before this one
+            self._desk.closed = max(self._desk.closed, closed)
+        self._server.serve(self._handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
         if self._config.lockstep and self._desk.done + 1 > self._board[Word.BARRIER]:
@@ -114,6 +127,25 @@ class ReplayProcess:
     def finished(self) -> bool:
         """Whether the loop has ended and everything it wrote has been taken in."""
         return self._board[Word.ENDED] == 1 and len(self._ring) == 0
+
+    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+        answer = self._desk.handle(ticket, request, payloads)
+        if answer is not None and isinstance(answer.message, Rows) and answer.message.ending:
+            self._heard_s.pop(ticket.peer, None)
+        else:
+            self._heard_s[ticket.peer] = time.monotonic()
+        return answer
+
+    def _dismiss(self) -> None:
+        """Tell learners that the run is over: at once those that wait, the others when they ask again."""
+        self._desk.ending = True
+        for ticket, answer in self._desk.due():
+            self._heard_s.pop(ticket.peer, None)
+            self._server.send(ticket, answer)
+        now = time.monotonic()
+        while any(at > now - _SILENT_S for at in self._heard_s.values()) and time.monotonic() < now + _FAREWELL_S:
+            self._server.wait(20)
+            self._server.serve(self._handle)
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._memory.insert(self._builder.add(records))
@@ -160,10 +192,8 @@ class ReplayProcess:
         )
 
     def finish(self) -> None:
-        """Tell waiting learners that the run is over, and write the summary."""
-        self._desk.ending = True
-        for ticket, answer in self._desk.due():
-            self._server.send(ticket, answer)
+        """Tell the learners that the run is over, and write the summary."""
+        self._dismiss()
         self._report_progress()
         stages = self._stage_ns / max(self._ticks, 1) / 1000
         storage = self._memory.storage
@@ -205,6 +235,13 @@ class ReplayProcess:
         self._server.close()
 
 
+def _run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
+    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, its digest."""
+    if not config.lockstep:
+        return run_folder.name
+    return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"
+
+
 def main(arguments: list[str]) -> int:
     """Run the replay process until the loop has ended, or until SIGTERM."""
     die_with_parent()
@@ -219,7 +256,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
     process = ReplayProcess(config, run_folder, shm)
-    if config.policy is not None:
+    if config.policy is not None and not process.takes_over:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:
             report(_ME, "error", f"{config.policy}: refused: {reason}")

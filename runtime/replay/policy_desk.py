@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hw.rig import Rig
 from runtime.config.schema import RunConfig
 from runtime.link.messages import Verdict
-from runtime.policy.admission import AdmissionLimits, Refused, admit
+from runtime.policy.admission import MAX_ID, AdmissionLimits, Refused, admit
 from runtime.policy.contract import PolicyContract, contract_for
 from runtime.policy.probes import probe_states
 from runtime.random_streams import Role, stream
@@ -57,34 +57,42 @@ class PolicyDesk:
         self.offered = self.admitted = self.refused = 0
         self.active_id = 0
         folder.mkdir(exist_ok=True)
+        self._filed = {int(p.stem): _digest(p.read_bytes()) for p in folder.glob("*.onnx") if p.stem.isdecimal()}
+        """Policies that a replay process before this one admitted."""
+        self._forgotten = -1
+        """Highest id whose verdict is no longer kept."""
 
     @property
     def next_id(self) -> int:
         """Id that the next policy should bear: they count up."""
-        return max(self._verdicts, default=0) + 1
+        return max((*self._verdicts, *self._filed), default=0) + 1
 
     def judge(self, policy_id: int, model: bytes, recorded: NDArray[np.float32]) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
         ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.
         """
-        digest = hashlib.blake2b(model, digest_size=16).digest()
+        digest = _digest(model)
         known = self._verdicts.get(policy_id)
         if known is not None and known[0] == digest:
             return known[1]
         self.offered += 1
-        verdict = self._verdict(policy_id, model, recorded, reused=known is not None)
+        filed = self._filed.get(policy_id)
+        reused = known is not None or (policy_id <= self._forgotten if filed is None else filed != digest)
+        verdict = self._verdict(policy_id, model, recorded, reused=reused)
         if verdict.accepted:
             self.admitted += 1
             self.active_id = policy_id
             self._slot.put(policy_id, model)
             self._file(policy_id, model)
+            self._event("policy_admitted", policy=policy_id)
         else:
             self.refused += 1
             self._event("policy_refused", policy=policy_id, stage=verdict.stage, reason=verdict.reason)
-        if known is None:
+        if not reused and 0 <= policy_id < MAX_ID:
             self._verdicts[policy_id] = (digest, verdict)
             while len(self._verdicts) > _KEPT_VERDICTS:
+                self._forgotten = max(self._forgotten, min(self._verdicts))
                 del self._verdicts[min(self._verdicts)]
         return verdict
 
@@ -94,6 +102,8 @@ class PolicyDesk:
         result = admit(model, self._wanted, self._probes, self._limits)
         if isinstance(result, Refused):
             return Verdict(0, False, result.stage, result.reason)
+        if self._slot.version:  # put there before this process was started anew; it may have been followed by others
+            return Verdict(result.contract.policy_id, True)
         return self.judge(result.contract.policy_id, model, none)
 
     def _verdict(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, reused: bool) -> Verdict:
@@ -115,3 +125,7 @@ class PolicyDesk:
         fresh = path.with_suffix(".tmp")
         fresh.write_bytes(model)
         fresh.replace(path)
+
+
+def _digest(model: bytes) -> bytes:
+    return hashlib.blake2b(model, digest_size=16).digest()

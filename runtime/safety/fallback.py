@@ -6,6 +6,7 @@ Each maps an observation (SI, the rig's order) to an action (SI) without memory,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isnan
 
 from hw.rig import Rig
 from runtime.config.schema import Damp, Fallback
@@ -26,6 +27,8 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
         """Oppose the velocity: u = -u_max sat(v / full_at)."""
         share = -observation[sees] / full_at
+        if isnan(share):  # it would pass min and max
+            return safe
         effort = high * min(share, 1.0) if share > 0 else -low * max(share, -1.0)
         return (*safe[:acts], effort, *safe[acts + 1 :])
 

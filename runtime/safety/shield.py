@@ -43,6 +43,8 @@ class Shield:
             limits.rate_per_s[a.name] * period_s if a.name in limits.rate_per_s else a.high - a.low
             for a in rig.actuators
         )
+        # A float32 policy ends a rounding error beyond its limits; what moves no count is no intervention.
+        self._slack = tuple(0.5 * a.resolution for a in rig.actuators)
         names = {o.name: i for i, o in enumerate(rig.observations)}
         self._bounds = tuple(
             _Bound(
@@ -79,15 +81,17 @@ class Shield:
         if self._in_fallback:
             if self._remaining > 0 or not self._well_inside(observation):
                 self._remaining -= 1
-                return Verdict(self._fallback(observation), Rule.FALLBACK)
+                return self._fall_back(observation, Rule.FALLBACK)
             self._in_fallback = False
         rule = Rule.NONE
         out = []
-        for value, (low, high), step, last in zip(action, self._range, self._step, previous, strict=True):
+        for value, (low, high), step, half_count, last in zip(
+            action, self._range, self._step, self._slack, previous, strict=True
+        ):
             if value < low:
-                value, rule = low, Rule.RANGE
+                value, rule = low, Rule.RANGE if value < low - half_count else rule
             elif value > high:
-                value, rule = high, Rule.RANGE
+                value, rule = high, Rule.RANGE if value > high + half_count else rule
             # Rounding of the previous command to counts must not count as an intervention.
             slack = step * (1 + 1e-6) + 1e-9
             if value > last + slack:
@@ -100,7 +104,14 @@ class Shield:
     def _enter(self, observation: Sequence[float], rule: Rule) -> Verdict:
         self._in_fallback = True
         self._remaining = self._dwell_ticks
-        return Verdict(self._fallback(observation), rule)
+        return self._fall_back(observation, rule)
+
+    def _fall_back(self, observation: Sequence[float], rule: Rule) -> Verdict:
+        """The fallback's action: exempt from the rate limit, not from the range."""
+        action = self._fallback(observation)
+        return Verdict(
+            tuple([min(max(value, low), high) for value, (low, high) in zip(action, self._range, strict=True)]), rule
+        )
 
     def _well_inside(self, observation: Sequence[float]) -> bool:
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

@@ -42,11 +42,12 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, body_bytes: int, schema: str) -> Segment:
-        """Create a zeroed segment (mode 0600); fails if the path exists."""
+        """Create a zeroed segment (mode 0600); OSError if the path exists or the memory is not there."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             size = HEADER_BYTES + body_bytes
-            os.ftruncate(fd, size)
+            # Not ftruncate: where the memory is missing this says so now, and not by SIGBUS in mid-run.
+            os.posix_fallocate(fd, 0, size)
             mapping = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -113,7 +114,7 @@ def sweep_folders() -> list[Path]:
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):
             pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
-            if folder.stat().st_uid == os.getuid() and _boot_ticks(int(pid)) != ticks:
+            if folder.stat().st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") != ticks:
                 remove_folder(folder)
                 removed.append(folder)
     return removed

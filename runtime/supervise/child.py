@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class Child:
         self._fd = self._process.stdout.fileno()
         os.set_blocking(self._fd, False)
         self._rest = b""
+        self._arrived: deque[Report] = deque()
 
     @property
     def pid(self) -> int:
@@ -56,19 +58,16 @@ class Child:
         return self._process.poll()
 
     def reports(self) -> Iterator[Report]:
-        """Reports that have arrived; lines that are none are dropped."""
-        while True:
-            try:
-                data = os.read(self._fd, 65536)
-            except (BlockingIOError, OSError):
-                return
-            if not data:
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                parsed = parse_report(line)
-                if parsed is not None:
-                    yield parsed
+        """Reports that have arrived and have not been given out yet; lines that are none are dropped."""
+        self._read()
+        while self._arrived:
+            yield self._arrived.popleft()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # BlockingIOError: nothing more for now
+            while data := os.read(self._fd, 65536):
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                self._arrived.extend(parsed for parsed in map(parse_report, lines) if parsed is not None)
 
     def _measure(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):

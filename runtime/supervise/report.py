@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from typing import Final
 
 import msgspec
 
 _PIPE: Final = 1
+_SHORT: Final = 500
 _to_a_person = False
 
 
@@ -37,18 +39,23 @@ def speak_to_a_person() -> None:
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> None:
-    """Write one report; dropped where nobody reads it."""
+    """Write one report; dropped where nobody reads it, cut short beyond 4 KiB."""
     if _to_a_person:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-        os.write(_PIPE, _ENCODER.encode(Report(source, kind, message, values)) + b"\n")
+        line = _ENCODER.encode(Report(source, kind, message, values)) + b"\n"
+        if len(line) > select.PIPE_BUF:
+            line = _ENCODER.encode(Report(source, kind, f"{message[:_SHORT]}...")) + b"\n"
+        # A pipe that is ready takes that much whole and at once; one that is full would block.
+        if select.select((), (_PIPE,), (), 0)[1]:
+            os.write(_PIPE, line)
 
 
 def parse_report(line: bytes) -> Report | None:
     """Read one line; None where it is not a report (some library's own output)."""
     try:
         return _DECODER.decode(line)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -194,7 +194,9 @@ class Supervisor:
         if child is None:
             return
         code = child.poll()
-        if code is None or (name == _LEARNER and code == ExitCode.OK):
+        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
+        done = name == _LEARNER or self._board[Word.ENDED] == 1
+        if code is None or (done and code == ExitCode.OK):
             return
         child.close()
         del self._children[name]

@@ -18,8 +18,8 @@ _IDLE_NS: Final = 20_000_000
 class TwinLoop:
     """Carries bytes between a line and a device, and time into the device.
 
-    A twin that is itself kept from running by the machine pauses its device time instead of skipping samples: the
-    hardware it stands in for would not have been late.  Such pauses are counted in ``pauses``.
+    Samples lie on an absolute grid.  A twin that the machine keeps from running for a whole period pauses its device
+    time instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
     """
 
     def __init__(self, device: TwinDevice, line: Line, stop_requested: Callable[[], bool]) -> None:
@@ -69,7 +69,7 @@ class TwinLoop:
             due_ns = sampled_ns + period_ns if period_ns else now + _IDLE_NS
             if period_ns and now >= due_ns:
                 late = now - due_ns
-                if late > period_ns // 2:
+                if late >= period_ns:
                     self.pauses += 1
                     self.longest_pause_ns = max(self.longest_pause_ns, late)
                     due_ns = now

@@ -84,7 +84,7 @@ def test_whoever_attaches_receives_the_whole_memory_and_every_write_after_it(tmp
 
 
 def test_in_lockstep_a_new_learner_mirrors_the_memory_bit_for_bit_and_the_run_completes(tmp_path: Path) -> None:
-    settings = ("episodes=60", "learner.updates_per_episode=10", "evaluate_every=0")
+    settings = ("episodes=60", "task.episode_s=1", "learner.updates_per_episode=10", "evaluate_every=0")
     with Run(tmp_path / "run", "pendulum", *settings) as run:
         first = run.child(LEARNER)
         run.until(lambda: run.word(Word.BARRIER) >= 5, "the fifth barrier")
@@ -93,6 +93,6 @@ def test_in_lockstep_a_new_learner_mirrors_the_memory_bit_for_bit_and_the_run_co
         assert len(run.events("learner_attached")) == 2
         summary = run.summary()
         assert summary["episodes"] == 60
-        assert summary["transitions"] == 60 * 200
+        assert summary["transitions"] == 60 * 50
         assert summary["mirror_mismatches"] == 0  # compared at every barrier, by hash
         assert len(run.rows()) == 60

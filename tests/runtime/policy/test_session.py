@@ -51,11 +51,15 @@ def test_running_leaves_nothing_behind() -> None:
     gc.collect()
     gc.disable()
     try:
-        blocks, tracked = sys.getallocatedblocks(), gc.get_count()[0]
-        for _ in range(1000):
-            session.run()
-        assert abs(sys.getallocatedblocks() - blocks) < 20
-        assert abs(gc.get_count()[0] - tracked) < 20
+        # Another thread of the test runner may allocate meanwhile: what leaks, leaks every time.
+        grown = []
+        for _ in range(5):
+            blocks, tracked = sys.getallocatedblocks(), gc.get_count()[0]
+            for _ in range(1000):
+                session.run()
+            grown.append((abs(sys.getallocatedblocks() - blocks), abs(gc.get_count()[0] - tracked)))
+        assert min(blocks for blocks, _ in grown) < 20
+        assert min(tracked for _, tracked in grown) < 20
     finally:
         gc.enable()
 

@@ -108,7 +108,7 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
         order.insert(slot, int(float_bits(keys[slot : slot + 1])[0]))
 
     for slot in range(n):
-        insert(slot, rng.integers(50) if slot % 3 else rng.random())
+        insert(slot, float(rng.integers(50)) if slot % 3 else rng.random())
     for step in range(3000):
         # The low ranks drain and the high ones fill, as they do in a keeper.
         insert(order.pop(int(n * rng.random() ** 4)), np.inf if step % 2 else rng.random() * 50)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from learner.samplers import Sampler
+from learner.samplers.fis import Fis, fis_weights, replay_tail
+from learner.samplers.rank_per import RankPer
+from learner.samplers.schedule import Linear
+from learner.samplers.uniform import Uniform
+
+CONSTANT = Linear(1.0, 1.0, 1)
+
+
+def _fis(stored: int, capacity: int, seed: int = 0, beta: Linear = CONSTANT, per: bool = False) -> Fis:
+    stream = np.random.default_rng(seed)
+    within: Sampler = RankPer(capacity, stream) if per else Uniform(stream)
+    sampler = Fis(within, capacity, beta=beta)
+    sampler.written(np.arange(stored))
+    return sampler
+
+
+@pytest.mark.parametrize(
+    ("literal", "expected"),
+    [
+        (False, {1: 1.1617, 4: 1.1130, 8: 0.6358, 10: 0.3292, 16: 0.0095}),
+        (True, {1: 1.2676, 4: 1.1450, 8: 0.5181, 10: 0.2339, 16: 0.0047}),
+    ],
+)
+def test_weights_are_those_worked_out_for_the_paper(literal: bool, expected: dict[int, float]) -> None:
+    # METHODS §1.1: C = 1e4, S = 16 -> n = 5000, p = 0.0016.
+    weights = fis_weights(5000, 0.0016, 1.0, literal=literal)
+    assert {k: round(float(weights[k]), 4) for k in expected} == expected
+    assert weights[1:9].sum() == pytest.approx(8.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.3), (3, 1.0), (10, 0.5), (400, 0.02), (50_000, 0.01)])
+def test_tail_is_the_binomial_one(n: int, p: float) -> None:
+    tail = replay_tail(n, p)
+    assert tail[0] == pytest.approx(1.0, abs=1e-9)
+    assert tail[-1] == 0.0
+    for k in (1, 2, 3, round(n * p)):
+        if k < len(tail) and n <= 400:
+            exact = math.fsum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
+            assert tail[k] == pytest.approx(exact, rel=1e-9, abs=1e-300)
+    # E[X] = sum of Pr(X >= k).
+    assert tail[1:].sum() == pytest.approx(n * p, rel=1e-9)
+
+
+def test_weights_of_the_expected_replays_add_up_to_their_number() -> None:
+    for n, p in ((1, 0.08), (40, 0.08), (5000, 0.0016), (700, 0.03)):
+        weights = fis_weights(n, p, 1.0)
+        assert weights[1 : math.ceil(n * p - 1e-9) + 1].sum() == pytest.approx(n * p)
+    draw = _fis(200, 1000).draw(16)
+    assert draw.weights is not None
+    assert draw.weights.dtype == np.float32
+    assert draw.weights == pytest.approx(np.full((1, 16), 16 / 200), rel=1e-6)
+
+
+@pytest.mark.parametrize("per", [False, True])
+def test_weights_follow_the_replays_of_each_experience(per: bool) -> None:
+    stored, capacity, batch, updates = 50, 80, 16, 60
+    sampler = _fis(stored, capacity, beta=Linear(0.5, 1.0, 3), per=per)
+    sampler.begin_episode(2)
+    draw = sampler.draw(batch, updates)
+    assert draw.weights is not None
+    replays = np.zeros(stored, np.int64)
+    lifetime = capacity * 8 // batch
+    for update, (slots, weights) in enumerate(zip(draw.slots, draw.weights, strict=True), start=1):
+        replays[slots] += 1
+        table = np.append(fis_weights(min(update, lifetime), batch / stored, 0.75), 0.0)
+        assert weights == pytest.approx(table[np.minimum(replays[slots], len(table) - 1)], rel=1e-5, abs=1e-12)
+
+
+def test_a_rewritten_slot_counts_from_the_beginning() -> None:
+    sampler = _fis(16, 16)
+    for _ in range(40):
+        worn = sampler.draw(16)
+    sampler.written(np.array([3]))
+    fresh = sampler.draw(16)
+    assert worn.weights is not None
+    assert fresh.weights is not None
+    assert float(fresh.weights[0][fresh.slots[0] == 3][0]) > 0.9
+    assert float(fresh.weights[0][fresh.slots[0] != 3].max()) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_slots_are_those_of_the_sampler_within() -> None:
+    plain = Uniform(np.random.default_rng(4))
+    plain.written(np.arange(300))
+    assert np.array_equal(_fis(300, 300, seed=4).draw(16, 20).slots, plain.draw(16, 20).slots)
+
+
+def test_feedback_is_that_of_the_sampler_within() -> None:
+    assert not _fis(20, 20).feedback
+    assert _fis(20, 20, per=True).feedback
+
+
+@pytest.mark.parametrize("per", [False, True])
+def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
+    one, other = _fis(400, 500, 1, Linear(0.5, 1.0, 5), per), _fis(20, 500, 2, Linear(0.5, 1.0, 5), per)
+    one.begin_episode(3)
+    one.updated(one.draw(16, 30).slots[0], np.arange(16.0))
+    other.restore({name: array.copy() for name, array in one.state().items()})
+    for i in range(200):
+        a, b = one.draw(16), other.draw(16)
+        assert np.array_equal(a.slots, b.slots)
+        assert a.weights is not None
+        assert b.weights is not None
+        assert np.array_equal(a.weights, b.weights)
+        for sampler in (one, other):
+            sampler.updated(a.slots[0], a.slots[0] - 100.0)
+            sampler.written(np.array([i]))
+
+
+def test_a_state_of_another_capacity_is_refused() -> None:
+    with pytest.raises(ValueError, match="10 slots, expected 20"):
+        _fis(5, 20).restore(_fis(5, 10).state())

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from learner.samplers import Sampler
+from learner.samplers.importance import Scale
+from learner.samplers.proportional_per import ProportionalPer
+from learner.samplers.schedule import Linear
+from tests.runtime.replay.chi_square import follows
+
+ONE = Linear(1.0, 1.0, 1)
+
+
+def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> ProportionalPer:
+    per = ProportionalPer(capacity or stored, np.random.default_rng(seed), **options)  # type: ignore[arg-type]
+    per.written(np.arange(stored))
+    return per
+
+
+def test_it_is_a_sampler_that_wants_feedback() -> None:
+    sampler: Sampler = _per(20)
+    assert sampler.feedback
+    draw = sampler.draw(16, 2)
+    assert draw.slots.shape == (2, 16)
+    assert draw.slots.dtype == np.int64
+    assert draw.weights is None
+
+
+@pytest.mark.parametrize(("stored", "batch", "updates"), [(7, 4, 5000), (1000, 16, 3000), (10_000, 16, 8000)])
+def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> None:
+    per = _per(stored, alpha=0.6, epsilon=0.01)
+    td = np.random.default_rng(1).standard_normal(stored)
+    per.updated(np.arange(stored), td)
+    counts = np.bincount(per.draw(batch, updates).slots.ravel(), minlength=stored)
+    law = (np.abs(td) + 0.01) ** 0.6
+    # One draw per share: the counts vary less than independent ones, most where few slots share much.
+    if stored > 100:
+        assert follows(counts, law)
+    else:
+        assert np.abs(counts / counts.sum() - law / law.sum()).max() < 4 / np.sqrt(counts.sum())
+
+
+def test_each_share_of_the_total_gives_one_draw() -> None:
+    per = _per(64)
+    assert np.array_equal(per.draw(16, 50).slots // 4, np.broadcast_to(np.arange(16), (50, 16)))
+
+
+def test_new_experiences_get_the_largest_priority_so_far() -> None:
+    per = _per(4, capacity=6, alpha=1.0, epsilon=0.0)
+    assert per.state()["priorities"].tolist() == [1, 1, 1, 1, 0, 0]
+    per.updated(np.array([0, 1]), np.array([-5.0, 0.5]))
+    per.written(np.array([4]))
+    per.updated(np.array([0]), np.array([0.25]))
+    per.written(np.array([1]))
+    assert per.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
+
+
+def test_slots_not_written_are_never_drawn() -> None:
+    assert set(_per(5, capacity=1000).draw(5, 400).slots.ravel().tolist()) == set(range(5))
+
+
+def test_errors_that_are_not_finite_leave_the_priority() -> None:
+    per = _per(3, alpha=1.0, epsilon=0.0)
+    per.updated(np.arange(3), np.array([np.nan, 0.5, np.inf]))
+    assert per.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
+
+
+def test_too_small_a_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot draw 16 experiences from the 15 stored"):
+        _per(15, capacity=100).draw(16)
+
+
+@pytest.mark.parametrize("scale", list(Scale))
+def test_weights_undo_the_law(scale: Scale) -> None:
+    per = _per(1000, capacity=3000, beta=ONE, scale=scale, alpha=1.0, epsilon=0.1)
+    td = np.random.default_rng(2).exponential(size=1000)
+    per.updated(np.arange(1000), td)
+    draw = per.draw(16, 5)
+    assert draw.weights is not None
+    law = (td + 0.1) / (td + 0.1).sum()
+    weights = 1 / (1000 * law)
+    expected = weights[draw.slots]
+    if scale is Scale.BATCH_MAX:
+        expected /= expected.max(axis=1, keepdims=True)
+    elif scale is Scale.GLOBAL_MAX:
+        expected /= weights.max()
+    assert np.allclose(draw.weights, expected, rtol=1e-5)
+
+
+def test_beta_follows_its_schedule() -> None:
+    per = _per(100, beta=Linear(0.4, 1.0, 4), scale=Scale.NONE)
+    per.updated(np.arange(100), np.arange(100.0))
+    states = per.state()
+    by_episode = []
+    for episode in (1, 4):
+        per.restore(states)
+        per.begin_episode(episode)
+        by_episode.append(per.draw(16).weights)
+    first, last = by_episode
+    assert first is not None
+    assert last is not None
+    assert np.allclose(first, last**0.4, rtol=1e-5)
+
+
+def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
+    one, other = _per(700, 1000, 1, beta=ONE), _per(20, 1000, 2, beta=ONE)
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        one.updated(one.draw(16).slots[0], 5 * rng.standard_normal(16))
+    other.restore({name: array.copy() for name, array in one.state().items()})
+    for i in range(1000):
+        a, b = one.draw(16), other.draw(16)
+        assert np.array_equal(a.slots, b.slots)
+        assert a.weights is not None
+        assert b.weights is not None
+        assert np.array_equal(a.weights, b.weights)
+        td = rng.standard_normal(16)
+        for sampler in (one, other):
+            sampler.updated(a.slots[0], td)
+            sampler.written(np.array([i % 1000]))
+
+
+def test_a_state_of_another_capacity_is_refused() -> None:
+    with pytest.raises(ValueError, match="10 slots, expected 20"):
+        _per(5, 20).restore(_per(5, 10).state())

@@ -1,0 +1,56 @@
+"""Shipped runs, made-up frames and made-up records for the tests of this package."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hw.messages import State, Status
+from runtime.config.resolve import load_run
+from runtime.record import Flag, Kind, RecordLayout
+
+PENDULUM = load_run("pendulum")
+MAGMAN = load_run("magman")
+LAYOUT = RecordLayout(2, 2, 1)
+"""Of the pendulum."""
+
+Records = npt.NDArray[np.void]
+
+
+def state(
+    frame: int,
+    sensors: tuple[int, ...] = (0, 0),
+    *,
+    u_start: tuple[int, ...] = (0,),
+    u_end: tuple[int, ...] = (0,),
+    tau_us: int = 0,
+    answers: int | None = None,
+    status: int = Status.ARMED,
+    fault: int = 0,
+) -> State:
+    """A state frame of the pendulum; it reports that the frame before it was answered."""
+    at = frame - 1 if answers is None else answers
+    return State(frame, frame * PENDULUM.period_us, status, fault, 5, at, tau_us, sensors, u_start, u_end)
+
+
+def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Kind = Kind.TRAIN) -> Records:
+    """So many consecutive records within one episode, each with an observation, action and reward of its own."""
+    rows = np.zeros(n, LAYOUT.dtype)
+    rows["tick"] = np.arange(tick, tick + n)
+    rows["frame"] = np.arange(frame, frame + n)
+    rows["episode"], rows["kind"] = episode, kind
+    rows["observation"] = np.stack([np.linspace(-3, 3, n), rows["tick"] % 30], axis=1)
+    rows["applied"] = np.linspace(-3, 3, n)[:, None]
+    rows["reward"] = -1.0 - rows["tick"]
+    rows["policy_id"] = 7
+    rows["exploration"] = 0.25
+    return rows
+
+
+def episode(steps: int, *, end: Flag = Flag.TRUNCATED, **where: int) -> Records:
+    """The ``steps + 1`` records of a whole episode."""
+    kind = Kind(where.pop("kind", Kind.TRAIN))
+    rows = records(steps + 1, kind=kind, **where)
+    rows["flags"][0] |= Flag.FIRST
+    rows["flags"][-1] |= Flag.NO_ACTION | end
+    return rows

@@ -1,0 +1,105 @@
+"""Evaluation episodes within one process: the tick and the session of the rig, on a lockstep twin at arm's length.
+
+The same modules take the same decisions from the same bytes as in a lockstep run, so that equal policies and seeds
+give equal rows, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.framing import FrameReader, encode_frame
+from hw.messages import State, Status
+from hw.session import DeviceSession
+from hw.transport import LinkError, LoopbackTransport
+from runtime.config.schema import RunConfig
+from runtime.control.main import apply_limits
+from runtime.control.tick import Step, Tick
+from runtime.policy.session import PolicySession
+from runtime.random_streams import Role, device_seed
+from runtime.record import Kind, RecordLayout
+from runtime.replay.episodes import EpisodeAccounts, EpisodeRow
+from runtime.task import episode_steps
+from sim.twin.device import TwinDevice
+from sim.twin.main import twin_options
+
+
+def lockstep_session(config: RunConfig) -> DeviceSession:
+    """Connect to a lockstep twin of the configuration's own in this process, configured and limited as for a run.
+
+    Faults on the line, which the twin's process would inject, are left out.
+    """
+    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
+    reader = FrameReader()
+
+    def handle(data: bytes) -> bytes:
+        answers = []
+        for body in reader.feed(data):
+            answers += device.handle(body)
+            if device.sample_due:
+                answers.append(device.sample())
+        return b"".join(map(encode_frame, answers))
+
+    session = DeviceSession(LoopbackTransport(handle, name="twin"), config.rig, time)
+    session.connect()
+    session.configure(config.period_us, config.rig.lease_periods)
+    apply_limits(config, session)
+    return session
+
+
+def evaluate(
+    config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
+) -> Iterator[EpisodeRow]:
+    """Run evaluation episodes 1 ... ``episodes`` without noise, each with the device seed that a run would give it.
+
+    Raises LinkError when the twin falls silent (its plant has left the numbers, say).
+    """
+    rig = config.rig
+    session, tick = lockstep_session(config), Tick(config)
+    layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    accounts = EpisodeAccounts(config.task)
+    for episode in range(1, episodes + 1):
+        tick.begin(episode, Kind.EVAL, [])
+        session.arm()
+        session.reset(device_seed(seed, Role.PLANT_EVAL, episode))
+        steps = _episode(session, tick, policy, policy_id, episode_steps(config.task, config.rate_hz))
+        if steps[-1].fault:
+            session.clear_fault()
+        session.disarm()
+        yield from accounts.add(_records(layout, steps))
+
+
+def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int, length: int) -> list[Step]:
+    """The control loop's episode, without its clock and its ring."""
+    steps: list[Step] = []
+    while True:
+        state = _next_state(session)
+        step = tick.observe(state)
+        terminated = bool(steps) and tick.complete(steps[-1], state, step.observation)
+        steps.append(step)
+        if terminated or tick.steps_done >= length or state.fault or not state.status & Status.ARMED:
+            session.send_command(state.frame, tick.safe_counts)
+            tick.close(step, terminated=terminated)
+            return steps
+        tick.ask(step, policy, policy_id)
+        tick.explore(step)
+        tick.shield(step)
+        session.send_command(state.frame, step.command)
+
+
+def _next_state(session: DeviceSession) -> State:
+    state = session.wait_state(0)
+    if state is None:
+        raise LinkError("the twin sent no state frame")
+    return state
+
+
+def _records(layout: RecordLayout, steps: list[Step]) -> NDArray[np.void]:
+    buffer = memoryview(bytearray(layout.size * len(steps)))
+    for seq, step in enumerate(steps):
+        layout.pack_into(buffer, layout.size * seq, (seq, *step.fields()))
+    return np.frombuffer(buffer, layout.dtype)
