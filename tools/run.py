@@ -79,6 +79,9 @@ def _run(config: RunConfig, folder: Path, port: str | None) -> int:
     supervisor = Supervisor(config, folder, port, show)
     try:
         code, reason = supervisor.run()
+    except KeyboardInterrupt:  # before the supervisor listened for it
+        take_back()
+        raise
     finally:
         display.close()
     if code != ExitCode.OK and reason not in told:

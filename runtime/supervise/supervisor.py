@@ -236,7 +236,8 @@ class Supervisor:
             if name == _CONTROL:
                 # Whatever wrote this word before, it is dead by the time the replay process may act on it.
                 if child is not None:
-                    self._finish(child, grace_s, ask)
+                    # One that never came up has armed nothing, and may be waiting for a device that is not there.
+                    self._finish(child, grace_s if self.started else 0.0, ask)
                 self._board[Word.ENDED] = 1
             elif child is not None:
                 self._finish(child, grace_s, ask)

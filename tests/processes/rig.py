@@ -20,8 +20,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from runtime.config.schema import RunConfig
+from runtime.policy.contract import contract_for
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.segment import Segment
+from tests.runtime.policy import models
 
 PATIENCE_S: Final = 40.0
 """Far more than anything here needs, for a machine that is busy with other tests."""
@@ -29,6 +32,16 @@ _LOOK_EVERY_S: Final = 0.005
 TWIN, CONTROL, REPLAY, LEARNER = "sim.twin.main", "runtime.control.main", "runtime.replay.main", "learner.main"
 UNHURRIED: Final = ("realtime.priority=0", "realtime.lock_memory=false", "rig.lease_periods=255")
 """Real time as tests can have it: they share the machine, so a late command must not end in a lease fault."""
+ENDLESS: Final = (
+    *UNHURRIED,
+    "device.pace={scaled: 10}",
+    "task.episode_s=0.5",
+    "episodes=100000",
+    "evaluate_every=0",
+    "selection={strategy: 'FIFO[Uniform]', capacity: 500}",
+    "learner.updates_per_episode=5",
+)
+"""Twenty short episodes per second until somebody ends it."""
 
 T = TypeVar("T")
 
@@ -205,11 +218,20 @@ class Run:
 
 
 @contextlib.contextmanager
-def process_of(module: str, *arguments: str | Path, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def process_of(module: str, *arguments: str | Path) -> Iterator[Process]:
     """A single process of a rig, killed at the end."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout) as popen:
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as popen:
+        process = Process(popen.pid)
         try:
-            yield popen
+            yield process
         finally:
-            popen.kill()
+            process.kill()
+            process.close()
+
+
+def a_policy(config: RunConfig) -> bytes:
+    """Some policy for the pendulum, id 1, that moves it."""
+    contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
+    return models.serialized(models.policy(contract=contract))

@@ -13,17 +13,7 @@ from runtime.exit_codes import ExitCode
 from runtime.link.client import LinkClient
 from runtime.link.messages import Attach, Attached, Pull, Rows
 from runtime.shm.board import Word
-from tests.processes.rig import CONTROL, LEARNER, REPLAY, UNHURRIED, Run
-
-REAL_TIME = (
-    *UNHURRIED,
-    "device.pace={scaled: 10}",
-    "task.episode_s=0.5",
-    "episodes=100000",
-    "evaluate_every=0",
-    "selection={strategy: 'FIFO[Uniform]', capacity: 500}",
-    "learner.updates_per_episode=5",
-)
+from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, Run
 
 
 class Observer:
@@ -48,7 +38,7 @@ class Observer:
 
 
 def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
-    with Run(tmp_path / "run", "pendulum", *REAL_TIME) as run:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         first, control, replay = run.child(LEARNER), run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")
         run.process.kill(signal.SIGSTOP)  # so that nobody starts another one yet
@@ -67,7 +57,7 @@ def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(t
 
 
 def test_whoever_attaches_receives_the_whole_memory_and_every_write_after_it(tmp_path: Path) -> None:
-    with Run(tmp_path / "run", "pendulum", *REAL_TIME) as run:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         run.until(lambda: run.word(Word.EPISODE) > 25, "the memory to be written over")
         observer = Observer(run)
         capacity = capacity_of(load_resolved(run.folder / "config.yaml"))

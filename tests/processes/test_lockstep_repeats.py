@@ -20,13 +20,12 @@ class Outcome(NamedTuple):
     policy: bytes
 
 
-def outcome(folder: Path, config: str, *settings: str) -> Outcome:
-    with Run(folder, config, *settings) as run:
-        assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
-        buffer = msgspec.convert(run.summary()["buffer"], dict[str, object])
-        last = run.folder / "policies" / f"{run.policies()[-1]}.onnx"
-        return Outcome((run.folder / "episodes.csv").read_bytes(), buffer["digest"], last.read_bytes())
+def outcome(run: Run) -> Outcome:
+    assert run.ended() == ExitCode.OK
+    assert run.leftovers() == []
+    buffer = msgspec.convert(run.summary()["buffer"], dict[str, object])
+    policy = run.folder / "policies" / f"{run.policies()[-1]}.onnx"
+    return Outcome((run.folder / "episodes.csv").read_bytes(), buffer["digest"], policy.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,11 @@ def outcome(folder: Path, config: str, *settings: str) -> Outcome:
 def test_equal_runs_are_equal_bit_for_bit_and_another_seed_is_another_run(
     tmp_path: Path, config: str, settings: tuple[str, ...]
 ) -> None:
-    first, again = (outcome(tmp_path / name, config, *settings) for name in ("first", "again"))
-    assert first == again
-    other = outcome(tmp_path / "other", config, *settings, "seed=1")
-    assert all(a != b for a, b in zip(first, other, strict=True))
+    with (
+        Run(tmp_path / "first", config, *settings) as first,
+        Run(tmp_path / "again", config, *settings) as again,
+        Run(tmp_path / "other", config, *settings, "seed=1") as other,
+    ):
+        results = [outcome(run) for run in (first, again, other)]
+    assert results[0] == results[1]
+    assert all(a != b for a, b in zip(results[0], results[2], strict=True))

@@ -66,3 +66,15 @@ def test_sums_depend_on_the_values_and_not_on_the_history() -> None:
     assert np.array_equal(fresh.find(targets), tree.find(targets))
     tree.put(np.arange(3001), np.zeros(3001))
     assert tree.total == 0.0
+
+
+def test_a_target_just_below_the_end_of_a_node_finds_its_last_value() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tree = SumTree(10_000)
+        values = rng.exponential(size=10_000) ** 3
+        values[31::32] = 0.0
+        tree.load(values)
+        ends = values[: 32 * (10_000 // 32)].reshape(-1, 32).cumsum(axis=1)[:, -1].cumsum()
+        found = tree.find(np.nextafter(ends, 0.0))
+        assert np.array_equal(found, 32 * np.arange(len(ends)) + 30)

@@ -120,6 +120,23 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
     ranks = rng.integers(n, size=16)
     assert np.array_equal(order.at(ranks), order.in_order()[ranks])
     assert order.nbytes <= BYTES_PER_SLOT * n + 65_536
+    assert max(map(len, order._keys)) <= ranked.LEAF
+    assert min(map(len, order._keys)) >= ranked.LEAST
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_every_rank_is_found_after_every_removal() -> None:
+    full = RankedSlots(CAPACITY)
+    for slot in range(CAPACITY):
+        full.insert(slot, slot)
+    keys = full.keys.copy()
+    order = RankedSlots(CAPACITY)
+    for first in range(CAPACITY):
+        order.load(keys)
+        assert order.pop(first) == first
+        left = [slot for slot in range(CAPACITY) if slot != first]
+        for second in sorted({0, max(first - 1, 0), min(first, CAPACITY - 2), CAPACITY // 2}, reverse=True):
+            assert order.pop(second) == left.pop(second)
 
 
 def test_ties_stand_in_insertion_order_and_moving_does_not_make_younger() -> None:

@@ -1,0 +1,156 @@
+"""What must hold when the loop dies or hangs: the device falls safe by itself, and the run ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hw.messages import Fault, State, Status
+from hw.session import DeviceSession, RequestRefused
+from hw.transport import open_port
+from runtime.config.resolve import load_resolved, save_resolved
+from runtime.exit_codes import ExitCode
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Word
+from runtime.shm.ring import ring_bytes
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from tests.processes.rig import CONTROL, ENDLESS, PATIENCE_S, TWIN, Process, Run, a_policy, process_of, until
+from tests.processes.tap import Tap
+from tools.load import load
+
+LEASE = 20
+"""Periods; longer than a busy machine keeps the loop waiting."""
+SAFE = (0,)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run folder and its shared memory with a policy in the slot; nobody supervises, nobody drains the ring."""
+    settings = ["realtime.priority=0", "realtime.lock_memory=false", f"rig.lease_periods={LEASE}"]
+    config = load("pendulum", [*settings, "device.pace=realtime", "task.episode_s=1000"])
+    save_resolved(config, tmp_path / "config.yaml")
+    rig = config.rig
+    layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    Segment.create(tmp_path / "ring", ring_bytes(layout, 8192), layout.schema).close()
+    Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA).close()
+    segment = Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)
+    slot = PolicySlot(segment)
+    slot.put(1, a_policy(config))
+    slot.close()
+    segment.close()
+    return tmp_path
+
+
+@pytest.fixture
+def tap() -> Iterator[Tap]:
+    tap = Tap(2, 1)
+    yield tap
+    tap.close()
+
+
+@pytest.fixture
+def twin(folder: Path, tap: Tap) -> Iterator[Process]:
+    with process_of(TWIN, folder / "config.yaml", "--port", tap.device_port) as twin:
+        yield twin
+
+
+@pytest.fixture
+def control(folder: Path, tap: Tap, twin: Process) -> Iterator[Process]:
+    with process_of(CONTROL, folder, folder, tap.host_port) as control:
+        tap.until(lambda s: acted_on(s) and s.u_end != SAFE, "the loop to act", twin, control)
+        tap.until(lambda s: acted_on(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
+        yield control
+
+
+def acted_on(state: State) -> bool:
+    return bool(state.status & Status.ARMED) and state.answers > 0
+
+
+def check_lease(states: list[State]) -> None:
+    """The last of the states is the first with a fault: exactly one lease after the last command, whatever else."""
+    state = states[-1]
+    answered = max(s.answers for s in states)
+    assert state.frame == answered + 1 + LEASE
+    assert Fault(state.fault) is Fault.LEASE
+    assert Status(state.status) == Status.FAULT | Status.SAFE
+    held = next(s.u_end for s in states if s.answers == answered)
+    assert held != SAFE
+    assert all(s.u_end == held for s in states if s.frame > answered)  # held until that sample, then no more
+
+
+def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
+    tap: Tap, twin: Process, control: Process
+) -> None:
+    control.kill()
+    control.wait()
+    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    check_lease(tap.states)
+    after = tap.until(lambda s: True, "the frame after it", twin)
+    assert (after.u_start, after.u_end, after.answers) == (SAFE, SAFE, 0)
+
+
+def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
+    folder: Path, tap: Tap, twin: Process, control: Process
+) -> None:
+    control.kill()
+    control.wait()
+    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    session = DeviceSession(tap.take_over(), load_resolved(folder / "config.yaml").rig, time)
+    session.connect()
+    with pytest.raises(RequestRefused, match=r"NOT_NOW.*fault LEASE"):
+        session.arm()
+    session.clear_fault()
+    session.arm()
+    session.disarm()
+    session.close()
+
+
+def test_a_loop_that_hung_finds_the_device_safe_and_begins_anew(tap: Tap, twin: Process, control: Process) -> None:
+    control.kill(signal.SIGSTOP)
+    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    check_lease(tap.states)
+    control.kill(signal.SIGCONT)
+    tap.until(acted_on, "the next episode", twin, control)
+    first = next(s for s in tap.states if s.status & Status.FIRST and s.answers == 0 and s.frame > tap.states[0].frame)
+    assert first.fault == Fault.NONE
+
+
+def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) -> None:
+    link = folder / "link"
+    config = load_resolved(folder / "config.yaml")
+    with process_of(TWIN, folder / "config.yaml", "--link", link) as twin:
+        path = until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
+        with process_of(CONTROL, folder, folder, path) as control:
+            board = Segment.attach(folder / "board", BOARD_SCHEMA)
+            until(lambda: board.body[8 * Word.TICK] > 20, "the loop to go on", twin, control)
+            board.close()
+            control.kill()
+            control.wait()
+        session = DeviceSession(open_port(path), config.rig, time)
+        session.connect()
+        state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
+        session.close()
+    assert state is not None
+    assert Fault(state.fault) is Fault.LEASE
+    assert Status(state.status) == Status.FAULT | Status.SAFE
+    assert state.u_end == SAFE
+
+
+def test_a_run_whose_loop_is_killed_ends_with_70_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.onnx"
+    policy.write_bytes(a_policy(load("pendulum")))
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
+        control = run.child(CONTROL)
+        run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+        control.kill()
+        assert run.ended() == ExitCode.INTERNAL
+        assert run.leftovers() == []
+        assert "onrig run: control was killed by signal 9; the device falls safe by its lease" in run.output
+        summary = run.summary()
+        assert summary["exit_reason"] == "control was killed by signal 9; the device falls safe by its lease"
+        assert int(str(summary["ticks"])) >= 20

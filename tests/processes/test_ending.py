@@ -1,0 +1,118 @@
+"""How a run ends when it is interrupted or its supervisor is killed: actuators, then processes, then files."""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hw.messages import Fault, State, Status
+from hw.session import DeviceSession
+from hw.transport import open_port
+from runtime.config.resolve import load_resolved
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import Word
+from tests.processes.rig import (
+    CONTROL,
+    ENDLESS,
+    LEARNER,
+    PATIENCE_S,
+    REPLAY,
+    TWIN,
+    Process,
+    Run,
+    a_policy,
+    process_of,
+    until,
+)
+from tools.load import load
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    """A setting that makes do without a learner."""
+    path = tmp_path / "policy.onnx"
+    path.write_bytes(a_policy(load("pendulum")))
+    return f"policy={path}"
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[str]:
+    """A device that outlives the run."""
+    link = tmp_path / "link"
+    settings = [word for setting in ENDLESS for word in ("--set", setting)]
+    with process_of("tools.cli", "twin", "pendulum", "--link", link, *settings) as twin:
+        yield until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
+
+
+def state_of(port: str, run: Run) -> State:
+    """What the device says of itself to the next host."""
+    session = DeviceSession(open_port(port), load_resolved(run.folder / "config.yaml").rig, time)
+    session.connect()
+    state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
+    session.close()
+    assert state is not None
+    return state
+
+
+def order_of_ending(processes: dict[str, Process]) -> list[set[str]]:
+    """Names of the processes as they end; those that are found to have ended together are in one set."""
+    order: list[set[str]] = []
+    running = {process.fd: name for name, process in processes.items()}
+    while running:
+        ended, _, _ = select.select(list(running), (), (), PATIENCE_S)
+        assert ended, f"{sorted(running.values())} did not end"
+        order.append({running.pop(fd) for fd in ended})
+    return order
+
+
+def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
+        names = (CONTROL, REPLAY, LEARNER, TWIN)
+        processes = {name: run.child(name) for name in names}
+        run.until(lambda: run.word(Word.POLICY) >= 2, "a second policy to act")
+        run.process.kill(signal.SIGINT)
+        order = order_of_ending(processes)
+        assert [name for group in order for name in names if name in group] == list(names)
+        assert run.ended() == ExitCode.INTERRUPTED
+        assert run.leftovers() == []
+        assert run.summary()["exit_reason"] == "interrupted"
+        assert run.events("ended")[0]["code"] == ExitCode.INTERRUPTED
+        assert len(run.rows()) == run.summary()["episodes"]
+        assert (run.folder / "learner" / "learner.npz").exists()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port: str, signum: int) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy, port=port) as run:
+        run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+        run.process.kill(signum)
+        assert run.ended() == ExitCode.INTERRUPTED
+        assert run.leftovers() == []
+        state = state_of(port, run)
+    # No fault: it was told to, before the line was closed.
+    assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
+
+
+def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sweeps_up(
+    tmp_path: Path, policy: str, port: str
+) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, port=port) as run:
+        processes = {name: run.child(name) for name in (CONTROL, REPLAY, LEARNER)}
+        run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+        stale = run.shm
+        run.process.kill()
+        order_of_ending(processes)
+        state = state_of(port, run)
+        assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
+    assert stale is not None
+    assert stale.exists()
+    with Run(tmp_path / "next", "pendulum", "episodes=1", "local_learner=false", policy) as run:
+        run.child(TWIN)
+        assert not stale.exists()

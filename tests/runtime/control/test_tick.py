@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hw.messages import Fault, State, Status
+from hw.rig import Observation
+from runtime.config.schema import Limits, RunConfig
+from runtime.control.tick import Step, Tick
+from runtime.policy.session import PolicySession
+from runtime.record import Flag, Kind, Rule
+from runtime.task import compile_reward
+from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
+
+T_US = PENDULUM.period_us
+FREE = msgspec.structs.replace(PENDULUM, limits=Limits())
+COUNTS = st.integers(-30_000, 30_000)
+NAN = math.nan
+
+
+class FakePolicy:
+    """What the tick asks of a session; answers what it is told to."""
+
+    def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], n: int = 2, m: int = 1) -> None:
+        self.observation, self.action = np.zeros((1, n), np.float32), np.zeros((1, m), np.float32)
+        self._answer = answer
+
+    def run(self) -> None:
+        self.action[0] = self._answer(self.observation[0])
+
+
+def policy(*action: float) -> PolicySession:
+    return cast(PolicySession, FakePolicy(lambda observation: action, m=len(action)))
+
+
+def begun(config: RunConfig = PENDULUM, noise: list[tuple[float, ...]] | None = None, kind: Kind = Kind.TRAIN) -> Tick:
+    tick = Tick(config)
+    tick.begin(1, kind, noise or [])
+    return tick
+
+
+def decided(tick: Tick, frame: State, acting: PolicySession | None, policy_id: int = 4) -> Step:
+    """Stages 2 to 5 of one tick."""
+    step = tick.observe(frame)
+    tick.ask(step, acting, policy_id)
+    tick.explore(step)
+    tick.shield(step)
+    return step
+
+
+def completed(after: State, frame: int = 5) -> Step:
+    """The record of a frame once the one after it has come."""
+    tick = begun()
+    step = decided(tick, state(frame), policy(1.0))
+    tick.complete(step, after, tick.observe(after).observation)
+    return step
+
+
+# -- the timing rule ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tau_us", "applied_v", "late"),
+    [(0, -2.0, False), (T_US // 4, -1.25, True), (T_US // 2, -0.5, True), (T_US, 1.0, True)],
+    ids=["at the sample", "a quarter late", "half a period late", "not at all"],
+)
+def test_the_applied_action_is_the_mixture_of_what_was_in_force(tau_us: int, applied_v: float, late: bool) -> None:
+    step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
+    assert step.applied == pytest.approx((applied_v,))
+    assert bool(step.flags & Flag.LATE) == late
+    assert not step.flags & Flag.INVALID, "late is valid: what was applied is known"
+    assert (step.u_start, step.u_end, step.tau_us) == ((10_000,), (-20_000,), tau_us)
+
+
+@given(COUNTS, COUNTS, st.integers(0, 2 * T_US))
+def test_the_applied_action_lies_between_the_two_commands(u_start: int, u_end: int, tau_us: int) -> None:
+    step = completed(state(6, u_start=(u_start,), u_end=(u_end,), tau_us=tau_us))
+    share = min(tau_us, T_US) / T_US
+    assert step.applied[0] == pytest.approx(1e-4 * (share * u_start + (1 - share) * u_end), abs=1e-9)
+    assert 1e-4 * min(u_start, u_end) - 1e-9 <= step.applied[0] <= 1e-4 * max(u_start, u_end) + 1e-9
+
+
+def test_a_command_in_force_at_once_that_answers_an_older_frame_is_late() -> None:
+    assert completed(state(6, tau_us=0, answers=4)).flags & Flag.LATE
+    assert not completed(state(6, tau_us=0, answers=5)).flags & Flag.LATE
+
+
+def test_a_missing_command_leaves_the_one_before_it_and_a_valid_transition() -> None:
+    step = completed(state(6, u_start=(7_000,), u_end=(7_000,), tau_us=T_US, answers=4))
+    assert step.applied == pytest.approx((0.7,))
+    assert step.flags & Flag.LATE
+    assert not step.flags & Flag.INVALID
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        state(7),
+        state(60),
+        state(6, status=0),
+        state(6, status=Status.SAFE),
+        state(6, status=Status.ARMED | Status.FAULT, fault=Fault.LEASE),
+        state(6, status=Status.FAULT, fault=Fault.SENSOR),
+    ],
+    ids=["a frame was lost", "many were", "disarmed", "disarmed, safe output", "fault while armed", "fault"],
+)
+def test_what_was_not_observed_whole_is_marked_invalid_and_has_no_reward(after: State) -> None:
+    step = completed(after)
+    assert step.flags & Flag.INVALID
+    assert step.reward == 0.0
+
+
+def test_the_reward_is_that_of_the_state_after_and_the_action_applied() -> None:
+    tick = begun()
+    step = decided(tick, state(5, (4000, 9000)), policy(3.0))
+    after = state(6, (100, -2000), u_start=(30_000,), u_end=(-10_000,), tau_us=T_US // 4)
+    observation = tick.observe(after).observation
+    assert tick.complete(step, after, observation) is False
+    assert step.applied == pytest.approx((0.0,))
+    assert step.reward == compile_reward(PENDULUM.task, PENDULUM.rig)(observation, step.applied)
+    assert step.reward == pytest.approx(-(50 * abs(abs(observation[0]) - math.pi) + abs(observation[1])))
+
+
+def test_a_state_outside_the_task_terminates_unless_it_was_not_observed_whole() -> None:
+    task = msgspec.structs.replace(PENDULUM.task, terminate={"velocity": (-5.0, 5.0)})
+    tick = begun(msgspec.structs.replace(PENDULUM, task=task))
+    step = decided(tick, state(5), policy(0.0))
+    fast = state(6, (0, 5001))
+    assert tick.complete(step, state(6, (0, 5000)), (0.0, 5.0)) is False
+    assert tick.complete(step, fast, tick.observe(fast).observation) is True
+    lost = state(7, (0, 5001))
+    assert tick.complete(step, lost, tick.observe(lost).observation) is False
+
+
+# -- episodes ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_record_of_an_episode_is_marked_and_ticks_are_counted_through() -> None:
+    tick = begun()
+    first, second = tick.observe(state(1)), tick.observe(state(2))
+    tick.begin(2, Kind.EVAL, [])
+    third = tick.observe(state(90))
+    assert [bool(s.flags & Flag.FIRST) for s in (first, second, third)] == [True, False, True]
+    assert [s.tick for s in (first, second, third)] == [0, 1, 2]
+    assert [(s.episode, s.kind) for s in (first, third)] == [(1, Kind.TRAIN), (2, Kind.EVAL)]
+
+
+@pytest.mark.parametrize(("terminated", "end"), [(True, Flag.TERMINATED), (False, Flag.TRUNCATED)])
+def test_the_last_record_has_no_action_and_is_either_terminated_or_truncated(terminated: bool, end: Flag) -> None:
+    tick = begun()
+    step = tick.observe(state(1))
+    tick.close(step, terminated=terminated)
+    assert step.flags == Flag.FIRST | Flag.NO_ACTION | end
+
+
+def test_steps_are_counted_by_the_commands_given() -> None:
+    tick = begun()
+    for k in range(3):
+        assert tick.steps_done == k
+        decided(tick, state(k + 1), policy(0.0))
+    tick.begin(2, Kind.TRAIN, [])
+    assert tick.steps_done == 0
+
+
+def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_with_the_episode() -> None:
+    rig = msgspec.structs.replace(
+        PENDULUM.rig,
+        observations=(PENDULUM.rig.observations[0], Observation("velocity", "rad/s", -30, 30, derivative_of="angle")),
+    )
+    tick = begun(msgspec.structs.replace(PENDULUM, rig=rig))
+    per_count = rig.sensors[0].resolution
+    assert tick.observe(state(5, (0, 0))).observation[1] == 0.0
+    assert tick.observe(state(8, (30, 0))).observation[1] == pytest.approx(30 * per_count / (3 * T_US * 1e-6))
+    tick.begin(2, Kind.TRAIN, [])
+    assert tick.observe(state(100, (900, 0))).observation[1] == 0.0
+
+
+def test_the_previous_command_is_what_the_device_says_is_in_force() -> None:
+    rig = msgspec.structs.replace(PENDULUM.rig, previous_command=True)
+    tick = begun(msgspec.structs.replace(PENDULUM, rig=rig))
+    assert tick.observe(state(1, (0, 100), u_start=(5,), u_end=(-12_345,))).observation == pytest.approx(
+        (0.0, 0.1, -1.2345)
+    )
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_sees_the_observation_and_its_answer_goes_out_in_counts() -> None:
+    seen = []
+
+    def answer(observation: npt.NDArray[np.float32]) -> tuple[float]:
+        seen.append(observation.tolist())
+        return (-1.25,)
+
+    step = decided(begun(), state(1, (100, -2000)), cast(PolicySession, FakePolicy(answer)), policy_id=9)
+    assert seen == [pytest.approx(step.observation)]
+    assert (step.policy, step.explored, step.command) == ((-1.25,), (-1.25,), (-12_500,))
+    assert (step.policy_id, step.rule) == (9, Rule.NONE)
+    assert step.commanded == pytest.approx((-1.25,))
+
+
+def test_without_a_policy_the_output_is_the_safe_one() -> None:
+    step = decided(begun(MAGMAN), state(1, u_end=(0, 0, 0, 0)), None)
+    assert step.command == (0, 0, 0, 0)
+
+
+def broken(observation: npt.NDArray[np.float32]) -> tuple[float]:
+    raise RuntimeError("an index lies outside")
+
+
+@pytest.mark.parametrize("acting", [policy(NAN), policy(math.inf), cast(PolicySession, FakePolicy(broken))])
+def test_a_policy_that_gives_no_number_or_fails_hands_over_to_the_fallback(acting: PolicySession) -> None:
+    step = decided(begun(noise=[(1.0,)]), state(1, (0, 1000)), acting)
+    assert step.rule == Rule.FINITE
+    assert not math.isfinite(step.policy[0]), "the record says what the policy wanted"
+    assert step.exploration == 0.0
+    assert step.command == (-15_000,), "the fallback brakes: -3 sat(1 / 2) V"
+
+
+@given(st.floats(-3, 3, width=32), st.floats(-1, 1))
+def test_noise_is_added_in_normalised_units_clipped_and_measured(wish_v: float, noise: float) -> None:
+    step = decided(begun(FREE, [(noise,)]), state(1), policy(wish_v))
+    explored = min(max(wish_v / 3 + noise, -1), 1)
+    assert step.explored[0] == pytest.approx(3 * explored, abs=1e-6)
+    assert step.exploration == pytest.approx(abs(explored - wish_v / 3), abs=1e-6)
+    assert step.policy == (wish_v,), "the policy's own action stays in the record"
+
+
+def test_exploration_is_the_1_norm_over_all_actuators() -> None:
+    noise = (0.5, -0.25, 1.0, 0.0)
+    step = decided(begun(MAGMAN, [noise]), state(1, u_end=(0,) * 4), policy(0.3, 0.3, 0.45, 0.0))
+    assert step.explored == pytest.approx((0.45, 0.225, 0.6, 0.0))
+    assert step.exploration == pytest.approx(0.5 + 0.25 + 0.5 + 0.0, abs=1e-6)
+
+
+def test_each_step_has_its_own_noise_and_what_lies_beyond_has_none() -> None:
+    tick = begun(FREE, [(0.1,), (-0.2,)])
+    explored = [decided(tick, state(k), policy(0.0)).explored[0] for k in (1, 2, 3)]
+    assert explored == pytest.approx([0.3, -0.6, 0.0])
+
+
+def test_an_evaluation_has_no_noise() -> None:
+    step = decided(begun(noise=[(0.5,)], kind=Kind.EVAL), state(1), policy(1.0))
+    assert (step.explored, step.exploration) == ((1.0,), 0.0)
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.lists(st.floats(-1, 1), max_size=8), COUNTS)
+def test_whatever_policies_want_commands_are_whole_counts_within_the_rig_s_limits(
+    wishes: list[float], noise: list[float], velocity: int
+) -> None:
+    tick = begun(noise=[(x,) for x in noise])
+    for k, wish in enumerate(wishes, 1):
+        step = decided(tick, state(k, (0, velocity)), policy(wish))
+        assert isinstance(step.command[0], int)
+        assert -30_000 <= step.command[0] <= 30_000
+        assert step.commanded[0] == pytest.approx(step.command[0] * 1e-4)
+
+
+def test_counts_are_rounded_inside_the_rig_s_limits() -> None:
+    tick = begun()
+    assert [tick.to_counts((v,)) for v in (0.00014, -2.99999, 3.1, -99.0)] == [(1,), (-30_000,), (30_000,), (-30_000,)]
+    assert tick.safe_counts == (0,)
+
+
+def test_the_same_frames_lead_to_the_same_decisions() -> None:
+    def run() -> list[tuple[float, ...]]:
+        tick, steps = begun(noise=[(0.3,), (-0.9,), (0.2,)]), []
+        for k in range(1, 4):
+            after = state(k, (k * 300, -k * 50), u_end=(k,))
+            steps.append(decided(tick, after, policy(0.1 * k)))
+            if k > 1:
+                tick.complete(steps[-2], after, steps[-1].observation)
+        return [step.fields() for step in steps]
+
+    assert run() == run()
+
+
+def test_a_record_says_what_the_step_knew() -> None:
+    step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=100))
+    step.missed, step.t_mono_ns, step.stage_ns = 100_000, -5, (1, 2, 3, 4, 5, 6, 7)
+    raw = memoryview(bytearray(LAYOUT.size))
+    LAYOUT.pack_into(raw, 0, (77, *step.fields()))
+    record = np.frombuffer(raw, LAYOUT.dtype)[0]
+    for name in ("tick", "episode", "frame", "kind", "rule", "flags", "policy_id", "tau_us", "t_mono_ns", "reward"):
+        assert record[name] == getattr(step, name)
+    for name in ("sensors", "command", "u_start", "u_end", "stage_ns"):
+        assert record[name].tolist() == list(getattr(step, name))
+    for name in ("observation", "policy", "explored", "commanded", "applied"):
+        assert record[name].tolist() == pytest.approx(getattr(step, name), rel=1e-6)
+    assert record["seq"] == 77
+    assert record["missed"] == 65_535, "as many as the field holds"
+    assert record["mean"].tolist() == record["policy"].tolist(), "a deterministic policy's distribution"
+    assert record["std"].tolist() == [0.0]

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.config.schema import Damp, Envelope, Limits
+from runtime.record import Rule
+from runtime.safety.shield import Shield
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+RIG, PERIOD_S = PENDULUM.rig, 0.02
+STEP_V = 0.5
+LIMITS = Limits(
+    range={"voltage": (-2.0, 2.5)},
+    rate_per_s={"voltage": STEP_V / PERIOD_S},
+    envelope={"velocity": Envelope(low=-15.0, high=15.0, release=0.8)},
+    fallback=Damp(actuator="voltage", observation="velocity", full_at=2.0),
+    fallback_dwell_s=0.1,
+)
+DWELL_TICKS = 5
+INSIDE, RELEASED, ALMOST, OUTSIDE = (0.0, 3.0), (0.0, 12.0), (0.0, 12.5), (0.0, 15.1)
+ODD = st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, -0.0, 1.7e308, -1.7e308])
+ACTIONS = ODD | st.floats()
+NAN = (math.nan,)
+
+
+def shield(limits: Limits = LIMITS) -> Shield:
+    return Shield(limits, RIG, PERIOD_S)
+
+
+def without(**changes: object) -> Limits:
+    return msgspec.structs.replace(LIMITS, **changes)
+
+
+def rules(shield: Shield, *observations: tuple[float, float], action: float = 0.0) -> list[Rule]:
+    return [shield.decide(o, (action,), (0.0,)).rule for o in observations]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(ACTIONS, ODD | st.floats(-40, 40)), min_size=1, max_size=25))
+def test_whatever_is_wanted_what_goes_out_is_finite_in_range_and_within_the_rate(
+    ticks: list[tuple[float, float]],
+) -> None:
+    guard, previous = shield(), 0.0
+    for action, velocity in ticks:
+        verdict = guard.decide((0.0, velocity), (action,), (previous,))
+        (out,) = verdict.action
+        assert math.isfinite(out)
+        assert -2.0 <= out <= 2.5
+        if verdict.rule in (Rule.NONE, Rule.RANGE, Rule.RATE):
+            assert abs(out - previous) <= STEP_V * (1 + 1e-5)
+            assert math.isfinite(action)
+            assert -15.0 <= velocity <= 15.0, "outside the envelope nothing but the fallback acts"
+        previous = out
+
+
+@given(st.floats(-2.0, 2.5), st.floats(-15, 15), st.floats(-STEP_V, STEP_V))
+def test_an_action_within_all_limits_passes_unchanged(previous: float, velocity: float, change: float) -> None:
+    wish = min(max(previous + change, -2.0), 2.5)
+    verdict = shield().decide((0.0, velocity), (wish,), (previous,))
+    assert verdict == ((wish,), Rule.NONE)
+
+
+# -- finite ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_brings_the_fallback_in_the_same_tick(action: float) -> None:
+    assert shield().decide((0.0, 1.0), (action,), (2.5,)) == ((-1.5,), Rule.FINITE)
+
+
+def test_one_bad_component_is_enough() -> None:
+    guard = Shield(MAGMAN.limits, MAGMAN.rig, PERIOD_S)
+    verdict = guard.decide((0.0, 0.0), (0.1, 0.2, math.nan, 0.3), (0.0,) * 4)
+    assert verdict == ((0.0,) * 4, Rule.FINITE)
+
+
+def test_finiteness_comes_before_everything_else() -> None:
+    assert shield().decide(OUTSIDE, NAN, (0.0,)).rule == Rule.FINITE
+
+
+# -- range -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("action", "out"), [(2.6, 2.5), (-2.1, -2.0), (1e300, 2.5), (-1e300, -2.0)])
+def test_beyond_the_range_is_clipped(action: float, out: float) -> None:
+    guard = shield(without(rate_per_s={}))
+    assert guard.decide(INSIDE, (action,), (0.0,)) == ((out,), Rule.RANGE)
+
+
+def test_a_rounding_error_beyond_the_range_is_clipped_but_no_intervention() -> None:
+    """A float32 policy saturates at 0.6000000238 of 0.6 A^2: no count of the command depends on it."""
+    guard = Shield(Limits(), MAGMAN.rig, PERIOD_S)
+    verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.600006), (0.0,) * 4)
+    assert verdict == ((0.6, 0.0, 0.3, 0.6), Rule.RANGE)
+    verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.6), (0.0,) * 4)
+    assert verdict == ((0.6, 0.0, 0.3, 0.6), Rule.NONE)
+
+
+def test_the_default_range_is_the_rig_s() -> None:
+    guard = shield(without(range={}, rate_per_s={}))
+    assert guard.decide(INSIDE, (9.0,), (0.0,)).action == (3.0,)
+
+
+# -- rate --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("action", "out"), [(2.0, 1.5), (-2.0, 0.5), (1.4, 1.4), (99.0, 1.5)])
+def test_a_faster_change_is_held_to_the_rate(action: float, out: float) -> None:
+    verdict = shield().decide(INSIDE, (action,), (1.0,))
+    assert verdict.action == pytest.approx((out,))
+    assert verdict.rule == (Rule.NONE if out == action else Rule.RATE)
+
+
+def test_without_a_rate_the_whole_range_may_be_crossed_in_one_period() -> None:
+    assert shield(without(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,)) == ((2.5,), Rule.NONE)
+
+
+def test_the_fallback_is_exempt_from_the_rate_but_not_from_the_range() -> None:
+    assert shield().decide((0.0, -50.0), (0.0,), (-2.0,)) == ((2.5,), Rule.ENVELOPE)
+    guard = shield()
+    guard.decide(INSIDE, NAN, (0.0,))
+    assert guard.decide((0.0, 14.0), (0.0,), (2.5,)) == ((-2.0,), Rule.FALLBACK)
+
+
+def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off() -> None:
+    guard = shield(without(fallback_dwell_s=0.0))
+    assert guard.decide((0.0, 16.0), (2.0,), (0.0,)).action == (-2.0,)
+    assert guard.decide((0.0, 13.0), (2.0,), (-2.0,)) == ((-2.0,), Rule.FALLBACK)
+    verdict = guard.decide(INSIDE, (2.0,), (-2.0,))
+    assert (verdict.action, verdict.rule) == (pytest.approx((-1.5,)), Rule.RATE)
+
+
+# -- envelope and fallback ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("velocity", [15.0001, -15.0001, 1e300, math.inf, math.nan])
+def test_leaving_the_envelope_brings_the_fallback_in_the_same_tick(velocity: float) -> None:
+    verdict = shield().decide((0.0, velocity), (0.1,), (0.0,))
+    assert verdict.rule == Rule.ENVELOPE
+    assert verdict.action[0] != 0.1
+
+
+@pytest.mark.parametrize("velocity", [15.0, -15.0])
+def test_the_edge_of_the_envelope_belongs_to_it(velocity: float) -> None:
+    assert rules(shield(), (0.0, velocity)) == [Rule.NONE]
+
+
+def test_the_fallback_acts_for_its_dwell_also_where_all_is_well_at_once() -> None:
+    seen = rules(shield(), OUTSIDE, *[INSIDE] * 20)
+    acting = seen.index(Rule.NONE)
+    assert seen[:acting] == [Rule.ENVELOPE, *[Rule.FALLBACK] * (acting - 1)]
+    assert DWELL_TICKS <= acting <= DWELL_TICKS + 1
+    assert set(seen[acting:]) == {Rule.NONE}
+
+
+def test_after_its_dwell_the_fallback_goes_on_until_the_state_is_well_inside() -> None:
+    seen = rules(shield(), OUTSIDE, *[ALMOST] * 50, RELEASED, ALMOST)
+    assert seen == [Rule.ENVELOPE, *[Rule.FALLBACK] * 50, Rule.NONE, Rule.NONE]
+
+
+def test_a_second_excursion_starts_the_dwell_anew() -> None:
+    once = rules(shield(), OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
+    twice = rules(shield(), OUTSIDE, *[INSIDE] * 3, OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
+    assert twice == once + 4
+
+
+def test_a_policy_that_is_still_no_number_after_the_dwell_does_not_act() -> None:
+    guard = shield()
+    for _ in range(50):
+        assert guard.decide(INSIDE, NAN, (0.0,)).rule == Rule.FINITE
+
+
+def test_a_new_episode_forgets_the_fallback() -> None:
+    guard = shield()
+    guard.decide(OUTSIDE, (0.0,), (0.0,))
+    guard.reset()
+    assert rules(guard, ALMOST) == [Rule.NONE]
+
+
+def test_without_an_envelope_only_what_is_no_number_brings_the_fallback() -> None:
+    guard = shield(without(envelope={}))
+    assert rules(guard, (0.0, 1e9)) == [Rule.NONE]
+    assert guard.decide((0.0, 1e9), NAN, (0.0,)).rule == Rule.FINITE
+
+
+def test_every_envelope_counts_and_their_bounds_may_be_lopsided() -> None:
+    lopsided = {"angle": Envelope(low=-1.0, high=3.0, release=0.5), "velocity": LIMITS.envelope["velocity"]}
+    guard = shield(without(envelope=lopsided, fallback_dwell_s=0.0))
+    # Back within half of [-1, 3] around its middle, 1: from 0 to 2.
+    angles = (-1.1, -0.1, 2.1, 2.0, 3.0)
+    assert rules(guard, (-1.1, 0.0), (-0.1, 0.0)) == [Rule.ENVELOPE, Rule.FALLBACK]
+    assert rules(guard, *((a, 0.0) for a in angles[2:])) == [Rule.FALLBACK, Rule.NONE, Rule.NONE]
+    assert rules(guard, (2.0, 16.0)) == [Rule.ENVELOPE]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.segment import Segment
+
+
+def test_each_word_is_its_own_and_both_ends_see_it(tmp_path: Path) -> None:
+    board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
+    other = Board(Segment.attach(tmp_path / "board", BOARD_SCHEMA))
+    assert [other[word] for word in Word] == [0] * len(Word)
+    for word in Word:
+        board[word] = (1 << 63) + word
+    assert [other[word] for word in Word] == [(1 << 63) + word for word in Word]
+
+
+def test_a_word_takes_no_negative_number(tmp_path: Path) -> None:
+    board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
+    with pytest.raises(ValueError, match="memoryview"):
+        board[Word.FAULT] = -1
+
+
+def test_it_can_be_unmapped_once_it_is_closed(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA)
+    board = Board(segment)
+    board.close()
+    segment.close()

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.record import STAGES, RecordLayout
+from runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+
+LAYOUT = RecordLayout(1, 1, 1)
+N_HEAD = 17
+N_REST = len(STAGES) + 4 + 7 + 2
+
+
+def fields(tick: int) -> tuple[float, ...]:
+    """A record without ``seq`` that is known by its tick, which also stands in its last field."""
+    return (tick, *(1,) * (N_HEAD - 1), *(2,) * (N_REST - 1), float(tick))
+
+
+class Ring:
+    """A ring of ``capacity`` records in a file, both ends open."""
+
+    def __init__(self, path: Path, capacity: int) -> None:
+        self.path = path
+        self.segment = Segment.create(path, ring_bytes(LAYOUT, capacity), LAYOUT.schema)
+        self.writer = RingWriter(self.segment, LAYOUT)
+        self.reader = RingReader(Segment.attach(path, LAYOUT.schema), LAYOUT)
+
+    def ticks(self, limit: int = 4096) -> list[int]:
+        """Ticks of the records that can be read, each checked to be whole."""
+        records = self.reader.peek(limit)
+        assert records["tick"].tolist() == records["reward"].tolist()
+        ticks: list[int] = records["tick"].tolist()
+        return ticks
+
+    def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
+        """Change a byte of the record in a place of the ring; returns what stood there."""
+        at = 8 * 24 + index * LAYOUT.size + byte
+        before = self.segment.body[at]
+        self.segment.body[at] = before ^ 0xFF if value is None else value
+        return before
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_it_is_a_bounded_queue_that_counts_what_it_drops(
+    tmp_path: Path, capacity: int, turns: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "ring"
+    path.unlink(missing_ok=True)
+    ring, model, dropped, tick = Ring(path, capacity), deque[int](), 0, 0
+    assert ring.writer.capacity == ring.reader.capacity == capacity
+    for pushes, releases in turns:
+        for _ in range(pushes):
+            assert ring.writer.full == (len(model) == capacity)
+            taken = ring.writer.push(fields(tick))
+            assert taken == (len(model) < capacity)
+            if taken:
+                model.append(tick)
+            else:
+                dropped += 1
+            tick += 1
+        assert ring.ticks() == list(model)
+        assert len(ring.reader) == len(ring.writer) == len(model)
+        n = min(releases, len(model))
+        ring.reader.release(n)
+        for _ in range(n):
+            model.popleft()
+        assert ring.ticks() == list(model)
+    assert ring.reader.dropped == ring.writer.dropped == dropped
+
+
+def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 3)
+    for tick in range(5):
+        ring.writer.push(fields(tick))
+    assert ring.ticks() == [0, 1, 2]
+    ring.reader.release(3)
+    ring.writer.push(fields(5))
+    assert ring.reader.peek()["seq"].tolist() == [3]
+    assert ring.ticks() == [5]
+
+
+def test_a_reader_that_is_started_anew_sees_again_what_was_not_released(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 8)
+    for tick in range(6):
+        ring.writer.push(fields(tick))
+    assert ring.ticks(limit=4) == [0, 1, 2, 3]
+    ring.reader.release(2)
+    again = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
+    assert again.peek()["tick"].tolist() == [2, 3, 4, 5]
+
+
+def test_what_was_read_does_not_change_when_its_place_is_written_again(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 2)
+    ring.writer.push(fields(0))
+    kept = ring.reader.peek()
+    ring.reader.release(1)
+    for tick in (1, 2):
+        ring.writer.push(fields(tick))
+    assert kept["tick"].tolist() == [0]
+
+
+@pytest.mark.parametrize("byte", [0, 9, LAYOUT.size - 5, LAYOUT.size - 1], ids=["number", "tick", "reward", "seal"])
+def test_a_torn_record_is_not_given_out_nor_what_lies_behind_it(tmp_path: Path, byte: int) -> None:
+    ring = Ring(tmp_path / "ring", 4)
+    for tick in range(4):
+        ring.writer.push(fields(tick))
+    before = ring.corrupt(2, byte)
+    assert ring.ticks() == [0, 1]
+    ring.corrupt(2, byte, before)
+    assert ring.ticks() == [0, 1, 2, 3], "once it is whole it comes"
+
+
+def test_a_whole_record_of_the_round_before_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    """On a weakly ordered machine the head may become visible before the record does."""
+    ring = Ring(tmp_path / "ring", 2)
+    for tick in range(2):
+        ring.writer.push(fields(tick))
+    ring.reader.release(2)
+    ring.segment.body[:8].cast("Q")[0] = 3
+    assert ring.ticks() == []
+
+
+def test_reading_is_limited_when_asked(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 8)
+    for tick in range(8):
+        ring.writer.push(fields(tick))
+    assert ring.ticks(limit=3) == [0, 1, 2]
+    assert ring.ticks(limit=0) == []
+
+
+def test_an_empty_ring_gives_an_empty_array_of_the_right_type(tmp_path: Path) -> None:
+    records = Ring(tmp_path / "ring", 2).reader.peek()
+    assert (len(records), records.dtype) == (0, LAYOUT.dtype)
+
+
+_WRITE_FOREVER = """
+import sys
+from pathlib import Path
+from runtime.shm.ring import RingWriter
+from runtime.shm.segment import Segment
+from tests.runtime.shm.test_ring import LAYOUT, fields
+writer = RingWriter(Segment.attach(Path(sys.argv[1]), LAYOUT.schema), LAYOUT)
+tick = 0
+while True:
+    tick += writer.push(fields(tick))
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_records_and_another_goes_on(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 64)
+    process = subprocess.Popen([sys.executable, "-c", _WRITE_FOREVER, str(ring.path)])
+    seen, patience = 0, time.monotonic() + 60
+    try:
+        while seen < 20 * 64:
+            assert process.poll() is None, "the writer ended by itself"
+            assert time.monotonic() < patience, "the writer does not write"
+            ticks = ring.ticks(limit=17)
+            assert ticks == list(range(seen, seen + len(ticks)))
+            ring.reader.release(len(ticks))
+            seen += len(ticks)
+    finally:
+        process.kill()
+        process.wait()
+    rest = ring.ticks()
+    assert rest == list(range(seen, seen + len(rest)))
+    ring.reader.release(len(rest))
+    after = RingWriter(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
+    assert after.push(fields(4321))
+    assert ring.ticks() == [4321]
+    assert np.all(ring.reader.peek()["seq"] == seen + len(rest))

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.shm import segment
+from runtime.shm.segment import HEADER_BYTES, Segment, SegmentError, create_folder, remove_folder, sweep_folders
+
+HEADER = struct.Struct("<8sII16sQ")
+
+
+def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
+    owner = Segment.create(tmp_path / "s", 100, "schema")
+    guest = Segment.attach(tmp_path / "s", "schema")
+    assert bytes(guest.body) == bytes(100)
+    owner.body[7] = 1
+    guest.body[99] = 2
+    assert (guest.body[7], owner.body[99], len(guest.body)) == (1, 2, 100)
+    guest.close()
+    assert owner.body[99] == 2, "a guest that leaves takes nothing with it"
+    owner.close()
+    assert (tmp_path / "s").exists(), "closing is not removing"
+
+
+def test_only_its_owner_may_open_it(tmp_path: Path) -> None:
+    Segment.create(tmp_path / "s", 8, "schema").close()
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+
+
+def test_its_memory_is_there_from_the_start(tmp_path: Path) -> None:
+    """A sparse file would give SIGBUS in mid-run where the memory turns out to be missing."""
+    Segment.create(tmp_path / "s", 1 << 20, "schema").close()
+    assert (tmp_path / "s").stat().st_blocks * 512 >= 1 << 20
+
+
+def test_an_existing_file_is_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        Segment.create(tmp_path / "s", 8, "schema")
+    assert (tmp_path / "s").read_bytes() == b"precious"
+
+
+def _damaged(tmp_path: Path, **changes: object) -> Path:
+    path = tmp_path / "s"
+    Segment.create(path, 32, "schema").close()
+    raw = bytearray(path.read_bytes())
+    head = dict(zip(("magic", "version", "pid", "digest", "size"), HEADER.unpack_from(raw), strict=True))
+    HEADER.pack_into(raw, 0, *(head | {k: v for k, v in changes.items() if k in head}).values())
+    length = changes.get("length", len(raw))
+    assert isinstance(length, int)
+    path.write_bytes(bytes(raw[:length]).ljust(length, b"\0"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"magic": b"SOMETHIN"}, "not an Onrig segment"),
+        ({"version": 2}, "not an Onrig segment of version 1"),
+        ({"digest": bytes(16)}, "another schema"),
+        ({"size": 33}, "its header says 97"),
+        ({"length": HEADER_BYTES + 31}, "its header says 96"),
+        ({"length": HEADER_BYTES + 33}, "its header says 96"),
+        ({"length": HEADER_BYTES - 1}, "too few"),
+        ({"length": 0}, "0 bytes are too few"),
+    ],
+)
+def test_what_is_foreign_or_not_whole_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    path = _damaged(tmp_path, **changes)
+    with pytest.raises(SegmentError, match=says) as refusal:
+        Segment.attach(path, "schema")
+    assert str(path) in str(refusal.value)
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    Segment.create(tmp_path / "s", 8, "records of two sensors").close()
+    with pytest.raises(SegmentError, match="another schema"):
+        Segment.attach(tmp_path / "s", "records of three sensors")
+
+
+def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SegmentError, match="No such file"):
+        Segment.attach(tmp_path / "s", "schema")
+    with pytest.raises(SegmentError, match="Is a directory"):
+        Segment.attach(tmp_path, "schema")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.booleans())
+def test_no_content_makes_attaching_raise_anything_else(tmp_path: Path, content: bytes, ours: bool) -> None:
+    path = tmp_path / "fuzz"
+    path.write_bytes((b"ONRIGSHM\x01\0\0\0" if ours else b"") + content)
+    with pytest.raises(SegmentError):
+        Segment.attach(path, "schema")
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_the_folder_of_a_live_run_is_private_and_survives_a_sweep(base: Path) -> None:
+    folder = create_folder()
+    assert folder.parent == base
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert sweep_folders() == []
+    assert folder.is_dir()
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [f"{1 << 30}-123", f"{os.getpid()}-1"],
+    ids=["no such process", "a process that got the number of a dead one"],
+)
+def test_the_folder_of_a_dead_run_is_swept_with_all_that_is_in_it(base: Path, owner: str) -> None:
+    live, stale = create_folder(), base / f"onrig-{owner}-abc"
+    stale.mkdir()
+    (stale / "ring").write_bytes(b"x")
+    assert sweep_folders() == [stale]
+    assert not stale.exists()
+    assert live.exists()
+
+
+@pytest.mark.parametrize("name", ["onrig-notes", "onrig-a-b-c", "onrig-12", f"other-{1 << 30}-1-x"])
+def test_what_no_run_made_is_not_swept(base: Path, name: str) -> None:
+    (base / name).mkdir()
+    assert sweep_folders() == []
+    assert (base / name).is_dir()
+
+
+def test_where_start_times_cannot_be_told_a_live_run_is_not_swept(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_boot_ticks", lambda pid: None)
+    folder = create_folder()
+    assert sweep_folders() == []
+    assert folder.is_dir()

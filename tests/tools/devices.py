@@ -1,0 +1,51 @@
+"""A device on a pty of this process, for runs that are to be refused before anything moves."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from hw.framing import FrameReader, encode_frame
+from hw.messages import MessageType, decode_hello, encode_hello
+from runtime.config.schema import RunConfig
+from sim.twin.device import TwinDevice
+from sim.twin.line import Line
+from sim.twin.main import twin_options
+
+
+class PtyDevice:
+    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says ``protocol``."""
+
+    def __init__(self, config: RunConfig, *, protocol: int = 1, time_scale: float = 0.0) -> None:
+        self._device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
+        self._protocol = protocol
+        self._line = Line.pty()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self.armed_ever = False
+
+    @property
+    def port(self) -> str:
+        """Where to find it."""
+        return self._line.path
+
+    def __enter__(self) -> PtyDevice:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._line.close()
+
+    def _serve(self) -> None:
+        reader = FrameReader()
+        while not self._stop.is_set():
+            for body in reader.feed(self._line.read(10_000_000)):
+                for answer in self._device.handle(body):
+                    if answer[0] == MessageType.HELLO:
+                        answer = encode_hello(decode_hello(answer)._replace(protocol=self._protocol))
+                    self._line.write(encode_frame(answer))
+                self.armed_ever = self.armed_ever or self._device.armed

@@ -1,0 +1,304 @@
+"""Runs that must not start: one line that says what, where and what to do, the right exit code, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from hw.transport import open_port
+from runtime.exit_codes import ExitCode
+from runtime.supervise import report
+from tests.tools import policies
+from tests.tools.devices import PtyDevice
+from tools.cli import main
+from tools.load import load
+
+MARK = "ONRIG_TEST_MARK"
+WITHOUT_LEARNER = ("--set", "local_learner=false")
+"""It plays no part in these and takes two seconds of a processor to come up."""
+
+
+class Failed(NamedTuple):
+    code: int
+    line: str
+    """All that stands on stderr."""
+
+
+def start(folder: Path, *arguments: str, interrupt_at: str | None = None) -> Failed:
+    """Try ``onrig run`` in an empty folder; see that it fails in one line and leaves nothing behind.
+
+    Ctrl-C comes where its output has a line that begins with ``interrupt_at``.
+    """
+    mark = uuid.uuid4().hex
+    place = folder / "place"
+    place.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tools.cli", "run", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=place,
+        env={**os.environ, MARK: mark},
+    )
+    try:
+        if interrupt_at is not None and process.stdout is not None:
+            assert any(line.startswith(interrupt_at) for line in process.stdout), "it ended before"
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    # No process, then no pty either: a twin's pty is gone with the last process that holds it.
+    assert processes_with(mark) == []
+    assert list(Path("/dev/shm").glob(f"onrig-{process.pid}-*")) == []
+    assert list(place.iterdir()) == [], "a run that never started leaves a folder"
+    return Failed(process.returncode, lines[0])
+
+
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the running processes that descend from the run with this mark (the environment is inherited)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_text())
+        except OSError:
+            continue  # gone, or not ours
+    return found
+
+
+def test_a_mark_finds_the_process_that_bears_it() -> None:
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: mark}) as process:
+        assert process.stdin is not None
+        assert processes_with(mark) == ["cat\0"]
+        process.stdin.close()
+    assert processes_with(mark) == []
+
+
+# -- configurations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("episodes: 5\nepisods: 5\n", "{}:9:1: unknown key 'episods'"),
+        ("episodes: '5'\n", "{}:8:11: expected int, got str at episodes"),
+        ("episodes: 5\nepisodes: 6\n", "{}:9:1: key 'episodes' stands here and already in line 8"),
+        (
+            "episodes: 5\nlimits: {range: {voltage: [-3, 3.5]}}\n",
+            "{}:9:27: [-3, 3.5] V is wider than the rig's [-3, 3] at limits.range.voltage",
+        ),
+    ],
+    ids=["unknown key", "wrong type", "duplicate key", "limits wider than the rig's"],
+)
+def test_an_unsound_configuration_does_not_start(text: str, message: str, tmp_path: Path) -> None:
+    head = "rig: pendulum\ntask: swingup\ndevice:\n  twin: {plant: {kind: pendulum}}\n  pace: lockstep\nrate_hz: 50\n"
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{head}learner: {{updates_per_episode: 10}}\n{text}")
+    failed = start(tmp_path, str(path))
+    assert failed.code == ExitCode.CONFIGURATION
+    assert failed.line.startswith(message.format(path))
+
+
+def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> None:
+    assert start(tmp_path, "nowhere.yaml") == (
+        ExitCode.CONFIGURATION,
+        "nowhere.yaml:1:1: there is no file 'nowhere.yaml'",
+    )
+
+
+def test_a_policy_file_that_is_not_there_does_not_start(tmp_path: Path) -> None:
+    failed = start(tmp_path, "pendulum", "--set", "policy=none.onnx")
+    assert failed == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: there is no file 'none.onnx' at policy")
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("precious")
+    assert main(["run", "pendulum", "--run-dir", str(tmp_path)]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == (
+        f"onrig run: --run-dir: '{tmp_path}' holds a run already; choose another folder\n"
+    )
+    assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("config.yaml", "precious")]
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["run", "pendulum", "--run-dir", str(tmp_path / "file" / "run")]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == (
+        f"onrig run: --run-dir: '{tmp_path / 'file' / 'run'}' cannot be written: Not a directory\n"
+    )
+
+
+def test_without_torch_a_local_learner_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tools.run.find_spec", lambda name: None)
+    folder = tmp_path / "run"
+    assert main(["run", "pendulum", "--run-dir", str(folder)]) == ExitCode.PREFLIGHT
+    assert "pip install 'onrig[learner]'" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+# -- ports and devices -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [("--device", "{}"), ("--set", "device={{port: {{path: '{}'}}}}")])
+def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) -> None:
+    port = "/dev/ttyNOWHERE7"
+    assert start(tmp_path, "pendulum", *(a.format(port) for a in arguments)) == (
+        ExitCode.HARDWARE,
+        f"onrig run: {port}: there is no such port (No such file or directory); plug the device in, or start "
+        "`onrig twin`",
+    )
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """With the learner, as most people run it: it is still on its way up when the run ends."""
+    master, slave = os.openpty()
+    try:
+        port = os.ttyname(slave)
+        holder = open_port(port)
+        try:
+            failed = start(tmp_path, "pendulum", "--device", port)
+        finally:
+            holder.close()
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert failed.code == ExitCode.HARDWARE
+    assert failed.line == f"control: {port}: the port is in use by another process; stop that one first"
+
+
+def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.write_text("/dev/pts/7\n")
+    assert start(tmp_path, "pendulum", "--device", str(link)) == (
+        ExitCode.CONFIGURATION,
+        f"onrig run: {link}: this is no serial port; it names a port: use --device /dev/pts/7",
+    )
+
+
+def test_another_character_device_is_no_port(tmp_path: Path) -> None:
+    failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
+    assert failed.code == ExitCode.HARDWARE
+    assert failed.line == "control: /dev/null: this is not a serial port; name another one with --device"
+
+
+def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Failed:
+    """Start a run of ``config`` on a device that is not its own."""
+    with device:
+        failed = start(folder, config, "--device", device.port, *WITHOUT_LEARNER)
+    assert not device.armed_ever
+    assert failed.line.startswith(f"control: {device.port}: ")
+    return Failed(failed.code, failed.line.removeprefix(f"control: {device.port}: "))
+
+
+def test_the_device_of_another_rig(tmp_path: Path) -> None:
+    assert on_device(tmp_path, PtyDevice(load("magman"))) == (
+        ExitCode.HARDWARE,
+        "rig name: the device has magman, the configuration pendulum; connect that rig, or run the configuration of "
+        "this one",
+    )
+
+
+def test_a_device_of_another_protocol_version(tmp_path: Path) -> None:
+    assert on_device(tmp_path, PtyDevice(load("pendulum"), protocol=2)) == (
+        ExitCode.HARDWARE,
+        "protocol version: the device has 2, the configuration 1; update the device's firmware, or Onrig",
+    )
+
+
+def test_a_device_at_another_pace(tmp_path: Path) -> None:
+    assert on_device(tmp_path, PtyDevice(load("pendulum"), time_scale=1.0)) == (
+        ExitCode.HARDWARE,
+        "pace: the device has real time, the configuration lockstep; set device.pace to the device's",
+    )
+
+
+def test_limits_wider_than_the_devices(tmp_path: Path) -> None:
+    config = load("pendulum")
+    (voltage,) = config.rig.actuators
+    tighter = msgspec.structs.replace(config.rig, actuators=(msgspec.structs.replace(voltage, low=-2.0),))
+    assert on_device(tmp_path, PtyDevice(msgspec.structs.replace(config, rig=tighter))) == (
+        ExitCode.CONFIGURATION,
+        "low limit of actuator 'voltage': the device has -2 V, the configuration -3 V; tighten the configuration's "
+        "limits to the device's",
+    )
+
+
+def test_an_interrupt_while_waiting_for_a_device_that_says_nothing(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    try:
+        arguments = ("pendulum", "--device", os.ttyname(slave), *WITHOUT_LEARNER)
+        failed = start(tmp_path, *arguments, interrupt_at="replay: ready")
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert failed == (ExitCode.INTERRUPTED, "onrig run: interrupted")
+
+
+# -- policies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs", "external data", "100 MB"])
+def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
+    path = policies.write_bad(name, tmp_path)
+    _, stage, reason = policies.BAD[name]
+    failed = start(tmp_path, "pendulum", "--set", f"policy={path}", *WITHOUT_LEARNER)
+    assert failed.code == ExitCode.CONFIGURATION
+    assert failed.line.startswith(f"replay: {path}: refused: {stage}: ")
+    assert reason in failed.line
+
+
+# -- twin and learner alone ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unspoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verbs that talk to a person stop doing so after the test."""
+    monkeypatch.setattr(report, "_to_a_person", False)
+
+
+VERBS: Mapping[str, tuple[list[str], int, str]] = {
+    "twin on no port": (
+        ["twin", "pendulum", "--port", "/dev/ttyNOWHERE7"],
+        ExitCode.HARDWARE,
+        "twin: /dev/ttyNOWHERE7: there is no such port; plug the device in, or name another one with --device\n",
+    ),
+    "twin of a port": (
+        ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],
+        ExitCode.CONFIGURATION,
+        "onrig twin: pendulum names a port, no twin; give it 'device: {twin: ...}'\n",
+    ),
+    "twin with a link nowhere": (
+        ["twin", "pendulum", "--link", "/nowhere/link"],
+        ExitCode.CONFIGURATION,
+        "onrig twin: --link: there is no folder '/nowhere'\n",
+    ),
+    "learner of no endpoint": (
+        ["learn", "pendulum", "--connect", "localhost"],
+        ExitCode.CONFIGURATION,
+        "onrig learn: --connect: 'localhost' is no endpoint; it reads ipc://PATH or tcp://HOST:PORT\n",
+    ),
+}
+
+
+@pytest.mark.usefixtures("unspoken")
+@pytest.mark.parametrize("case", VERBS)
+def test_the_other_verbs_refuse_in_one_line_too(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, code, line = VERBS[case]
+    assert main(arguments) == code
+    assert capsys.readouterr() == ("", line)

@@ -1,0 +1,219 @@
+"""`onrig check`: sound and unsound configurations, and what --explain makes of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from learner.settings import LearnerSettings
+from runtime.config.resolve import shipped
+from runtime.config.schema import OrnsteinUhlenbeck
+from tools.cli import main
+from tools.explain import Table, amplitude_episodes, device_seconds, duration, release_bounds, reuse
+from tools.limit_bars import limit_bars
+from tools.load import load
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SOUND = """\
+rig: pendulum
+task: swingup
+device:
+  twin: {plant: {kind: pendulum}}
+  pace: lockstep
+rate_hz: 50
+episodes: 500
+learner:
+  updates_per_episode: 100
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: sound: rig ")
+
+
+def test_a_sound_configuration_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "pendulum"]) == 0
+    assert capsys.readouterr() == (
+        "pendulum: sound: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["device.pace=realtime"], "real-time twin"),
+        (["device.pace={scaled: 10}"], "x10 twin"),
+        (["device={port: {path: /dev/ttyACM0}}"], "device on /dev/ttyACM0"),
+    ],
+)
+def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "pendulum", *(f"--set={o}" for o in overrides)]) == 0
+    assert capsys.readouterr().out.endswith(f", {words}\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where", "message"),
+    [
+        ("episodes: 500", "episodes: 500\nepisods: 3", "8:1", "unknown key 'episods'"),
+        ("rate_hz: 50", "rate_hz: fast", "6:10", "expected float, got str at rate_hz"),
+        ("episodes: 500", "episodes: true", "7:11", "expected int, got bool"),
+        ("episodes: 500", "episodes: 500\nepisodes: 600", "8:1", "key 'episodes' stands here and already in line 7"),
+        ("task: swingup", "task: swingup\nlimits: {range: {voltage: [-4, 3]}}", "3:27", "wider than the rig's [-3, 3]"),
+        ("task: swingup", "task: swingdown", "2:7", "there is no 'swingdown'"),
+        ("rate_hz: 50\n", "", "1:1", "missing required key 'rate_hz'"),
+    ],
+    ids=["unknown key", "wrong type", "bool for int", "duplicate key", "wide limits", "unknown task", "missing key"],
+)
+def test_each_fault_is_told_at_its_place(
+    before: str, after: str, where: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, SOUND.replace(before, after))
+    assert main(["check", path]) == 2
+    (line,) = problems(capsys)
+    assert line.startswith(f"{path}:{where}: ")
+    assert message in line
+
+
+def test_the_faults_of_all_sections_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SOUND.replace("rate_hz: 50", "rate_hz: fast").replace("updates_per_episode", "updates_per_epsiode")
+    path = written(tmp_path, f"{text}colour: red\n")
+    assert main(["check", path]) == 2
+    lines = problems(capsys)
+    assert [line.split(": ")[0] for line in lines] == [f"{path}:6:10", f"{path}:10:1", f"{path}:9:3"]
+
+
+def test_a_number_in_scientific_notation_is_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, SOUND.replace("learner:", "learner:\n  ddpg: {actor_lr: 1e-3}"))
+    assert main(["check", path]) == 0
+    assert capsys.readouterr().err == ""
+    assert load(path).learner["ddpg"]["actor_lr"] == 1e-3  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "nothing", "folder/none.yaml"])
+def test_a_missing_file_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", name]) == 2
+    (line,) = problems(capsys)
+    assert re.match(rf"{name}:1:1: there is no (file )?'.*{name}'", line)
+
+
+def test_an_override_is_checked_like_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "pendulum", "--set", "episodes=many"]) == 2
+    assert problems(capsys) == ["--set episodes=many:1:1: expected int, got str at episodes"]
+
+
+def test_the_explanation_gives_limits_schedules_sizes_and_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    overrides = ["limits.range.voltage=[-2, 2.5]", "limits.rate_per_s.voltage=50", "device.pace={scaled: 10}"]
+    assert main(["check", "pendulum", "--explain", *(f"--set={o}" for o in overrides)]) == 0
+    out = re.sub(" +", " ", capsys.readouterr().out)
+    for figures in (
+        " velocity rad/s -30 .. 30 velocity, 0.001 per count ",
+        " voltage V -3 .. 3 -2 .. 2.5 0 50 1 0.0001 10 |voltage|",
+        " velocity rad/s -15 .. 15 -12 .. 12",
+        " fallback voltage = -3 sat(velocity / 2) for 100 ms (5 ticks) or more",
+        " lease 5 periods 100 ms ",
+        " episode 250 0.551 1.65 V (voltage)",
+        "u has std 7.2, 89 % of it is clipped",
+        " selection FULL[Uniform] 100000 experiences, those of 500 episodes",
+        " buffer 3.2 MB 32 bytes per experience",
+        " updates 100 after each episode 50000 in the run, batches of 16",
+        " replay ratio 8 ",
+        " run length 1 h 06 min on the wall clock: 6 min 40 s, ",
+        "\nsee pendulum-explain.png\n",
+    ):
+        assert figures in out
+    assert (tmp_path / "pendulum-explain.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("overrides", [["exploration={process: none}"], ["episodes=1"], ["limits={}"]])
+def test_the_picture_goes_where_it_is_told_whatever_there_is_to_draw(
+    overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "picture.png"
+    assert main(["check", "magman", "--plot", str(picture), *(f"--set={o}" for o in overrides)]) == 0
+    assert picture.read_bytes().startswith(PNG)
+    assert f"see {picture}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", ["nowhere/picture.png", "picture.xyz"])
+def test_a_picture_that_cannot_be_written_is_a_usage_error(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "pendulum", "--plot", str(tmp_path / file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"onrig check: --plot: '{tmp_path / file}' cannot be written: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_tables_come_and_the_picture_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["check", "pendulum", "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "replay ratio" in out
+    assert "pip install 'onrig[viz]'" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_columns_of_a_table_are_aligned() -> None:
+    table = Table("thing", ("unit", "range"), (("length", "m", "0 .. 1"), ("t", "", "-")))
+    assert str(table).splitlines() == ["thing     unit  range", "  length  m     0 .. 1", "  t             -"]
+
+
+def test_replay_ratio_counts_both_ways_of_scheduling_updates() -> None:
+    config = load("pendulum")
+    assert reuse(config, LearnerSettings(updates_per_episode=100)) == 8.0
+    assert reuse(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
+
+
+@pytest.mark.parametrize(("every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
+def test_device_time_counts_whole_episodes(every: int, evaluation_s: float) -> None:
+    assert device_seconds(load("pendulum", [f"evaluate_every={every}"])) == (2000.0, evaluation_s)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.0, "4 s"), (59.96, "60 s"), (60.0, "1 min 00 s"), (3599.7, "1 h 00 min"), (4000, "1 h 06 min")],
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:
+    assert release_bounds(-15.0, 15.0, 0.8) == (-12.0, 12.0)
+    assert release_bounds(0.0, 10.0, 0.5) == (2.5, 7.5)
+
+
+def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
+    config = load("pendulum", ["episodes=100", "exploration.amplitude=[[1, 1], [30, 0.5], [500, 0.1]]"])
+    assert isinstance(config.exploration, OrnsteinUhlenbeck)
+    assert amplitude_episodes(config, config.exploration) == [1, 25, 30, 50, 75, 100]
+
+
+def test_bars_place_limits_in_normalised_units() -> None:
+    angle, velocity, voltage = limit_bars(load("pendulum", ["limits.range.voltage=[-1.5, 3]"]))
+    assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
+    assert velocity.stretches[1:] == [("it holds on, once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
+    assert voltage.stretches[1] == ("configured range", -0.5, 1.0)

@@ -1,0 +1,107 @@
+"""The command itself: verbs, help, exit codes, and what starting it costs."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from tools.cli import VERBS, main
+
+HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}
+OURS = {"runtime", "hw", "sim", "learner", "configs"}
+
+
+def packages_after(arguments: list[str]) -> set[str]:
+    """Top-level packages that a fresh interpreter has imported when the command has run."""
+    code = (
+        "import sys\nfrom tools.cli import main\n"
+        f"code = main({arguments!r})\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\nsys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def test_help_imports_nothing_but_the_standard_library() -> None:
+    assert packages_after(["--help"]) & (HEAVY | OURS) == set()
+
+
+def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
+    there = packages_after(["check", "pendulum"])
+    assert there & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
+    assert "numpy" in there, "the list of modules is not what it should be"
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_every_verb_and_the_exit_codes(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([flag]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {verb} " in out for verb in VERBS)
+    assert "4 hardware or link" in out
+
+
+def test_no_verb_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: onrig" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fly"]) == 2
+    assert capsys.readouterr().err == f"onrig: there is no verb 'fly'; there are: {', '.join(VERBS)}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert callable(importlib.import_module(f"tools.{verb}").main)
+    with pytest.raises(SystemExit) as leaving:
+        main([verb, "--help"])
+    assert leaving.value.code == 0
+    assert f"usage: onrig {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_without_its_arguments_is_a_usage_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main([verb])
+    assert leaving.value.code == 2
+    assert "required" in capsys.readouterr().err
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("onrig 0.")
+
+
+def test_a_defect_of_our_own_exits_with_70_and_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(arguments: list[str]) -> int:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("tools.check.main", broken)
+    assert main(["check", "pendulum"]) == 70
+    assert "ZeroDivisionError: a defect" in capsys.readouterr().err
+
+
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tools.check.main", interrupted)
+    assert main(["check", "pendulum"]) == 130
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tools.cli", "check", "pendulum"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")

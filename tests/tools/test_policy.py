@@ -1,0 +1,165 @@
+"""`onrig policy check` and `onrig policy eval`."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runtime.policy.session import PolicySession
+from runtime.replay.episodes import EpisodeRow
+from tests.tools import policies
+from tools.cli import main
+from tools.evaluate import evaluate
+from tools.load import load
+
+NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    path = tmp_path / "sound.onnx"
+    path.write_bytes(policies.sound())
+    return path
+
+
+def refusal(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def rows_of(overrides: tuple[str, ...] = (), episodes: int = 1, seed: int = 0) -> list[EpisodeRow]:
+    config = load("pendulum", overrides)
+    return list(evaluate(config, PolicySession(policies.sound()), 7, episodes, seed))
+
+
+def test_a_sound_policy_is_accepted_with_its_latency(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(sound), "pendulum"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{sound}: accepted: policy 7 of run 'earlier' after 100 updates; p50 ")
+    assert "us, p99 " in out
+    assert "us of 200 us; 2752 parameters" in out
+
+
+def test_the_budget_is_a_tenth_of_a_short_period(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast = [f"--set={o}" for o in ("device.pace={scaled: 20}",)]
+    assert main(["policy", "check", str(sound), "pendulum", *fast]) == 0
+    assert "us of 100 us;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["check", "eval"])
+@pytest.mark.parametrize("name", policies.BAD)
+def test_a_bad_policy_is_refused_with_stage_and_reason(
+    name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = policies.write_bad(name, tmp_path)
+    _, stage, reason = policies.BAD[name]
+    assert main(["policy", verb, str(path), "pendulum"]) == 2
+    line = refusal(capsys)
+    assert line.startswith(f"onrig policy: {path}: refused at {stage}: ")
+    assert reason in line
+
+
+def test_a_policy_for_another_rate_is_refused(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(sound), "pendulum", "--set", "rate_hz=100"]) == 2
+    assert refusal(capsys).endswith("refused at contract: rate is 50.0 Hz, the rig runs at 100.0 Hz")
+
+
+@pytest.mark.parametrize("verb", ["check", "eval"])
+def test_a_file_that_is_not_there_is_named(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.onnx"
+    assert main(["policy", verb, str(path), "pendulum"]) == 2
+    assert refusal(capsys) == f"onrig policy: {path}: cannot be read: No such file or directory"
+
+
+def test_a_folder_is_no_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(tmp_path), "pendulum"]) == 2
+    assert refusal(capsys) == f"onrig policy: {tmp_path}: cannot be read: Is a directory"
+
+
+def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(tmp_path / "none.onnx"), "pendulum", "--set", "rate_hz=0"]) == 2
+    assert "at rate_hz" in refusal(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--episodes", "0"], "--episodes: expected at least 1, got 0"),
+        (["--seed", "-1"], "--seed: expected 0 to 2^63 - 1, got -1"),
+        (["--set", "device={port: {path: /dev/ttyACM0}}"], "pendulum names a port, no twin to try a policy on"),
+    ],
+)
+def test_eval_refuses_what_it_cannot_do(
+    arguments: list[str], message: str, sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "eval", str(sound), "pendulum", *arguments]) == 2
+    assert refusal(capsys) == f"onrig policy: {message}"
+
+
+def test_eval_prints_each_episode_and_the_mean(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2"]) == 0
+    accepted, head, first, second, mean = capsys.readouterr().out.splitlines()
+    assert "accepted" in accepted
+    assert head.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
+    (row, _) = rows_of(episodes=2)
+    assert first.split() == [
+        *("1", "200", repr(row.reward_sum), f"{row.mean_reward:.6g}", f"{row.normalized:.4f}"),
+        str(row.interventions),
+    ]
+    assert second.split()[2] == repr(row.reward_sum), "without noise all episodes are the same"
+    assert mean == (
+        f"mean of 2: return {row.reward_sum:.6g}, mean reward {row.mean_reward:.6g}, "
+        f"normalized {row.normalized:.4f} (0 random, 1 reference)"
+    )
+
+
+def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:
+    once, again, other = rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 4)
+    assert once == again
+    assert len({row.reward_sum for row in once + other}) == 4
+
+
+def test_a_limit_that_the_shield_enforces_counts_as_intervention() -> None:
+    free, held = rows_of()[0], rows_of(("limits.rate_per_s.voltage=1",))[0]
+    assert (free.interventions, held.interventions > 100) == (0, True)
+    assert free.reward_sum != held.reward_sum
+
+
+def test_an_episode_in_which_the_sensor_fails_ends_there_and_the_next_one_runs() -> None:
+    """A motor without resistance is too stiff for the step: the plant leaves the numbers, which is a sensor fault."""
+    first, second = rows_of(("device.twin.plant.resistance=1.0e-4",), 2)
+    assert (first.episode, second.episode) == (1, 2)
+    assert first[2:] == second[2:]
+    assert 0 < first.steps < 200
+
+
+def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(tmp_path: Path) -> None:
+    overrides = (*NOISE, "seed=5", "episodes=2", "task.episode_s=1", "learner.updates_per_episode=5")
+    arguments = [word for o in overrides for word in ("--set", o)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "MPLBACKEND": "Agg"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path / "run" / "episodes.csv").open() as file:
+        expected = [row for row in csv.DictReader(file) if row["kind"] == "eval"]
+    assert [row["episode"] for row in expected] == ["1", "2"]
+    config = load("pendulum", overrides)
+    for row in expected:
+        number = int(row["policy_id"])
+        model = (tmp_path / "run" / "policies" / f"{number}.onnx").read_bytes()
+        *_, ours = evaluate(config, PolicySession(model), number, int(row["episode"]), config.seed)
+        for name, value in zip(("return", "mean_reward", "normalized"), ours[3:6], strict=True):
+            assert repr(value) == row[name], name
+        assert [ours.steps, ours.kind, ours.interventions, ours.policy_id] == [50, "eval", 0, number]
