@@ -17,6 +17,7 @@ class Role(enum.IntEnum):
     SAMPLER = 5
     NETWORKS = 6
     PROBES = 7
+    SYNTHETIC = 8
 
 
 def stream(seed: int, role: Role, episode: int = 0) -> np.random.Generator:

@@ -11,7 +11,8 @@ from hw.rig import rig_problems
 from runtime.config.mismatch import suggestion
 from runtime.config.problem import NodePath, path_steps
 from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
-from runtime.replay.strategy import parse_strategy
+from runtime.replay.budget import capacity_within
+from runtime.replay.strategy import Strategy, parse_strategy
 from runtime.task import episode_steps, task_problems
 
 Finding = tuple[NodePath, str]
@@ -21,6 +22,9 @@ MAX_RATE_HZ: Final = 10_000.0
 _MAX_STEPS: Final = 10_000_000
 """Of one episode; its noise is drawn at once."""
 _MAX_DWELL_S: Final = 3600.0
+MIN_CHECKPOINT_S: Final = 0.1
+"""Shorter ones would do little else than wait for the disk."""
+MAX_CHECKPOINT_S: Final = 3600.0
 _MAX_CAPACITY: Final = 0xFFFFFFFF
 """Slots are numbered in 32 bits (``runtime.replay.storage``)."""
 
@@ -47,6 +51,11 @@ def findings(config: RunConfig) -> Iterator[Finding]:
         yield ("evaluate_every",), f"expected 0 (never) or more, got {config.evaluate_every} at evaluate_every"
     if config.barrier_timeout_s <= 0:
         yield ("barrier_timeout_s",), "expected a positive number at barrier_timeout_s"
+    if not MIN_CHECKPOINT_S <= config.checkpoint_s <= MAX_CHECKPOINT_S:
+        yield (
+            ("checkpoint_s",),
+            f"expected {MIN_CHECKPOINT_S:g} to {MAX_CHECKPOINT_S:g}, got {config.checkpoint_s:g} at checkpoint_s",
+        )
     if config.policy is not None and not Path(config.policy).is_file():
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     yield from _device_findings(config)
@@ -72,16 +81,29 @@ def _device_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _selection_findings(config: RunConfig) -> Iterator[Finding]:
-    capacity = config.selection.capacity
+    yield from _synthetic_findings(config)
+    selection = config.selection
+    if not 0 < selection.write_probability <= 1:
+        yield (
+            ("selection", "write_probability"),
+            f"expected more than 0, at most 1, got {selection.write_probability:g} at selection.write_probability",
+        )
+    capacity, budget = selection.capacity, selection.capacity_bytes
+    if capacity is not None and budget is not None:
+        yield ("selection", "capacity_bytes"), "expected one of 'capacity' and 'capacity_bytes' at selection"
+        return
     if capacity is not None and capacity < 1:
         yield ("selection", "capacity"), f"expected at least 1, got {capacity} at selection.capacity"
         return
     try:
-        strategy = parse_strategy(config.selection.strategy)
+        strategy = parse_strategy(selection.strategy)
     except ValueError as error:
         yield ("selection", "strategy"), f"{error} at selection.strategy"
         return
     needed = config.episodes * _steps(config)
+    if budget is not None:
+        yield from _budget_findings(config, strategy, budget, needed)
+        return
     if capacity is not None and capacity > _MAX_CAPACITY:
         yield ("selection", "capacity"), f"expected at most {_MAX_CAPACITY}, got {capacity} at selection.capacity"
     if strategy.retention == "FULL" and capacity is None and needed > _MAX_CAPACITY:
@@ -94,6 +116,47 @@ def _selection_findings(config: RunConfig) -> Iterator[Finding]:
         yield (
             ("selection", "capacity"),
             f"FULL keeps all of the run's {needed} experiences, {capacity} are too few at selection.capacity",
+        )
+
+
+def _budget_findings(config: RunConfig, strategy: Strategy, budget: int, needed: int) -> Iterator[Finding]:
+    at = ("selection", "capacity_bytes")
+    try:
+        thinned = config.selection.write_probability < 1
+        fit = capacity_within(strategy, budget, len(config.rig.signals), len(config.rig.actuators), thinned=thinned)
+    except ValueError as error:
+        yield at, f"{error} at selection.capacity_bytes"
+        return
+    if strategy.retention == "FULL" and fit < needed:
+        yield (
+            at,
+            f"FULL keeps all of the run's {needed} experiences, {budget} bytes hold only {fit} "
+            "at selection.capacity_bytes",
+        )
+    elif fit > _MAX_CAPACITY and strategy.retention != "FULL":
+        message = f"{budget} bytes hold {fit} experiences, there may be {_MAX_CAPACITY} at selection.capacity_bytes"
+        yield at, message
+
+
+def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
+    synthetic = config.selection.synthetic
+    if synthetic is None:
+        return
+    if config.device.port is not None:
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences are computed with a twin's plant, the device here is on a port "
+            "at selection.synthetic",
+        )
+    for name in ("states", "actions", "refresh"):
+        value = getattr(synthetic, name)
+        if not 0 <= value <= 1:
+            yield ("selection", "synthetic", name), f"expected 0 to 1, got {value:g} at selection.synthetic.{name}"
+    if synthetic.states + synthetic.actions > 1:
+        yield (
+            ("selection", "synthetic"),
+            f"expected states and actions of at most 1 together, got {synthetic.states:g} and {synthetic.actions:g} "
+            "at selection.synthetic",
         )
 
 

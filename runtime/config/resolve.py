@@ -27,6 +27,7 @@ from runtime.config.mismatch import value_at
 from runtime.config.problem import START, ConfigError, NodePath, Problem
 from runtime.config.schema import Device, RunConfig
 from runtime.config.yaml_nodes import Data, dump
+from runtime.replay.budget import capacity_within
 from runtime.replay.strategy import parse_strategy
 from runtime.task import Task, episode_steps
 
@@ -115,12 +116,25 @@ def save_resolved(config: RunConfig, path: Path) -> None:
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Capacity of the run's buffer in experiences; FULL holds all of the run's unless told otherwise (METHODS C7)."""
-    if config.selection.capacity is not None:
-        return config.selection.capacity
-    if parse_strategy(config.selection.strategy).retention == "FULL":
-        return config.episodes * episode_steps(config.task, config.rate_hz)
-    return DEFAULT_CAPACITY
+    """Capacity of the run's buffer in experiences; FULL holds all of the run's unless told otherwise (METHODS C7).
+
+    Raises ValueError when the configured bytes hold none.
+    """
+    selection = config.selection
+    if selection.capacity is not None:
+        return selection.capacity
+    strategy = parse_strategy(selection.strategy)
+    all_of_run = config.episodes * episode_steps(config.task, config.rate_hz)
+    if selection.capacity_bytes is not None:
+        fit = capacity_within(
+            strategy,
+            selection.capacity_bytes,
+            len(config.rig.signals),
+            len(config.rig.actuators),
+            thinned=selection.write_probability < 1,
+        )
+        return min(fit, all_of_run) if strategy.retention == "FULL" else fit
+    return all_of_run if strategy.retention == "FULL" else DEFAULT_CAPACITY
 
 
 def _named_part(document: Document, key: str, folder: str, beside: Path) -> Document | None:

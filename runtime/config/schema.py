@@ -41,12 +41,31 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the twin, ours or one behind the port; hardware always runs in real time."""
 
 
+class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Experiences replaced by ones recomputed with the twin's plant, for more diversity (000 §6.2.1, §6.3.1).
+
+    See ``sim.synthetic`` for the law.
+    """
+
+    states: float = 0.0
+    """Fraction of the memory whose state is drawn anew; the action is then the policy's there, exploration included."""
+    actions: float = 0.0
+    """Fraction of the memory whose action is drawn anew."""
+    refresh: float = 1.0
+    """Probability that a synthetic experience makes room when its turn to be overwritten comes, else it stays."""
+
+
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which experiences to keep and which to replay, in the notation of 000 §5.2."""
 
     strategy: str = "FIFO[Uniform]"
     capacity: int | None = None
     """In experiences; by default 10 000 (000 §4), or all of the run's for FULL."""
+    capacity_bytes: int | None = None
+    """Instead of ``capacity``: as many experiences as fit, with all that keeping them in order takes."""
+    write_probability: float = 1.0
+    """Chance of each experience to be offered to the memory at all ([DE] of 000 §6.4: 50 Hz over the rate)."""
+    synthetic: Synthetic | None = None
 
 
 class OrnsteinUhlenbeck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ou", tag_field="process"):
@@ -132,6 +151,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ONNX file to start with; without one the run waits for the learner's first policy."""
     barrier_timeout_s: float = 60.0
     """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
+    checkpoint_s: float = 5.0
+    """Seconds (in lockstep the rig's, to whole episodes) between two checkpoints of the memory: what a crash may cost."""
 
     @property
     def lockstep(self) -> bool:

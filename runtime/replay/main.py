@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +32,10 @@ from runtime.record import RecordLayout
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
 from runtime.replay.histogram import DurationHistogram
+from runtime.replay.layout import Flag
 from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
+from runtime.replay.resynthesis import Resynthesiser
 from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingReader
@@ -53,7 +55,9 @@ _SILENT_S: Final = 5.0
 class ReplayProcess:
     """Everything the process owns, and its turn of work."""
 
-    def __init__(self, config: RunConfig, run_folder: Path, shm: Path) -> None:
+    def __init__(
+        self, config: RunConfig, run_folder: Path, shm: Path, resynthesiser: Resynthesiser | None = None
+    ) -> None:
         rig = config.rig
         layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
         self._config, self._folder = config, run_folder
@@ -64,7 +68,7 @@ class ReplayProcess:
         self.takes_over = slot.version > 0
         """Whether a policy is at work already: another replay process was here before this one."""
         self._events = EventFile(run_folder / "events.jsonl")
-        self._memory = Memory(config)
+        self._memory = Memory(config, resynthesiser)
         self._policies = PolicyDesk(
             rig,
             config.rate_hz,
@@ -210,8 +214,9 @@ class ReplayProcess:
             "buffer": {
                 "capacity": storage.capacity,
                 "stored": storage.stored,
-                "bytes": storage.nbytes,
+                "bytes": storage.nbytes + self._memory.keeper.nbytes,
                 "strategy": str(self._memory.strategy),
+                "synthetic": int(np.count_nonzero(storage.meta & Flag.SYNTHETIC)),
                 "digest": storage.digest().hex(),
             },
             "policies": {
@@ -242,8 +247,11 @@ def _run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"
 
 
-def main(arguments: list[str]) -> int:
-    """Run the replay process until the loop has ended, or until SIGTERM."""
+def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Resynthesiser] | None = None) -> int:
+    """Run the replay process until the loop has ended, or until SIGTERM.
+
+    ``resynthesiser_for`` makes, of the configuration and the run folder, what replaces experiences by synthetic ones.
+    """
     die_with_parent()
     run_folder, shm = Path(arguments[0]), Path(arguments[1])
     stop = False
@@ -255,7 +263,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
-    process = ReplayProcess(config, run_folder, shm)
+    resynthesiser = resynthesiser_for(config, run_folder) if resynthesiser_for is not None else None
+    process = ReplayProcess(config, run_folder, shm, resynthesiser)
     if config.policy is not None and not process.takes_over:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:

@@ -9,19 +9,29 @@ from runtime.config.resolve import capacity_of
 from runtime.config.schema import RunConfig
 from runtime.random_streams import Role, stream
 from runtime.replay.keepers import keeper_for
-from runtime.replay.layout import Slots
+from runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
+from runtime.replay.resynthesis import Resynthesised, Resynthesiser
 from runtime.replay.storage import Storage
 from runtime.replay.strategy import parse_strategy
 from runtime.replay.transitions import Transitions
 
 
 class Memory:
-    """What the replay process owns; learners mirror ``storage`` write by write."""
+    """What the replay process owns; learners mirror ``storage`` write by write.
 
-    def __init__(self, config: RunConfig) -> None:
+    With a ``resynthesiser`` some experiences are replaced by synthetic ones before they are written (000 §6.2.1).
+    """
+
+    def __init__(self, config: RunConfig, resynthesiser: Resynthesiser | None = None) -> None:
         self.strategy = parse_strategy(config.selection.strategy)
+        self._resynthesiser = resynthesiser
         capacity = capacity_of(config)
-        self.keeper = keeper_for(self.strategy, capacity, stream(config.seed, Role.KEEPER))
+        self.keeper = keeper_for(
+            self.strategy,
+            capacity,
+            stream(config.seed, Role.KEEPER),
+            write_probability=config.selection.write_probability,
+        )
         self.storage = Storage(capacity, len(config.rig.signals), len(config.rig.actuators), cyclic=self.keeper.cyclic)
         self.offered = 0
         """Experiences that asked to be kept."""
@@ -30,6 +40,9 @@ class Memory:
 
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order."""
+        if self._resynthesiser is not None:
+            self._insert_resynthesised(t, self._resynthesiser(t))
+            return
         keeper, storage = self.keeper, self.storage
         rewards, flags = t.reward.tolist(), t.flags.tolist()
         policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
@@ -48,6 +61,53 @@ class Memory:
                 )
                 keeper.written(slot, explorations[i])
         self.offered += len(rewards)
+
+    def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
+        keeper, storage = self.keeper, self.storage
+        for i, renews in enumerate(offer.renews.tolist()):
+            slot = keeper.place()
+            if slot < 0:
+                continue
+            if renews or slot >= storage.stored:
+                self._write(slot, offer.altered, i)
+            elif storage.meta[slot] & Flag.SYNTHETIC:
+                self._write_again(slot)
+            else:
+                self._write(slot, measured, i)
+        self.offered += len(offer.renews)
+
+    def _write(self, slot: int, t: Transitions, i: int) -> None:
+        exploration = float(t.exploration[i])
+        self.storage.insert(
+            slot,
+            t.observation[i],
+            t.action[i],
+            float(t.reward[i]),
+            t.next_observation[i],
+            int(t.flags[i]),
+            int(t.policy_id[i]),
+            exploration,
+        )
+        self.keeper.written(slot, exploration)
+
+    def _write_again(self, slot: int) -> None:
+        """Leave an experience where it is: the keeper has named its slot, which must be written, so it is with that.
+
+        To whoever ranks by TD error or counts replays it is then as new; 000 §6.3.1 has FIFO[Uniform], which does not.
+        """
+        storage = self.storage
+        exploration, meta = float(storage.exploration[slot]), int(storage.meta[slot])
+        storage.insert(
+            slot,
+            storage.observation[slot],
+            storage.action[slot],
+            float(storage.reward[slot]),
+            storage.next_observation[slot],
+            meta & FLAG_MASK,
+            meta >> POLICY_SHIFT,
+            exploration,
+        )
+        self.keeper.written(slot, exploration)
 
     def take_errors(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Tell the keeper how surprising replayed experiences were; those rewritten since are sifted out.

@@ -27,18 +27,13 @@ class Transitions(NamedTuple):
     flags: NDArray[np.uint32]
     policy_id: NDArray[np.uint32]
     exploration: NDArray[np.float32]
+    episode: NDArray[np.uint32]
+    step: NDArray[np.uint32]
+    """Ticks since the episode's first record that was seen: the number of the transition within its episode, from 0."""
 
     def select(self, chosen: NDArray[np.bool_]) -> Transitions:
         """Return the chosen ones, in order."""
-        return Transitions(
-            self.observation[chosen],
-            self.action[chosen],
-            self.reward[chosen],
-            self.next_observation[chosen],
-            self.flags[chosen],
-            self.policy_id[chosen],
-            self.exploration[chosen],
-        )
+        return Transitions(*(column[chosen] for column in self))
 
 
 class TransitionBuilder:
@@ -51,14 +46,17 @@ class TransitionBuilder:
         self._act_centre = np.array([a.centre for a in rig.actuators])
         self._act_half = np.array([a.half_range for a in rig.actuators])
         self._carried: NDArray[np.void] | None = None
+        self._first_tick = 0
         self.gaps = 0
         """Pairs within an episode that made no transition because something between them was lost."""
 
     def add(self, records: NDArray[np.void]) -> Transitions:
         """Take the next records of the ring (dtype ``RecordLayout.dtype``); return what they complete."""
+        continued = self._carried is not None
         if self._carried is not None:
             records = np.concatenate([self._carried, records])
         self._carried = records[-1:].copy() if len(records) else None
+        steps = self._steps(records, continued=continued)
         first, second = records[:-1], records[1:]
         within = (
             (first["episode"] == second["episode"])
@@ -88,6 +86,8 @@ class TransitionBuilder:
             flags=flags.astype(np.uint32),
             policy_id=a["policy_id"].astype(np.uint32),
             exploration=a["exploration"].astype(np.float32),
+            episode=a["episode"].astype(np.uint32),
+            step=steps[:-1][whole].astype(np.uint32),
         )
         finite = (
             np.isfinite(transitions.observation).all(axis=1)
@@ -100,6 +100,18 @@ class TransitionBuilder:
             return transitions
         self.gaps += int(np.count_nonzero(~finite))
         return transitions.select(finite)
+
+    def _steps(self, records: NDArray[np.void], *, continued: bool) -> NDArray[np.int64]:
+        """Ticks of each record since the first one of its episode; ``continued``: the first episode began earlier."""
+        ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
+        if not len(ticks):
+            return ticks
+        opens = np.full(len(ticks), not continued)
+        opens[1:] = (records["episode"][1:] != records["episode"][:-1]) | (records["kind"][1:] != records["kind"][:-1])
+        opening = np.maximum.accumulate(np.where(opens, np.arange(len(ticks)), -1))
+        first_ticks: NDArray[np.int64] = np.where(opening < 0, self._first_tick, ticks[opening])
+        self._first_tick = int(first_ticks[-1])
+        return ticks - first_ticks
 
     def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
         normalised: NDArray[np.float32] = ((observation - self._obs_centre) / self._obs_half).astype(np.float32)

@@ -121,7 +121,10 @@ class Supervisor:
         self._children[name] = Child(name, module, arguments, self._folder / "stderr.log")
 
     def _start_replay(self) -> None:
-        self._start(_REPLAY, "runtime.replay.main", [str(self._folder), str(self._shm)])
+        # Synthetic experiences need the plant, which only the twin's side of the house has.
+        synthetic = self._config.selection.synthetic is not None
+        module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
+        self._start(_REPLAY, module, [str(self._folder), str(self._shm)])
 
     def _start_learner(self) -> None:
         state = self._folder / "learner"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -72,7 +72,7 @@ class Process:
         os.close(self.fd)
 
 
-def until(condition: Callable[[], T | None], what: str, *processes: Process) -> T:
+def until(condition: Callable[[], T | Literal[False] | None], what: str, *processes: Process) -> T:
     """Look until ``condition`` gives something (other than None or False); fail if one of ``processes`` ends first."""
     limit = time.monotonic() + PATIENCE_S
     while True:
@@ -173,7 +173,7 @@ class Run:
             self._board = segment, Board(segment)
         return self._board[1][word]
 
-    def until(self, condition: Callable[[], T | None], what: str) -> T:
+    def until(self, condition: Callable[[], T | Literal[False] | None], what: str) -> T:
         """Wait for something while the run goes on."""
         return until(condition, what, self.process)
 

@@ -102,6 +102,7 @@ def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
     tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
     session = DeviceSession(tap.take_over(), load_resolved(folder / "config.yaml").rig, time)
     session.connect()
+    session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
     with pytest.raises(RequestRefused, match=r"NOT_NOW.*fault LEASE"):
         session.arm()
     session.clear_fault()

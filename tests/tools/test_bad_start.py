@@ -68,7 +68,7 @@ def start(folder: Path, *arguments: str, interrupt_at: str | None = None) -> Fai
 
 
 def processes_with(mark: str) -> list[str]:
-    """Command lines of the running processes that descend from the run with this mark (the environment is inherited)."""
+    """Command lines of the processes that bear a run's mark: it, and all that inherited its environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -105,7 +105,9 @@ def test_eval_refuses_what_it_cannot_do(
 
 def test_eval_prints_each_episode_and_the_mean(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2"]) == 0
-    accepted, head, first, second, mean = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    # A machine that is busy with other tests may earn the policy a warning about its latency.
+    accepted, head, first, second, mean = (line for line in lines if not line.startswith("  warning: "))
     assert "accepted" in accepted
     assert head.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
     (row, _) = rows_of(episodes=2)

@@ -17,7 +17,6 @@ over-allocates by a sixteenth and keeps what it once had, so this is 22 to 27 by
 from __future__ import annotations
 
 import sys
-from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
 
@@ -25,27 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.replay.layout import Slots
+from runtime.replay.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 
-LEAF: Final = 640
-LEAST: Final = 288
-MERGED: Final = 592
-"""Neighbours with no more entries than this in all become one leaf; with more, they share."""
-BLOCK: Final = 64
-"""Leaves whose counts are summed up, to find a rank in two short scans."""
 FLAT: Final = 16384
 """Up to this length a list of all slots is quicker to make than a few ranks to look up."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITE: Final = 0x7F800000
 """Bits of +inf, the largest key."""
-BYTES_PER_SLOT: Final = 8 + (12 * LEAF * 17 / 16 + 180) / LEAST
+BYTES_PER_SLOT: Final = 8 + LEAF_BYTES / LEAST
 _NORMAL: Final = 0x00100000
 _ABSENT: Final = 0
 _SEQUENCE: Final = np.uint64(SEQUENCE_END - 1)
 _HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
 
 
-class RankedSlots:
+class RankedSlots(Leaves):
     """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
 
     ``bits`` are those of a float32 that is not negative (:func:`float_bits`), or any other integer up to ``INFINITE``.
@@ -53,25 +47,16 @@ class RankedSlots:
     """
 
     def __init__(self, capacity: int) -> None:
-        leaves = capacity // LEAST + 2
+        super().__init__(capacity)
         self.capacity: Final = capacity
         self._n = 0
         self._sequence = 0
-        self._keys: Final[list[array[float]]] = []
-        self._slots: Final[list[array[int]]] = []
-        self._block_count: Final[list[int]] = []
         self._flat: NDArray[np.uint32] | None = None
         self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
-        self._bound_np: Final[NDArray[np.float64]] = np.zeros(leaves, np.float64)
-        self._count_np: Final[NDArray[np.int64]] = np.zeros(leaves, np.int64)
-        # memoryviews, because reading and writing one item of an array costs twice as much.
         self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
-        self._bound: Final = self._bound_np.data.cast("B").cast("d")
-        self._count: Final = self._count_np.data
         packed = np.zeros(1, np.uint64)
         self._packed: Final = packed.data
         self._packed_float: Final = packed.data.cast("B").cast("d")
-        self._clear()
 
     def __len__(self) -> int:
         return self._n
@@ -253,78 +238,9 @@ class RankedSlots:
         slots, held = slots[order], held[order]
         self._key_of_np.fill(_ABSENT)
         self._key_of_np[slots] = held
-        self._clear()
-        self._n = self._sequence = len(slots)
-        filled = (LEAST + LEAF) // 2
-        for p, first in enumerate(range(0, len(slots), filled)):
-            keys_here = array("d", held[first : first + filled].tobytes())
-            slots_here = array("I", slots[first : first + filled].astype(np.uint32).tobytes())
-            if p:
-                self._open_leaf(p, keys_here[0], keys_here, slots_here)
-            else:
-                self._keys[0], self._slots[0] = keys_here, slots_here
-                self._count[0] = len(keys_here)
-        if self._count[len(self._keys) - 1] < LEAST:
-            self._relieve(len(self._keys) - 1)
-        self._sum_blocks()
-
-    def _clear(self) -> None:
-        self._keys.clear()
-        self._slots.clear()
-        self._n = 0
         self._flat = None
-        self._open_leaf(0, 0.0, array("d"), array("I"))
-        self._sum_blocks()
-
-    def _split(self, p: int, key: float) -> int:
-        """Split the full leaf ``p`` in two and return the one that ``key`` belongs to."""
-        half = LEAF // 2
-        keys, slots = self._keys[p], self._slots[p]
-        self._open_leaf(p + 1, keys[half], keys[half:], slots[half:])
-        del keys[half:], slots[half:]
-        self._count[p] = half
-        self._sum_blocks()
-        return p if key < self._bound[p + 1] else p + 1
-
-    def _relieve(self, p: int) -> None:
-        """Merge leaf ``p``, which holds too little, with a neighbour, or let them share."""
-        count = self._count
-        n = len(self._keys)
-        if n == 1:
-            return
-        left = p - 1 if p and (p + 1 == n or count[p - 1] < count[p + 1]) else p
-        right = left + 1
-        total = count[left] + count[right]
-        kept = total if total <= MERGED else total // 2
-        keys = self._keys[left] + self._keys[right]
-        slots = self._slots[left] + self._slots[right]
-        self._keys[left], self._keys[right] = keys[:kept], keys[kept:]
-        self._slots[left], self._slots[right] = slots[:kept], slots[kept:]
-        count[left], count[right] = kept, total - kept
-        if kept == total:
-            self._close_leaf(right)
-        else:
-            self._bound[right] = keys[kept]
-        self._sum_blocks()
-
-    def _open_leaf(self, p: int, bound: float, keys: array[float], slots: array[int]) -> None:
-        n = len(self._keys)
-        self._keys.insert(p, keys)
-        self._slots.insert(p, slots)
-        self._bound[p + 1 : n + 1] = self._bound[p:n]
-        self._count[p + 1 : n + 1] = self._count[p:n]
-        self._bound[p] = bound
-        self._count[p] = len(keys)
-
-    def _close_leaf(self, p: int) -> None:
-        n = len(self._keys)
-        del self._keys[p], self._slots[p]
-        self._bound[p : n - 1] = self._bound[p + 1 : n]
-        self._count[p : n - 1] = self._count[p + 1 : n]
-
-    def _sum_blocks(self) -> None:
-        starts = np.arange(0, len(self._keys), BLOCK)
-        self._block_count[:] = np.add.reduceat(self._count_np[: len(self._keys)], starts).tolist()
+        self._n = self._sequence = len(slots)
+        self._fill(held.view(np.float64), slots.astype(np.uint32))
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -18,7 +18,7 @@ DAMP = Damp(actuator="voltage", observation="velocity", full_at=2.0)
     ("velocity", "voltage"), [(0.0, 0.0), (1.0, -1.5), (-1.0, 1.5), (2.0, -3.0), (-50.0, 3.0), (math.inf, -3.0)]
 )
 def test_damping_opposes_the_velocity_and_saturates(velocity: float, voltage: float) -> None:
-    assert compile_fallback(DAMP, PENDULUM.rig)((1.0, velocity)) == (pytest.approx(voltage),)
+    assert compile_fallback(DAMP, PENDULUM.rig)((1.0, velocity)) == pytest.approx((voltage,))
 
 
 def test_damping_by_a_velocity_that_is_no_number_is_the_safe_output() -> None:

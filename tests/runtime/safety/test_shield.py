@@ -132,7 +132,8 @@ def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off()
     assert guard.decide((0.0, 16.0), (2.0,), (0.0,)).action == (-2.0,)
     assert guard.decide((0.0, 13.0), (2.0,), (-2.0,)) == ((-2.0,), Rule.FALLBACK)
     verdict = guard.decide(INSIDE, (2.0,), (-2.0,))
-    assert (verdict.action, verdict.rule) == (pytest.approx((-1.5,)), Rule.RATE)
+    assert verdict.action == pytest.approx((-1.5,))
+    assert verdict.rule == Rule.RATE
 
 
 # -- envelope and fallback ---------------------------------------------------------------------------------------------

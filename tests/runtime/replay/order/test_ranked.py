@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.replay.order import ranked
+from runtime.replay.order import leaves, ranked
 from runtime.replay.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
 
 CAPACITY = 60
@@ -17,8 +17,9 @@ CAPACITY = 60
 def small_leaves() -> Iterator[None]:
     """So that splits, merges and several blocks happen within a few dozen entries."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
-            patch.setattr(ranked, name, value)
+        for module in (ranked, leaves):
+            for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
+                patch.setattr(module, name, value, raising=False)
         yield
 
 
@@ -120,8 +121,8 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
     ranks = rng.integers(n, size=16)
     assert np.array_equal(order.at(ranks), order.in_order()[ranks])
     assert order.nbytes <= BYTES_PER_SLOT * n + 65_536
-    assert max(map(len, order._keys)) <= ranked.LEAF
-    assert min(map(len, order._keys)) >= ranked.LEAST
+    assert max(map(len, order._keys)) <= leaves.LEAF
+    assert min(map(len, order._keys)) >= leaves.LEAST
 
 
 @pytest.mark.usefixtures("small_leaves")

@@ -1,0 +1,35 @@
+"""How many experiences fit into so many bytes, everything counted that the memory holds beside them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runtime.replay.keepers import overhead_bytes
+from runtime.replay.order.uniforms import BLOCK
+from runtime.replay.storage import RECENT_WRITES, capacity_in
+from runtime.replay.strategy import PLAIN_RETENTIONS, Strategy
+
+_BLOCK_BYTES: Final = 32 * BLOCK
+"""A block of random numbers: as many Python floats, and the list of them."""
+_DIRECTORY_BYTES: Final = 16_384
+"""What a ranked order needs before its first slot, and its leaves beyond what ``overhead_bytes`` counts."""
+
+
+def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
+    """Return the most that a memory under ``strategy`` holds whatever its capacity; ``thinned``: by a chance to write."""
+    fixed = _BLOCK_BYTES if thinned else 0
+    if strategy.retention in ("FIFO", "FULL"):
+        return fixed
+    ranked = 0 if strategy.retention in PLAIN_RETENTIONS else _DIRECTORY_BYTES
+    return fixed + 8 * RECENT_WRITES + _BLOCK_BYTES + ranked
+
+
+def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:
+    """Return the largest capacity whose storage and keeper together never hold more than ``budget_bytes``.
+
+    Raises ValueError when not even one experience fits.
+    """
+    fixed = fixed_bytes(strategy, thinned=thinned)
+    if fixed >= budget_bytes:
+        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
+    return capacity_in(budget_bytes - fixed, n_obs, n_act, overhead_bytes(strategy))

@@ -1,0 +1,94 @@
+"""Blocks of a segment: a header with a CRC, and a payload.
+
+Header, little-endian, 24 bytes: magic, kind, table, number of entries, length of the payload in bytes, CRC-32.  The
+CRC goes over the header before it and the payload, and continues the CRC of the block before (the first one's, that of
+the segment's name), so that a block is good only in its place.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.replay.checkpoint.problem import Damage
+
+_MAGIC: Final = b"ONRB"
+_HEADER: Final = struct.Struct("<4sHHIQ")
+_CRC: Final = struct.Struct("<I")
+HEADER_BYTES: Final = _HEADER.size + _CRC.size
+
+
+class Kind(enum.IntEnum):
+    """What a block holds."""
+
+    ROWS = 1
+    """Exported rows, uint32."""
+    WHOLE = 2
+    """All entries of a table."""
+    CHANGED = 3
+    """Slots, uint32, then their new entries in a table."""
+
+
+class Block(NamedTuple):
+    """One block to be written: arrays that nobody changes any more, one after the other its payload."""
+
+    kind: Kind
+    table: int
+    entries: int
+    arrays: Sequence[NDArray[np.generic]]
+
+
+class Found(NamedTuple):
+    """One block that was read; ``payload`` starts ``at`` bytes into the segment."""
+
+    kind: int
+    table: int
+    entries: int
+    payload: memoryview
+    at: int
+
+
+def chain_start(name: str) -> int:
+    """CRC that the first block of the segment ``name`` continues."""
+    return zlib.crc32(name.encode())
+
+
+def encode(block: Block, chain: int) -> tuple[list[bytes | memoryview], int]:
+    """Return the pieces to write, and the CRC that the next block continues."""
+    payload = [np.ascontiguousarray(a.astype(a.dtype.newbyteorder("<"), copy=False)).data for a in block.arrays]
+    views = [p.cast("B") for p in payload if p.nbytes]
+    header = _HEADER.pack(_MAGIC, block.kind, block.table, block.entries, sum(v.nbytes for v in views))
+    chain = zlib.crc32(header, chain)
+    for view in views:
+        chain = zlib.crc32(view, chain)
+    return [header, _CRC.pack(chain), *views], chain
+
+
+def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
+    """Give the blocks of the segment ``name``, of which ``data`` is the part that counts, ending in ``crc``.
+
+    Raises Damage where a block is not what was written, or when the last one does not end in ``crc``.
+    """
+    chain = chain_start(name)
+    at = 0
+    while at < len(data):
+        if len(data) - at < HEADER_BYTES:
+            raise Damage(f"{name}: not a block at byte {at}")
+        magic, kind, table, entries, length = _HEADER.unpack_from(data, at)
+        if magic != _MAGIC or length > len(data) - at - HEADER_BYTES:
+            raise Damage(f"{name}: not a block at byte {at}")
+        start = at + HEADER_BYTES
+        payload = data[start : start + length]
+        chain = zlib.crc32(payload, zlib.crc32(data[at : at + _HEADER.size], chain))
+        if _CRC.unpack_from(data, at + _HEADER.size)[0] != chain:
+            raise Damage(f"{name}: wrong CRC in the block at byte {at}")
+        yield Found(kind, table, entries, payload, start)
+        at = start + length
+    if chain != crc:
+        raise Damage(f"{name}: not the content that its manifest names")

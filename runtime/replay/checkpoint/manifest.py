@@ -1,0 +1,130 @@
+"""The manifest of a checkpoint: JSON on one line, its CRC on the next."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.replay.checkpoint.identity import Identity
+from runtime.replay.checkpoint.problem import Damage
+
+FORMAT: Final = 1
+MAX_BYTES: Final = 4 << 20
+_NAME: Final = re.compile(r"manifest-(\d{8,})\.json")
+_SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """As much of a segment file as belongs to a checkpoint."""
+
+    name: str
+    entries: int = 0
+    """Rows in it."""
+    through: int = 0
+    """Highest number among them."""
+    bytes: int = 0
+    crc: int = 0
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """How far a new generation of rows has come: those up to write ``since`` are carried over, slot by slot."""
+
+    since: int
+    cursor: int
+    first: str
+    """Its first segment."""
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """An array; without ``data``, one whose entries lie in the order segment."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | None = None
+
+    def array(self) -> NDArray[np.generic]:
+        """Build it (zeros if its entries lie elsewhere); ValueError or TypeError when it is none."""
+        if self.data is None:
+            return np.zeros(self.shape, self.dtype)
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One checkpoint."""
+
+    format: int
+    number: int
+    identity: Identity
+    rows: tuple[Segment, ...]
+    order: tuple[Segment, ...]
+    keeper: tuple[Saved, ...]
+    counts: dict[str, int]
+    extra: dict[str, int]
+    sweep: Sweep | None = None
+
+    @property
+    def files(self) -> set[str]:
+        """Names of all files that belong to it."""
+        return {manifest_name(self.number), *(s.name for s in (*self.rows, *self.order))}
+
+
+def manifest_name(number: int) -> str:
+    """File name of a manifest."""
+    return f"manifest-{number:08d}.json"
+
+
+def manifest_numbers(folder: Path) -> list[int]:
+    """Numbers of the manifests in a folder, the newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((int(m[1]) for p in folder.iterdir() if (m := _NAME.fullmatch(p.name))), reverse=True)
+
+
+def segment_numbers(folder: Path) -> list[int]:
+    """Numbers of the segment files in a folder."""
+    return [int(m[1]) for p in folder.iterdir() if (m := _SEGMENT.fullmatch(p.name))]
+
+
+def ours(name: str) -> bool:
+    """Whether a file of this name is a checkpoint's."""
+    return name == TEMPORARY or bool(_NAME.fullmatch(name) or _SEGMENT.fullmatch(name))
+
+
+TEMPORARY: Final = "manifest.tmp"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of its file."""
+    text = msgspec.json.encode(manifest)
+    return text + b"\ncrc32 %08x\n" % zlib.crc32(text)
+
+
+def read_manifest(folder: Path, number: int) -> Manifest:
+    """Read a manifest; raises Damage (with its file's name) when it is not as it was written."""
+    name = manifest_name(number)
+    try:
+        with (folder / name).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Damage(f"{name}: {error.strerror}") from None
+    text, _, rest = data.partition(b"\n")
+    if len(data) > MAX_BYTES or rest != b"crc32 %08x\n" % zlib.crc32(text):
+        raise Damage(f"{name}: truncated or altered")
+    try:
+        # Older and newer formats name themselves in the same place.
+        format_ = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["format"]
+        if msgspec.json.decode(format_, type=int) != FORMAT:
+            raise Damage(f"{name}: format {bytes(format_).decode()}, this version reads {FORMAT}")
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
+        raise Damage(f"{name}: {error}") from None
+    if manifest.number != number or not all(_SEGMENT.fullmatch(s.name) for s in (*manifest.rows, *manifest.order)):
+        raise Damage(f"{name}: not a manifest of that number")
+    return manifest

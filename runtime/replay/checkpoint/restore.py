@@ -1,0 +1,190 @@
+"""Reads a checkpoint back into a memory: the newest that is good."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.replay.checkpoint.blocks import Found, Kind, read
+from runtime.replay.checkpoint.identity import Experiences, Identity
+from runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest
+from runtime.replay.checkpoint.problem import CheckpointError, Damage
+from runtime.replay.keepers.keeper import Arrays
+from runtime.replay.layout import Words
+from runtime.replay.storage import STAMP_WORDS
+
+_PIECE: Final = 16384
+"""Rows applied at a time."""
+
+
+class Restored(NamedTuple):
+    """What a memory was restored from."""
+
+    manifest: Manifest
+    damaged: tuple[str, ...]
+    """What was wrong with newer checkpoints, one line each; empty when the newest one was good."""
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """The numbers that were given to ``CheckpointWriter.write``."""
+        return self.manifest.extra
+
+
+def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored | None:
+    """Bring a fresh ``memory`` to where the newest good checkpoint in ``folder`` left it; None if there is none.
+
+    Raises CheckpointError when a checkpoint is another memory's (``identity``), or when none of them is good.
+    """
+    if memory.storage.inserted or memory.offered:
+        raise ValueError("only a memory that holds nothing can be restored")
+    damaged: list[str] = []
+    for number in manifest_numbers(folder):
+        try:
+            manifest = read_manifest(folder, number)
+            difference = manifest.identity.difference(identity)
+            if difference is not None:
+                raise CheckpointError(
+                    f"{folder / manifest_name(number)}: {difference}; use the configuration it was written with, or "
+                    "move the folder away to begin with an empty memory"
+                )
+            _restore(manifest, folder, memory)
+        except Damage as damage:
+            damaged.append(f"{folder}/{damage}")
+            continue
+        return Restored(manifest, tuple(damaged))
+    if damaged:
+        raise CheckpointError(
+            f"{'; '.join(damaged)}; no checkpoint is left: bring back a copy, or move the folder away to begin with "
+            "an empty memory"
+        )
+    return None
+
+
+def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
+    """Return (the part of a segment that counts, as mapped memory; its blocks); Damage when it is not all there."""
+    try:
+        with (folder / segment.name).open("rb") as file:
+            size = file.seek(0, 2)
+            if size < segment.bytes or not segment.bytes:
+                raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
+            view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise Damage(f"{segment.name}: {error.strerror}") from None
+    return view, read(segment.name, view, segment.crc)
+
+
+def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
+    """Check everything, then write: a checkpoint that turns out damaged leaves the memory untouched."""
+    place = _RowPlaces(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
+    for segment in manifest.rows:
+        place.take(*_open(folder, segment), segment.name)
+    place.check(manifest.counts["inserted"])
+    state = _keeper_state(manifest, folder, memory.storage.capacity)
+    try:
+        if set(state) != set(memory.keeper.state()):
+            raise ValueError(f"the keeper's state is {', '.join(sorted(state)) or 'empty'}")
+        memory.keeper.restore(state)
+        for rows in place.in_order():
+            memory.storage.write_rows(rows)
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder / manifest_name(manifest.number)}: {error}; use the configuration and version it was written "
+            "with, or move the folder away to begin with an empty memory"
+        ) from None
+    memory.offered, memory.stale_errors = manifest.counts["offered"], manifest.counts["stale_errors"]
+
+
+class _RowPlaces:
+    """Where the last row of each slot lies; 20 bytes per slot."""
+
+    def __init__(self, manifest: Manifest, capacity: int, width: int) -> None:
+        self._name = manifest_name(manifest.number)
+        self._width = width
+        self._number = np.zeros(capacity, np.int64)
+        self._word = np.zeros(capacity, np.int64)
+        self._segment = np.zeros(capacity, np.int32)
+        self._words: list[Words] = []
+
+    def take(self, view: memoryview, blocks: Iterator[Found], name: str) -> None:
+        """Go through a segment."""
+        capacity, width, index = len(self._number), self._width, len(self._words)
+        self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
+        for block in blocks:
+            if block.kind != Kind.ROWS or len(block.payload) != 4 * width * block.entries or block.at % 4:
+                raise Damage(f"{name}: not {block.entries} rows of {width} words at byte {block.at}")
+            rows = np.frombuffer(block.payload, "<u4").reshape(-1, width)
+            slots = rows[:, 0].astype(np.int64)
+            if block.entries and slots.max() >= capacity:
+                raise Damage(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
+            numbers = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
+            newer = numbers > self._number[slots]
+            at = slots[newer]
+            self._number[at] = numbers[newer]
+            self._word[at] = block.at // 4 + np.flatnonzero(newer) * width
+            self._segment[at] = index
+
+    def check(self, inserted: int) -> None:
+        """Raise Damage unless there is a row for every slot that ``inserted`` writes have filled, and none newer."""
+        occupied = int(np.count_nonzero(self._number))
+        newest = int(self._number.max())
+        if newest != inserted or occupied > inserted or not self._number[:occupied].all():
+            raise Damage(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
+
+    def in_order(self) -> Iterator[Words]:
+        """Give the rows, oldest first, in pieces."""
+        occupied = int(np.count_nonzero(self._number))
+        order = np.argsort(self._number[:occupied])
+        columns = np.arange(self._width)
+        for start in range(0, occupied, _PIECE):
+            slots = order[start : start + _PIECE]
+            rows: Words = np.empty((len(slots), self._width), np.uint32)
+            segments = self._segment[slots]
+            for index in np.unique(segments).tolist():
+                here = segments == index
+                rows[here] = self._words[index][self._word[slots[here], None] + columns]
+            yield rows
+
+
+def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
+    name = manifest_name(manifest.number)
+    tables: list[NDArray[np.generic]] = []
+    state: Arrays = {}
+    for saved in manifest.keeper:
+        if saved.data is None and saved.shape != (capacity,):
+            raise Damage(f"{name}: table '{saved.name}' of shape {saved.shape}")
+        try:
+            state[saved.name] = saved.array()
+        except (ValueError, TypeError) as error:
+            raise Damage(f"{name}: '{saved.name}': {error}") from None
+        if saved.data is None:
+            tables.append(state[saved.name])
+    complete: set[int] = set()
+    for segment in manifest.order:
+        for block in _open(folder, segment)[1]:
+            _apply(block, tables, segment.name)
+            complete.add(block.table)
+    if len(complete) != len(tables):
+        raise Damage(f"{name}: {len(tables)} tables, {len(complete)} found")
+    return state
+
+
+def _apply(block: Found, tables: list[NDArray[np.generic]], name: str) -> None:
+    """Write one block of an order segment into its table."""
+    table = tables[block.table] if block.table < len(tables) else np.zeros(0, np.uint8)
+    slot_bytes = 4 * block.entries if block.kind == Kind.CHANGED else 0
+    whole = block.kind == Kind.WHOLE and block.entries == len(table)
+    if len(block.payload) != slot_bytes + block.entries * table.itemsize or not (whole or block.kind == Kind.CHANGED):
+        raise Damage(f"{name}: not entries of table {block.table} at byte {block.at}")
+    values = np.frombuffer(block.payload[slot_bytes:], table.dtype)
+    slots = np.frombuffer(block.payload[:slot_bytes], "<u4")
+    if whole:
+        table[:] = values
+    elif block.entries and slots.max() < len(table):
+        table[slots] = values
+    else:
+        raise Damage(f"{name}: an entry outside table {block.table} at byte {block.at}")

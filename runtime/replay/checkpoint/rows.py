@@ -1,0 +1,105 @@
+"""Which experiences a checkpoint appends, and which segments it still needs.
+
+Cyclic storage is written in order, so its segments die of age.  Elsewhere a segment may hold its last living row for
+ever; so once the log is twice as long as what is stored, a new generation of segments is begun, into which every write
+carries over a bounded number of slots that are not in it anyway, until the old generation is not needed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from runtime.replay.checkpoint.blocks import Block, Kind
+from runtime.replay.checkpoint.manifest import Manifest, Segment, Sweep
+from runtime.replay.layout import Slots
+from runtime.replay.storage import Storage
+
+FLOOR_ROWS: Final = 4096
+"""No segment is given up before it holds as many rows; smaller logs are not worth the files."""
+SEGMENTS: Final = 4
+"""Cyclic storage is spread over about so many segments."""
+_CARRIED_PER_ROW: Final = 4
+_CARRIED_LEAST: Final = 256
+_CARRIED_MOST: Final = 8192
+"""Slots carried over in one write at most, so that none takes long."""
+
+
+class Append(NamedTuple):
+    """What goes to the end of a segment."""
+
+    segment: str
+    blocks: tuple[Block, ...]
+
+
+class RowLog:
+    """The segments of one memory's rows, seen from the process that inserts."""
+
+    def __init__(self, new_name: Callable[[], str], after: Manifest | None = None) -> None:
+        """Begin with nothing written, or continue ``after`` a checkpoint, in new segments."""
+        self._new_name: Final = new_name
+        self._segments: list[Segment] = list(after.rows) if after is not None else []
+        self._sweep: Sweep | None = after.sweep if after is not None else None
+        self._seen = after.counts["inserted"] if after is not None else 0
+        self._open = False
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments that hold everything up to the last :meth:`advance`; their lengths are not known here."""
+        return tuple(self._segments)
+
+    @property
+    def sweep(self) -> Sweep | None:
+        """The generation that is being begun, if there is one."""
+        return self._sweep
+
+    def advance(self, storage: Storage) -> list[Append]:
+        """Return what to append so that the segments hold ``storage`` as it is now."""
+        new = storage.changed_since(self._seen)
+        if not len(new):
+            return []
+        if storage.cyclic:
+            oldest = storage.inserted - storage.capacity
+            self._segments = [s for s in self._segments if s.through > oldest]
+            if self._open and self._segments:
+                self._open = self._segments[-1].entries < max(FLOOR_ROWS, storage.capacity // SEGMENTS)
+            moved = new[:0]
+        else:
+            entries = sum(s.entries for s in self._segments)
+            if self._sweep is None and entries + len(new) > 2 * max(storage.stored, FLOOR_ROWS):
+                self._open_segment()
+                self._sweep = Sweep(self._seen, 0, self._segments[-1].name)
+            moved = self._carry_over(storage, len(new))
+        if not self._open or not self._segments:
+            self._open_segment()
+        last = self._segments[-1]
+        self._segments[-1] = msgspec.structs.replace(
+            last, entries=last.entries + len(new) + len(moved), through=storage.inserted
+        )
+        self._seen = storage.inserted
+        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new, moved) if len(s))
+        return [Append(last.name, blocks)]
+
+    def _carry_over(self, storage: Storage, new: int) -> Slots:
+        """Return the next slots of the old generation that go into the new one."""
+        sweep = self._sweep
+        if sweep is None:
+            return np.zeros(0, np.int64)
+        step = min(_CARRIED_PER_ROW * new + _CARRIED_LEAST, _CARRIED_MOST)
+        end = min(sweep.cursor + step, storage.stored)
+        slots = np.arange(sweep.cursor, end, dtype=np.int64)
+        if end < storage.stored:
+            self._sweep = msgspec.structs.replace(sweep, cursor=end)
+        else:
+            self._sweep = None
+            names = [s.name for s in self._segments]
+            self._segments = self._segments[names.index(sweep.first) :]
+        moved: Slots = slots[storage.number(slots) <= sweep.since]
+        return moved
+
+    def _open_segment(self) -> None:
+        self._segments.append(Segment(self._new_name()))
+        self._open = True

@@ -1,0 +1,194 @@
+"""Writes checkpoints: what is new is collected at once, and put on disk by a thread."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from runtime.replay.checkpoint.blocks import chain_start, encode
+from runtime.replay.checkpoint.identity import Experiences, Identity
+from runtime.replay.checkpoint.manifest import (
+    FORMAT,
+    TEMPORARY,
+    Manifest,
+    Segment,
+    encode_manifest,
+    manifest_name,
+    manifest_numbers,
+    ours,
+    segment_numbers,
+)
+from runtime.replay.checkpoint.orders import OrderLog
+from runtime.replay.checkpoint.problem import CheckpointError
+from runtime.replay.checkpoint.restore import Restored
+from runtime.replay.checkpoint.rows import Append, RowLog
+
+
+class _Job(NamedTuple):
+    """A checkpoint as it was collected; ``manifest`` lacks the lengths and CRCs of the segments."""
+
+    appends: Sequence[Append]
+    manifest: Manifest
+
+
+class CheckpointWriter:
+    """The one that writes into a folder; ``restored`` is what :func:`restore` found there.
+
+    Raises CheckpointError when the folder holds checkpoints and none was restored: they must not be lost unseen.
+    """
+
+    def __init__(self, folder: Path, identity: Identity, restored: Restored | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = manifest_numbers(folder)
+        if numbers and restored is None:
+            raise CheckpointError(
+                f"{folder / manifest_name(numbers[0])}: is there already; restore it, or move it away"
+            )
+        self._folder, self._identity = folder, identity
+        after = restored.manifest if restored is not None else None
+        names = itertools.count(max(segment_numbers(folder), default=0) + 1)
+        self._rows = RowLog(lambda: f"rows-{next(names):08d}.seg", after)
+        self._orders = OrderLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
+        self._number = max(numbers, default=0)
+        self._ends = {s.name: s for s in after.rows} if after is not None else {}
+        self._kept = [after] if after is not None else []
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._job: _Job | None = None
+        self._done: Future[None] | None = None
+
+    @property
+    def durable(self) -> int:
+        """Number of the newest checkpoint on disk; 0 for none."""
+        return self._kept[-1].number if self._kept else 0
+
+    def write(self, memory: Experiences, extra: Mapping[str, int]) -> bool:
+        """Collect a checkpoint of ``memory`` and hand it over; ``extra`` comes back from :func:`restore`.
+
+        False when the one before is not on disk yet: then nothing is collected, and the next one covers it.
+        Raises CheckpointError when the one before could not be written; it is tried again then, and ``write`` gives
+        False until it is on disk.
+        """
+        if self._done is not None and not self._done.done():
+            return False
+        self.wait()
+        self._number += 1
+        saved, order = self._orders.advance(memory.keeper.state())
+        rows = self._rows.advance(memory.storage)
+        counts = {
+            "inserted": memory.storage.inserted,
+            "offered": memory.offered,
+            "stale_errors": memory.stale_errors,
+        }
+        manifest = Manifest(
+            FORMAT,
+            self._number,
+            self._identity,
+            self._rows.segments,
+            self._orders.segments,
+            saved,
+            counts,
+            dict(extra),
+            self._rows.sweep,
+        )
+        self._submit(_Job([*rows, *order], manifest))
+        return True
+
+    def wait(self) -> None:
+        """Wait until what was handed over is on disk; raises CheckpointError (as ``write``) when it is not."""
+        job, done = self._job, self._done
+        if job is None or done is None:
+            return
+        try:
+            done.result()
+        except OSError as error:
+            self._submit(job)
+            raise CheckpointError(
+                f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number {self.durable}, "
+                "and this one is tried again"
+            ) from None
+        self._done = self._job = None
+
+    def close(self) -> None:
+        """Wait for the thread, whatever becomes of its work."""
+        self._thread.shutdown()
+
+    def _submit(self, job: _Job) -> None:
+        self._job, self._done = job, self._thread.submit(self._commit, job)
+
+    # -- in the thread: the order of writing is the package's ------------------------------------------------------
+
+    def _commit(self, job: _Job) -> None:
+        ends = dict(self._ends)
+        created = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
+        if created:
+            _sync_folder(self._folder)
+        manifest = msgspec.structs.replace(
+            job.manifest,
+            rows=tuple(_ending(s, ends) for s in job.manifest.rows),
+            order=tuple(_ending(s, ends) for s in job.manifest.order),
+        )
+        self._put(manifest)
+        self._kept = [*self._kept, manifest][-2:]
+        needed = set().union(*(m.files for m in self._kept))
+        self._ends = {name: end for name, end in ends.items() if name in manifest.files}
+        for path in self._folder.iterdir():
+            if ours(path.name) and path.name not in needed:
+                with suppress(OSError):  # left for the next time
+                    path.unlink()
+
+    def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
+        """Write blocks behind the counted part of a segment; note its new end and return the old one."""
+        before = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
+        chain, pieces = before.crc, []
+        for block in append.blocks:
+            encoded, chain = encode(block, chain)
+            pieces += encoded
+        path = self._folder / append.segment
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.ftruncate(fd, before.bytes)  # an attempt that failed may have left something behind
+            os.lseek(fd, before.bytes, os.SEEK_SET)
+            size = before.bytes + sum(_write_all(fd, piece) for piece in pieces)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        ends[append.segment] = msgspec.structs.replace(before, bytes=size, crc=chain)
+        return before
+
+    def _put(self, manifest: Manifest) -> None:
+        fresh = self._folder / TEMPORARY
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            _write_all(fd, encode_manifest(manifest))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fresh.replace(self._folder / manifest_name(manifest.number))
+        _sync_folder(self._folder)
+
+
+def _ending(segment: Segment, ends: Mapping[str, Segment]) -> Segment:
+    end = ends[segment.name]
+    return msgspec.structs.replace(segment, bytes=end.bytes, crc=end.crc)
+
+
+def _write_all(fd: int, data: bytes | memoryview) -> int:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    return len(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

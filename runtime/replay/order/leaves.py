@@ -1,0 +1,110 @@
+"""The leaves of a two-level B-tree and their directory: splitting, merging, counting (``order.ranked`` is the tree)."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAF: Final = 640
+LEAST: Final = 288
+MERGED: Final = 592
+"""Neighbours with no more entries than this in all become one leaf; with more, they share."""
+BLOCK: Final = 64
+"""Leaves whose counts are summed up, to find a rank in two short scans."""
+LEAF_BYTES: Final = 12 * LEAF * 17 // 16 + 180
+"""The most a leaf ever takes: arrays over-allocate by a sixteenth and keep what they once had."""
+
+
+class Leaves:
+    """Up to ``LEAF`` keys and slots per leaf, ascending; every leaf but a lone one holds at least ``LEAST``.
+
+    The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it is shifted only
+    when a leaf is split or merged.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        leaves = capacity // LEAST + 2
+        self._keys: Final[list[array[float]]] = []
+        self._slots: Final[list[array[int]]] = []
+        self._block_count: Final[list[int]] = []
+        self._bound_np: Final[NDArray[np.float64]] = np.zeros(leaves, np.float64)
+        self._count_np: Final[NDArray[np.int64]] = np.zeros(leaves, np.int64)
+        # memoryviews, because reading and writing one item of an array costs twice as much.
+        self._bound: Final = self._bound_np.data.cast("B").cast("d")
+        self._count: Final = self._count_np.data
+        self._empty()
+
+    def _empty(self) -> None:
+        self._keys.clear()
+        self._slots.clear()
+        self._open_leaf(0, 0.0, array("d"), array("I"))
+        self._sum_blocks()
+
+    def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
+        """Replace everything by these entries, ascending."""
+        self._empty()
+        filled = (LEAST + LEAF) // 2
+        for p, first in enumerate(range(0, len(slots), filled)):
+            keys_here = array("d", keys[first : first + filled].tobytes())
+            slots_here = array("I", slots[first : first + filled].tobytes())
+            if p:
+                self._open_leaf(p, keys_here[0], keys_here, slots_here)
+            else:
+                self._keys[0], self._slots[0] = keys_here, slots_here
+                self._count[0] = len(keys_here)
+        if self._count[len(self._keys) - 1] < LEAST:
+            self._relieve(len(self._keys) - 1)
+        self._sum_blocks()
+
+    def _split(self, p: int, key: float) -> int:
+        """Split the full leaf ``p`` in two and return the one that ``key`` belongs to."""
+        half = LEAF // 2
+        keys, slots = self._keys[p], self._slots[p]
+        self._open_leaf(p + 1, keys[half], keys[half:], slots[half:])
+        del keys[half:], slots[half:]
+        self._count[p] = half
+        self._sum_blocks()
+        return p if key < self._bound[p + 1] else p + 1
+
+    def _relieve(self, p: int) -> None:
+        """Merge leaf ``p``, which holds too little, with a neighbour, or let them share."""
+        count = self._count
+        n = len(self._keys)
+        if n == 1:
+            return
+        left = p - 1 if p and (p + 1 == n or count[p - 1] < count[p + 1]) else p
+        right = left + 1
+        total = count[left] + count[right]
+        kept = total if total <= MERGED else total // 2
+        keys = self._keys[left] + self._keys[right]
+        slots = self._slots[left] + self._slots[right]
+        self._keys[left], self._keys[right] = keys[:kept], keys[kept:]
+        self._slots[left], self._slots[right] = slots[:kept], slots[kept:]
+        count[left], count[right] = kept, total - kept
+        if kept == total:
+            self._close_leaf(right)
+        else:
+            self._bound[right] = keys[kept]
+        self._sum_blocks()
+
+    def _open_leaf(self, p: int, bound: float, keys: array[float], slots: array[int]) -> None:
+        n = len(self._keys)
+        self._keys.insert(p, keys)
+        self._slots.insert(p, slots)
+        self._bound[p + 1 : n + 1] = self._bound[p:n]
+        self._count[p + 1 : n + 1] = self._count[p:n]
+        self._bound[p] = bound
+        self._count[p] = len(keys)
+
+    def _close_leaf(self, p: int) -> None:
+        n = len(self._keys)
+        del self._keys[p], self._slots[p]
+        self._bound[p : n - 1] = self._bound[p + 1 : n]
+        self._count[p : n - 1] = self._count[p + 1 : n]
+
+    def _sum_blocks(self) -> None:
+        starts = np.arange(0, len(self._keys), BLOCK)
+        self._block_count[:] = np.add.reduceat(self._count_np[: len(self._keys)], starts).tolist()

@@ -1,0 +1,95 @@
+"""What follows a state and an action, by the twin's own physics and the task's own reward, for many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.rig import Rig
+from runtime.task import Task, batched_reward, batched_terminated
+from sim.plants import Plant
+from sim.plants.integrate import SUBSTEPS, step
+
+Values = NDArray[np.float64]
+Stored = NDArray[np.float32]
+
+
+class Outcome(NamedTuple):
+    """What follows n states and actions."""
+
+    next_observation: Stored
+    """(n, n_obs), normalised."""
+    reward: Stored
+    """(n,), raw units of the task."""
+    terminated: NDArray[np.bool_]
+    """(n,)."""
+
+
+class PlantModel:
+    """One period of a plant seen through a rig: from normalised (s, a) to (s', r, terminated).
+
+    The model is exact (000 §6.2.1 takes "the real system model"): no sensor or actuator noise, no counts.  Each row is
+    computed alone, so that a batch may be split anyhow.  Expects a rig without :func:`model_problems`.
+    """
+
+    def __init__(self, rig: Rig, task: Task, plant: Plant, period_s: float, substeps: int = SUBSTEPS) -> None:
+        index = _observed(rig)
+        self._plant, self._period_s, self._substeps = plant, period_s, substeps
+        self._state_at = tuple(index[name] for name in plant.state_names)
+        self._n_observations = len(rig.observations)
+        self._names = tuple(o.sensor or o.name for o in rig.observations)
+        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals])
+        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals])
+        self._action_centre = np.array([a.centre for a in rig.actuators])
+        self._action_half = np.array([a.half_range for a in rig.actuators])
+        self._reward = batched_reward(task, rig)
+        self._terminated = batched_terminated(task, rig)
+
+    def __call__(self, observation: Stored, action: Stored) -> Outcome:
+        """Advance (n, n_obs) observations under (n, m) actions, both normalised; beyond the numbers lies NaN or inf."""
+        seen = self._centre + self._half * observation
+        applied = self._action_centre + self._action_half * action
+        with np.errstate(over="ignore", invalid="ignore"):
+            state = step(
+                self._plant,
+                tuple(np.ascontiguousarray(seen[:, at]) for at in self._state_at),
+                tuple(np.ascontiguousarray(applied[:, j]) for j in range(applied.shape[1])),
+                self._period_s,
+                self._substeps,
+            )
+            after = dict(zip(self._plant.state_names, state, strict=True))
+            following = np.empty_like(seen)
+            for j, name in enumerate(self._names):
+                following[:, j] = after[name]
+            following[:, self._n_observations :] = applied  # the previous command, where the rig adds it
+            return Outcome(
+                next_observation=((following - self._centre) / self._half).astype(np.float32),
+                reward=self._reward(following, applied).astype(np.float32),
+                terminated=self._terminated(following),
+            )
+
+
+def model_problems(rig: Rig, plant: Plant) -> list[tuple[str, str]]:
+    """List why a plant's next state cannot be told from what the rig observes, as (path, message) pairs."""
+    problems = []
+    for o in rig.observations:
+        if o.derivative_of is not None:
+            problems.append(
+                f"observation '{o.name}' is estimated from '{o.derivative_of}': what it would be after a state drawn "
+                "anew is not known"
+            )
+    observed = _observed(rig)
+    problems.extend(
+        f"no observation gives the plant's '{name}', without which its next state is not known"
+        for name in plant.state_names
+        if name not in observed
+    )
+    return [("", message) for message in problems]
+
+
+def _observed(rig: Rig) -> Mapping[str, int]:
+    """Index of the observation that is each sensor's value."""
+    return {o.sensor or o.name: i for i, o in enumerate(rig.observations) if o.derivative_of is None}

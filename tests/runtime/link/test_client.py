@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from runtime.link import client as client_module
+from runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from runtime.link.messages import Accepted, Attach, Pull, Refused, Rows, encode
+
+PATIENCE_MS = 20_000
+
+
+class Rig:
+    """A rig that answers each request with the next line of its script: frames to send for an id."""
+
+    def __init__(self, endpoint: str, *script: list[list[bytes]]) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(endpoint)
+        self._script = script
+        self.seen: list[list[bytes]] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for replies in self._script:
+            if not self._socket.poll(PATIENCE_MS):
+                return
+            peer, *frames = self._socket.recv_multipart()
+            self.seen.append(frames)
+            for reply in replies:
+                self._socket.send_multipart([peer, *(frames[0] if f == b"ID" else f for f in reply)])
+
+    def close(self) -> None:
+        self._thread.join(PATIENCE_MS / 1000)
+        assert not self._thread.is_alive()
+        self._socket.close()
+        self._context.term()
+
+
+OK = [b"ID", encode(Accepted())]
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/s"
+
+
+@pytest.fixture
+def client(endpoint: str) -> Iterator[LinkClient]:
+    client = LinkClient(endpoint, lambda: False)
+    yield client
+    client.close()
+
+
+def test_a_question_gets_its_answer_and_payloads(endpoint: str, client: LinkClient) -> None:
+    rig = Rig(endpoint, [[b"ID", encode(Rows(1, 2, 3)), b"rows"]], [OK])
+    assert client.ask(Pull(0, 0), b"payload") == (Rows(1, 2, 3), [b"rows"])
+    assert client.ask(Attach()) == (Accepted(), [])
+    rig.close()
+    assert [frames[1:] for frames in rig.seen] == [[encode(Pull(0, 0)), b"payload"], [encode(Attach())]]
+    assert rig.seen[0][0] != rig.seen[1][0], "each question has an id of its own"
+    assert client.retries == 0
+
+
+def test_an_answer_to_another_question_is_not_taken_for_this_one(endpoint: str, client: LinkClient) -> None:
+    rig = Rig(endpoint, [[b"other-id", encode(Refused("late"))], OK])
+    assert client.ask(Attach())[0] == Accepted()
+    rig.close()
+
+
+def test_a_refusal_is_raised_with_its_reason(endpoint: str, client: LinkClient) -> None:
+    rig = Rig(endpoint, [[b"ID", encode(Refused("the mirror differs"))]])
+    with pytest.raises(RequestRejected, match="the mirror differs"):
+        client.ask(Attach())
+    rig.close()
+
+
+def test_a_lost_question_is_asked_again_under_the_same_id(
+    endpoint: str, client: LinkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "RETRY_MS", 0)
+    rig = Rig(endpoint, [], [OK])
+    assert client.ask(Attach())[0] == Accepted()
+    rig.close()
+    assert rig.seen[0] == rig.seen[1]
+    assert client.retries >= 1
+
+
+def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:
+    with pytest.raises(LinkClosed, match="did not answer within 0 s"):
+        client.ask(Attach(), timeout_s=0.0)
+
+
+def test_asking_ends_when_the_process_is_to_stop(endpoint: str) -> None:
+    client = LinkClient(endpoint, lambda: True)
+    with pytest.raises(LinkClosed, match="asked to stop"):
+        client.ask(Attach())
+    client.close()
+
+
+def test_a_question_put_before_the_rig_is_there_is_answered_once_it_is(endpoint: str, client: LinkClient) -> None:
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(client.ask(Attach())[0]))
+    asking.start()
+    rig = Rig(endpoint, [OK])
+    asking.join(PATIENCE_MS / 1000)
+    rig.close()
+    assert answers == [Accepted()]

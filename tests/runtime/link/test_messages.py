@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.link.messages import (
+    MAX_HEADER_BYTES,
+    Accepted,
+    Attach,
+    Attached,
+    Confirm,
+    Done,
+    Errors,
+    Offer,
+    Pull,
+    Refused,
+    ReplyMessage,
+    RequestMessage,
+    Rows,
+    Verdict,
+    decode_reply,
+    decode_request,
+    encode,
+)
+
+REQUESTS = [Attach(), Pull(3, 2, 100, 50), Confirm(4, b"\x00\xff"), Errors(9), Offer(5, 600), Done(4, 400, 123.5)]
+REPLIES = [
+    Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False),
+    Rows(5, 6, 1, True),
+    Verdict(5, False, "bounds", "too much"),
+    Accepted(),
+    Refused("no"),
+]
+DEEP = b"\x82\xa4type\xa6attach\xa1x" + b"\x91" * 60_000 + b"\xc0"
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: type(r).__name__)
+def test_requests_arrive_as_they_were_sent(request_: RequestMessage) -> None:
+    assert decode_request(encode(request_)) == request_
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda r: type(r).__name__)
+def test_replies_arrive_as_they_were_sent(reply: ReplyMessage) -> None:
+    assert decode_reply(encode(reply)) == reply
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xc0",
+        encode(Accepted()),
+        b"\x81\xa4type\xa6attach" + b"\x00",
+        b"\x81\xa4type\xa2\xff\xff",
+        b"\x82\xa4type\xa7confirm\xa7episode\xa1x",
+        b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os",
+        DEEP,
+        b"\x00" * (MAX_HEADER_BYTES + 1),
+    ],
+    ids=[
+        "nothing",
+        "nil",
+        "a reply",
+        "more behind it",
+        "no UTF-8",
+        "wrong type",
+        "pickle",
+        "nested without end",
+        "oversize",
+    ],
+)
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_request(raw)
+
+
+def test_a_request_as_large_as_allowed_is_read() -> None:
+    digest = b"x" * (MAX_HEADER_BYTES - 64)
+    assert decode_request(encode(Confirm(1, digest))) == Confirm(1, digest)
+    with pytest.raises(msgspec.DecodeError, match="header of"):
+        decode_request(encode(Confirm(1, digest + bytes(64))))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([*REQUESTS, *REPLIES]), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255))))
+def test_no_damage_makes_decoding_raise_anything_else(
+    message: RequestMessage | ReplyMessage, damage: list[tuple[int, int]]
+) -> None:
+    raw = bytearray(encode(message))
+    for at, value in damage:
+        raw[at % len(raw)] = value
+    for decode in (decode_request, decode_reply):
+        try:
+            decode(bytes(raw))
+        except msgspec.DecodeError:
+            continue
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_decoding_raise_anything_else(raw: bytes) -> None:
+    for decode in (decode_request, decode_reply):
+        try:
+            decode(raw)
+        except msgspec.DecodeError:
+            continue

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+import zmq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.link.messages import (
+    MAX_PAYLOAD_BYTES,
+    Accepted,
+    Attach,
+    Done,
+    Pull,
+    Refused,
+    ReplyMessage,
+    RequestMessage,
+    Rows,
+    decode_reply,
+    encode,
+)
+from runtime.link.server import Answer, LinkServer, Ticket
+
+PATIENCE_MS = 20_000
+
+
+class Peer:
+    """A learner's socket without the manners."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(endpoint)
+
+    def send(self, *frames: bytes) -> None:
+        self.socket.send_multipart(frames)
+
+    def receive(self) -> tuple[bytes, ReplyMessage, list[bytes]]:
+        assert self.socket.poll(PATIENCE_MS), "no answer"
+        id_, header, *payloads = self.socket.recv_multipart()
+        return id_, decode_reply(header), payloads
+
+
+class Rig:
+    """A server, what it handled, and peers."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.server = LinkServer(endpoint)
+        self.context = zmq.Context()
+        self.peers: list[Peer] = []
+        self.handled: list[tuple[Ticket, RequestMessage, list[bytes]]] = []
+        self.answer: Answer | None = Answer(Accepted())
+
+    def peer(self) -> Peer:
+        self.peers.append(Peer(self.context, self.endpoint))
+        return self.peers[-1]
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.socket.close()
+        self.context.term()
+        self.server.close()
+
+    def serve(self, requests: int = 1) -> None:
+        """Serve until so many requests have been handled or found malformed since the call."""
+        until = len(self.handled) + self.server.malformed + requests
+        while len(self.handled) + self.server.malformed < until:
+            assert self.server.wait(PATIENCE_MS), "nothing arrived"
+            self.server.serve(self._handle)
+
+    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+        self.handled.append((ticket, request, list(payloads)))
+        return self.answer
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"ipc://{tmp_path_factory.mktemp('l')}/s"
+
+
+@pytest.fixture
+def rig(endpoint: str) -> Iterator[Rig]:
+    rig = Rig(endpoint)
+    yield rig
+    rig.close()
+
+
+def test_a_request_is_handled_with_its_payloads_and_answered_under_its_id(rig: Rig) -> None:
+    peer = rig.peer()
+    rig.answer = Answer(Rows(1, 2, 3), (b"rows", b""))
+    peer.send(b"request1", encode(Pull(0, 0)), b"a", b"", b"c")
+    rig.serve()
+    ((_, request, payloads),) = rig.handled
+    assert (request, payloads) == (Pull(0, 0), [b"a", b"", b"c"])
+    assert peer.receive() == (b"request1", Rows(1, 2, 3), [b"rows", b""])
+
+
+def test_each_peer_gets_its_own_answer_also_later(rig: Rig) -> None:
+    first, second = rig.peer(), rig.peer()
+    rig.answer = None
+    first.send(b"00000001", encode(Done(1, 0, 0.0)))
+    second.send(b"00000001", encode(Done(2, 0, 0.0)))
+    rig.serve(2)
+    for ticket, request, _ in reversed(rig.handled):
+        assert isinstance(request, Done)
+        rig.server.send(ticket, Answer(Refused(f"episode {request.episode}")))
+    assert first.receive()[1] == Refused("episode 1")
+    assert second.receive()[1] == Refused("episode 2")
+
+
+def test_a_repeated_request_is_answered_again(rig: Rig) -> None:
+    peer = rig.peer()
+    for _ in range(2):
+        peer.send(b"00000001", encode(Attach()))
+    rig.serve(2)
+    assert peer.receive() == peer.receive() == (b"00000001", Accepted(), [])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"\x80\x04\x95pickle", encode(Accepted()), b"\x81\xa4type\xa2\xff\xff", b"\x91" * 60_000, bytes(70_000)],
+    ids=["empty", "pickle", "a reply", "no UTF-8", "nested without end", "oversize header"],
+)
+def test_a_malformed_request_is_counted_and_refused_and_the_next_is_served(rig: Rig, header: bytes) -> None:
+    peer = rig.peer()
+    peer.send(b"00000001", header)
+    rig.serve()
+    id_, answer, _ = peer.receive()
+    assert id_ == b"00000001"
+    assert isinstance(answer, Refused)
+    assert answer.reason.startswith("malformed request")
+    assert (rig.server.malformed, rig.handled) == (1, [])
+    peer.send(b"00000002", encode(Attach()))
+    rig.serve()
+    assert peer.receive()[:2] == (b"00000002", Accepted())
+
+
+@pytest.mark.parametrize("frames", [(b"",), (b"00000001",), (b"short", encode(Attach())), (bytes(9), encode(Attach()))])
+def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, frames: tuple[bytes, ...]) -> None:
+    peer = rig.peer()
+    peer.send(*frames)
+    rig.serve()
+    peer.send(b"00000002", encode(Attach()))
+    rig.serve()
+    assert rig.server.malformed == 1
+    assert peer.receive()[0] == b"00000002", "the first answer is to the second request"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.booleans())
+def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], with_id: bool) -> None:
+    peer = rig.peer()
+    peer.send(*([b"12345678"] if with_id else []), *frames)
+    rig.serve()
+    peer.socket.close()
+
+
+def test_an_oversize_payload_ends_its_sender_s_connection_and_nobody_else_s(rig: Rig) -> None:
+    greedy, other = rig.peer(), rig.peer()
+    greedy.send(b"00000001", encode(Attach()), bytes(MAX_PAYLOAD_BYTES + 1))
+    other.send(b"00000002", encode(Attach()), bytes(MAX_PAYLOAD_BYTES))
+    rig.serve()
+    assert other.receive()[0] == b"00000002"
+    ((_, _, payloads),) = rig.handled
+    assert len(payloads[0]) == MAX_PAYLOAD_BYTES
+
+
+def test_an_answer_to_a_peer_that_is_gone_is_dropped(rig: Rig) -> None:
+    peer = rig.peer()
+    rig.answer = None
+    peer.send(b"00000001", encode(Attach()))
+    rig.serve()
+    peer.socket.close()
+    for _ in range(200):
+        rig.server.send(rig.handled[0][0], Answer(Accepted(), (bytes(10_000),)))
+    rig.server.send(Ticket(b"nobody", b"00000001"), Answer(Accepted()))
+
+
+def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
+    peer = rig.peer()
+    for n in range(200):
+        peer.send(n.to_bytes(8, "little"), encode(Attach()))
+    rig.serve(1)
+    assert len(rig.handled) <= 64
+    rig.serve(200 - len(rig.handled))
+    assert [ticket.request_id for ticket, _, _ in rig.handled] == [n.to_bytes(8, "little") for n in range(200)]
+
+
+def test_the_reason_of_a_refusal_is_text(rig: Rig) -> None:
+    peer = rig.peer()
+    peer.send(b"00000001", msgspec.msgpack.encode({"type": "pull", "since": "x", "closed": 0}))
+    rig.serve()
+    answer = peer.receive()[1]
+    assert isinstance(answer, Refused)
+    assert "Expected `int`, got `str` - at `$.since`" in answer.reason

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.config.schema import Selection
+from runtime.link.messages import (
+    MAX_PAYLOAD_BYTES,
+    Accepted,
+    Attach,
+    Attached,
+    Confirm,
+    Done,
+    Errors,
+    Offer,
+    Pull,
+    Refused,
+    ReplyMessage,
+    RequestMessage,
+    Rows,
+    Verdict,
+)
+from runtime.link.server import Answer, Ticket
+from runtime.replay.desk import LearnerDesk
+from runtime.replay.memory import Memory
+from runtime.replay.policy_desk import PolicyDesk, admission_limits
+from runtime.replay.storage import Storage
+from runtime.replay.transitions import TransitionBuilder
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from tests.runtime.samples import PENDULUM, records
+
+A, B = Ticket(b"peer a", b"00000001"), Ticket(b"peer b", b"00000001")
+
+
+class Rig:
+    """A desk with its memory; ``now_s`` is its clock."""
+
+    def __init__(self, folder: Path, strategy: str = "FIFO[Uniform]", capacity: int = 64) -> None:
+        config = msgspec.structs.replace(PENDULUM, selection=Selection(strategy, capacity))
+        self.memory = Memory(config)
+        self.events: list[str] = []
+        segment = Segment.create(folder / f"slot{len(list(folder.iterdir()))}", SLOT_BYTES, SLOT_SCHEMA)
+        note = lambda kind, **what: self.events.append(kind)  # noqa: E731
+        arguments = (config.rig, config.rate_hz, 0, admission_limits(config))
+        policies = PolicyDesk(*arguments, PolicySlot(segment), folder / "policies", note)
+        self.desk = LearnerDesk(
+            self.memory, policies, run_id="run-1", config_text=b"rig: x\n", lockstep=True, event=note
+        )
+
+    def insert(self, n: int) -> None:
+        """Keep so many more experiences."""
+        done = self.memory.offered
+        self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=done)))
+
+    def ask(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
+        answer = self.desk.handle(who, request, payloads)
+        assert answer is not None, "it waits"
+        return answer.message
+
+    def pull(self, since: int, closed: int = 0, **more: int) -> tuple[Rows, bytes]:
+        answer = self.desk.handle(A, Pull(since, closed, **more), ())
+        assert answer is not None
+        assert isinstance(answer.message, Rows)
+        (payload,) = answer.payloads
+        return answer.message, payload
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[float]) -> tuple[bytes, bytes, bytes]:
+    return (
+        np.array(slots, "<i8").tobytes(),
+        np.array(generations, "<u4").tobytes(),
+        np.array(values, "<f4").tobytes(),
+    )
+
+
+# -- attach ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
+    rig.insert(5)
+    rig.desk.closed = 2
+    assert rig.ask(Attach()) == Attached("run-1", b"rig: x\n", 64, True, 5, 2, 1, True)
+    assert rig.events == ["learner_attached"]
+
+
+def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) -> None:
+    answer = rig.ask(Attach(version=99))
+    assert isinstance(answer, Refused)
+    assert "99" in answer.reason
+    assert "1" in answer.reason
+
+
+# -- pull --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "TDE(1.0)[Uniform]", "Resv[Uniform]"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
+def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
+    tmp_path: Path, strategy: str, turns: list[tuple[int, int]]
+) -> None:
+    rig = Rig(tmp_path, strategy, capacity=24)
+    mirror = Storage(24, 2, 1, cyclic=rig.memory.storage.cyclic)
+    for inserted, max_rows in turns:
+        rig.insert(inserted)
+        while True:
+            message, payload = rig.pull(mirror.inserted, max_rows=max_rows)
+            words = np.frombuffer(payload, "<u4").reshape(-1, 3 + mirror.layout.width)
+            assert len(words) <= max_rows
+            mirror.write_rows(words.astype(np.uint32))
+            assert mirror.inserted == message.upto
+            if message.upto == message.inserted:
+                break
+        assert mirror.digest() == rig.memory.storage.digest()
+
+
+def test_a_pull_may_be_repeated(rig: Rig) -> None:
+    rig.insert(9)
+    assert rig.pull(3) == rig.pull(3)
+    rig.insert(1)
+    message, payload = rig.pull(3)
+    assert (message.upto, len(payload)) == (10, 7 * 4 * (3 + rig.memory.storage.layout.width))
+
+
+def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
+    rig.insert(3)
+    assert rig.pull(3) == (Rows(upto=3, inserted=3, closed=0), b"")
+
+
+@pytest.mark.parametrize("since", [-1, 4, 2**40])
+def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
+    rig.insert(3)
+    for wait_ms in (0, 1000):
+        assert isinstance(rig.ask(Pull(since, 0, wait_ms)), Refused)
+    assert rig.desk.due() == []
+
+
+@pytest.mark.parametrize("max_rows", [0, -5])
+def test_at_least_one_row_comes_whatever_is_asked(rig: Rig, max_rows: int) -> None:
+    rig.insert(3)
+    assert rig.pull(0, max_rows=max_rows)[0].upto == 1
+
+
+def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.replay.desk.MAX_PAYLOAD_BYTES", 200)
+    rig.insert(60)
+    message, payload = rig.pull(0, max_rows=60)
+    assert 0 < len(payload) <= 200 < MAX_PAYLOAD_BYTES
+    assert 0 < message.upto < 60
+
+
+def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
+    news: tuple[Callable[[], object], ...] = (
+        lambda: rig.insert(2),
+        lambda: setattr(rig.desk, "closed", 1),
+        lambda: setattr(rig.desk, "ending", True),
+    )
+    for happens in news:
+        at = rig.memory.storage.inserted
+        assert rig.desk.handle(A, Pull(at, rig.desk.closed, 2000), ()) is None
+        assert rig.desk.due() == []
+        happens()
+        ((ticket, answer),) = rig.desk.due()
+        assert ticket == A
+        storage, desk = rig.memory.storage, rig.desk
+        assert answer.message == Rows(storage.inserted, storage.inserted, desk.closed, desk.ending)
+        assert rig.desk.due() == [], "once"
+
+
+def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
+    rig.insert(2)
+    assert rig.pull(0, wait_ms=2000)[0].upto == 2
+    rig.desk.closed = 3
+    assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
+
+
+def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_two_seconds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.desk.handle(A, Pull(0, 0, 300), ())
+    rig.desk.handle(B, Pull(0, 0, 10**9), ())
+    now_s += 0.299
+    assert rig.desk.due() == []
+    now_s += 0.002
+    assert [ticket for ticket, _ in rig.desk.due()] == [A]
+    now_s += 1.7
+    assert [ticket for ticket, _ in rig.desk.due()] == [B]
+
+
+def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
+    later = Ticket(A.peer, b"00000002")
+    for ticket in (A, later, B):
+        assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
+    rig.insert(1)
+    assert [ticket for ticket, _ in rig.desk.due()] == [later, B]
+
+
+# -- TD errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[float]] = []
+    monkeypatch.setattr(rig.memory, "take_errors", lambda slots, generations, values: taken.append(values.tolist()))
+    for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
+        assert rig.ask(Errors(batch), *errors([0], [1], [value])) == Accepted()
+    assert taken == [[1.0], [2.0]]
+
+
+def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(rig: Rig) -> None:
+    rig.insert(4)
+    rig.ask(Errors(10**18), *errors([0], [9], [1.0]))
+    rig.ask(Attach())
+    rig.ask(Errors(5), *errors([0], [9], [1.0]))
+    assert rig.memory.stale_errors == 2
+
+
+def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "TDE(1.0)[Uniform]", capacity=4)
+    rig.insert(4)
+    assert rig.ask(Errors(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
+    assert rig.memory.stale_errors == 3
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (),
+        errors([0], [1], [1.0])[:2],
+        (*errors([0], [1], [1.0]), b""),
+        errors([0, 1], [1], [1.0]),
+        errors([0], [1], [1.0, 2.0]),
+        (b"odd", *errors([0], [1], [1.0])[1:]),
+    ],
+    ids=["none", "too few", "too many", "more slots", "more values", "no whole numbers"],
+)
+def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: tuple[bytes, ...]) -> None:
+    rig.insert(4)
+    assert isinstance(rig.ask(Errors(1), *payloads), Refused)
+    assert rig.ask(Errors(1), *errors([0], [3], [1.0])) == Accepted()
+    assert rig.memory.stale_errors == 1, "the batch was not spent"
+
+
+# -- lockstep ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
+    rig.insert(7)
+    mirror = Storage(64, 2, 1)
+    mirror.write_rows(rig.memory.storage.rows(np.arange(7)))
+    assert rig.ask(Confirm(1, mirror.digest())) == Accepted()
+    rig.insert(1)
+    assert isinstance(rig.ask(Confirm(2, mirror.digest())), Refused)
+    assert (rig.desk.mismatches, rig.events) == (1, ["mirror_differs"])
+
+
+def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
+    assert rig.desk.done == -1, "not before a learner has attached and begun"
+    rig.ask(Done(0, 0, 0.0))
+    assert rig.desk.done == 0
+    rig.ask(Done(3, 300, 1.0))
+    assert rig.desk.done == 0, "the barrier does not open before its episode is in the memory"
+    rig.desk.closed = 2
+    rig.ask(Done(1, 100, 1.0))
+    assert rig.desk.done == 1
+    rig.ask(Done(0, 0, 1.0))
+    assert rig.desk.done == 1, "an old one closes nothing again"
+    rig.ask(Done(2, 200, 55.5))
+    assert (rig.desk.done, rig.desk.updates, rig.desk.updates_per_s) == (2, 200, 55.5)
+
+
+def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
+    verdict = rig.ask(Offer(1, 0), b"no policy")
+    assert isinstance(verdict, Verdict)
+    assert (verdict.policy_id, verdict.accepted, verdict.stage) == (1, False, "format")
+    assert isinstance(rig.ask(Offer(2, 0)), Refused)
+    assert isinstance(rig.ask(Offer(2, 0), b"", b""), Refused)
+
+
+# -- anything at all ---------------------------------------------------------------------------------------------------
+
+INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
+REQUESTS = st.one_of(
+    st.builds(Attach, INTS),
+    st.builds(Pull, INTS, INTS, INTS, INTS),
+    st.builds(Confirm, INTS, st.binary(max_size=20)),
+    st.builds(Errors, INTS),
+    st.builds(Offer, INTS, INTS),
+    st.builds(Done, INTS, INTS, st.floats()),
+)
+SLOTS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 4), min_size=3, max_size=3)
+VALUES = st.lists(st.floats(width=32), min_size=3, max_size=3)
+PAYLOADS = st.lists(st.binary(max_size=24), max_size=4) | st.builds(
+    lambda slots, values: list(errors(slots, [1, 1, 2], values)), SLOTS, VALUES
+)
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    return Rig(tmp_path_factory.mktemp("desk"), "TDE(1.0)[Uniform]", capacity=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(REQUESTS, PAYLOADS, st.integers(0, 2)), max_size=8))
+def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
+    ranked: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]
+) -> None:
+    for request, payloads, inserted in requests:
+        ranked.insert(inserted)
+        answer = ranked.desk.handle(A, request, payloads)
+        assert isinstance(answer, Answer) or (answer is None and isinstance(request, Pull))
+        ranked.desk.due()
+        assert ranked.desk.done <= ranked.desk.closed
