@@ -40,13 +40,8 @@ class Agent:
         self._config, self._settings, self._mirror = config, settings, mirror
         rig = config.rig
         self._ddpg = Ddpg(settings.ddpg, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)])
-        self._sampler: Sampler = sampler_for(
-            parse_strategy(config.selection.strategy),
-            mirror.storage.capacity,
-            stream(config.seed, Role.SAMPLER),
-            episodes=config.episodes,
-            batch=settings.ddpg.batch,
-        )
+        self._sampler = self._fresh_sampler()
+        self._seen = 0
         self.policies = 0
         """Id of the newest policy offered."""
         self.handled = 0
@@ -62,9 +57,26 @@ class Agent:
         """Whether the memory holds a whole minibatch."""
         return self._mirror.storage.stored >= self._settings.ddpg.batch
 
+    def _fresh_sampler(self) -> Sampler:
+        return sampler_for(
+            parse_strategy(self._config.selection.strategy),
+            self._mirror.storage.capacity,
+            stream(self._config.seed, Role.SAMPLER),
+            episodes=self._config.episodes,
+            batch=self._settings.ddpg.batch,
+        )
+
+    def catch_up(self) -> None:
+        """Hear of everything in a mirror that is complete now, but for what a restored sampler knows already."""
+        storage = self._mirror.storage
+        if self._seen > storage.inserted:  # the rig itself went back in time: what the sampler knows is of no use
+            self._sampler, self._seen = self._fresh_sampler(), 0
+        self.written(storage.changed_since(self._seen))
+
     def written(self, slots: Slots) -> None:
         """Hear of new experiences in the mirror."""
         self._sampler.written(slots)
+        self._seen = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int) -> None:
         """Tell the sampler how far the run is (schedules of importance-sampling exponents)."""
@@ -99,7 +111,7 @@ class Agent:
         """Write everything that learning goes on from (not the mirror: the rig owns it), atomically."""
         state = {f"ddpg/{k}": v for k, v in self._ddpg.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
-        state["policies"], state["handled"] = np.array(self.policies), np.array(self.handled)
+        state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
         fresh = path.with_suffix(".tmp")
         with fresh.open("wb") as file:
             np.savez(file, **state)  # type: ignore[arg-type]
@@ -112,7 +124,7 @@ class Agent:
                 state = {k: saved[k] for k in saved.files}
             self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
             self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
-            self.policies, self.handled = int(state["policies"]), int(state["handled"])
+            self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         return True

@@ -20,10 +20,11 @@ import msgspec
 import numpy as np
 import torch
 
+from hw.rig import Rig
 from learner.agent import Agent, Replayed
 from learner.mirror import Mirror
 from learner.settings import LearnerSettings
-from runtime.config.document import ConfigError
+from runtime.config.document import ConfigError, convert, parse_document
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent
@@ -64,6 +65,7 @@ class LearnerProcess:
         self._saved_s = time.monotonic()
         self._busy_s = 0.0
         self._done_here = 0
+        self._mirrored = False
         self._error_batch = time.time_ns()
 
     def run(self) -> None:
@@ -77,10 +79,12 @@ class LearnerProcess:
         self._mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
         self._agent = Agent(self._config, self._settings, self._mirror)
         torch.set_num_threads(1 if self._lockstep else self._settings.threads)
-        restored = self._state is not None and self._agent.restore(self._state)
         rows = self._pull(closed=attached.closed, wait_ms=0)
         while rows.upto < rows.inserted:
             rows = self._pull(closed=attached.closed, wait_ms=0)
+        restored = self._state is not None and self._agent.restore(self._state)
+        self._agent.catch_up()
+        self._mirrored = True
         if attached.next_policy_id <= 1 and not restored:
             self._offer()
             self._tell_done(0)
@@ -93,17 +97,15 @@ class LearnerProcess:
         self._save()
 
     def _check(self, attached: Attached) -> None:
-        theirs = msgspec.yaml.decode(attached.config)["rig"]
-        ours = msgspec.to_builtins(self._config.rig)
-        if msgspec.json.encode(theirs) != msgspec.json.encode(ours):
-            raise Unfit(
-                f"the rig at the other end is '{theirs.get('name')}' and not described as in this configuration"
-            )
+        theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
+        if theirs != self._config.rig:
+            raise Unfit(f"the rig at the other end, '{theirs.name}', is not described as in this configuration")
 
     def _rejoin(self, attached: Attached, restored: bool) -> None:
         """Take up a run that is under way."""
         agent = self._agent
         agent.policies = max(agent.policies, attached.next_policy_id - 1)
+        agent.handled = min(agent.handled, attached.closed)
         if not restored:
             # New networks must not act before they have seen what their predecessor learned from.
             agent.handled = attached.closed
@@ -185,7 +187,9 @@ class LearnerProcess:
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise Unfit("the rig answered a pull with something else")
         if payloads[0]:
-            self._agent.written(self._mirror.apply(payloads[0], rows.upto))
+            slots = self._mirror.apply(payloads[0], rows.upto)
+            if self._mirrored:
+                self._agent.written(slots)
         return rows
 
     def _ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:

@@ -22,6 +22,7 @@ from hw.rig import Rig
 
 ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
 ScalarTest = Callable[[Sequence[float]], bool]
+BatchedTest = Callable[[NDArray[np.floating[Any]]], NDArray[np.bool_]]
 BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
 
 _Weight = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -166,6 +167,21 @@ def compile_terminated(task: Task, rig: Rig) -> ScalarTest:
 
     def terminated(observation: Sequence[float]) -> bool:
         return not all(low <= observation[i] <= high for i, low, high in bounds)
+
+    return terminated
+
+
+def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
+    """Build ``terminated(observations)`` of many at once, ``(..., n)`` to ``(...)``; equal to the tick's own."""
+    index = _observation_index(rig)
+    bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
+
+    def terminated(observations: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+        x = np.asarray(observations, dtype=np.float64)
+        inside = np.ones(x.shape[:-1], bool)
+        for i, low, high in bounds:
+            inside &= (low <= x[..., i]) & (x[..., i] <= high)
+        return ~inside
 
     return terminated
 

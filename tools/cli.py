@@ -12,6 +12,7 @@ VERBS: Final = {
     "run": "run a rig: device or twin, control, replay, learner",
     "twin": "run a device twin alone, on a pty or a serial port",
     "learn": "run a learner for a rig that is running elsewhere",
+    "report": "say what a run came to, and draw its learning curve",
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 

@@ -10,7 +10,7 @@ import msgspec
 
 from learner.settings import LearnerSettings
 from runtime.config.resolve import capacity_of
-from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
+from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled, Selection
 from runtime.control.explore import interpolate
 from runtime.replay.layout import Layout
 from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
@@ -52,10 +52,11 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """How often an experience is replayed on average: batch size times updates over new experiences (000 §B.1)."""
+    """How often an experience is replayed on average: batch size times updates over those written (000 §B.1)."""
     if learner.updates_per_transition is not None:
         return learner.ddpg.batch * learner.updates_per_transition
-    return learner.ddpg.batch * (learner.updates_per_episode or 0) / episode_steps(config.task, config.rate_hz)
+    written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
+    return learner.ddpg.batch * (learner.updates_per_episode or 0) / written
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
@@ -210,6 +211,18 @@ def _in_units(config: RunConfig, episode: int, schedule: Sequence[tuple[float, f
     return "; ".join(f"{reach} ({', '.join(names)})" for reach, names in groups.items())
 
 
+def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
+    """What keeps the memory from being what was measured."""
+    if selection.write_probability < 1:
+        yield "written", f"{selection.write_probability:.1%}", "of the experiences, chosen at random ([DE] of 000 §6.4)"
+    synthetic = selection.synthetic
+    if synthetic is not None:
+        what = f"states drawn anew, {synthetic.actions:.1%} actions, recomputed with the plant (000 §6.2.1)"
+        yield "synthetic", f"{synthetic.states:.1%}", what
+        if synthetic.refresh < 1:
+            yield "", f"{1 - synthetic.refresh:.1%}", "of them stay when they would be overwritten (000 §6.3.1)"
+
+
 def _learning(config: RunConfig) -> Table:
     learner = msgspec.convert(config.learner, LearnerSettings)
     strategy = parse_strategy(config.selection.strategy)
@@ -221,14 +234,18 @@ def _learning(config: RunConfig) -> Table:
     ddpg = learner.ddpg
     if learner.updates_per_transition is not None:
         rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps
+        total = round(total * config.selection.write_probability)
         updates = round(total * learner.updates_per_transition)
     else:
         per_episode = learner.updates_per_episode or 0
         rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
     horizon = 1.0 / (1.0 - ddpg.gamma)
+    budget = config.selection.capacity_bytes
+    within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, those of {capacity / steps:.4g} episodes"),
-        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}"),
+        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
+        *_altered(config.selection),
         ("updates", rate, f"{updates} in the run, batches of {ddpg.batch}"),
         ("replay ratio", f"{reuse(config, learner):.3g}", "times that an experience is replayed, on average"),
         ("network", ddpg.network, f"DDPG, tau {ddpg.tau:g}, learning rates {ddpg.actor_lr:g} and {ddpg.critic_lr:g}"),

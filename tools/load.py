@@ -15,6 +15,7 @@ from runtime.config.problem import path_steps
 from runtime.config.resolve import capacity_of, load_run
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
+from sim.synthetic.model import model_problems
 from sim.twin.options import TwinOptions, twin_problems
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -49,6 +50,9 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         for at, message in twin_problems(twin, config.rig, config.task.start):
             yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+        if config.selection.synthetic is not None:
+            for message in model_problems(config.rig, twin.plant):
+                yield ("selection", "synthetic"), f"{message} at selection.synthetic"
         if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
             yield (
                 ("rate_hz",),

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from runtime.config.schema import OrnsteinUhlenbeck, RunConfig
 from runtime.control.explore import interpolate
 
+_READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
 
-def _columns(folder: Path, kind: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    with (folder / "episodes.csv").open(newline="", encoding="utf-8") as file:
-        rows = [r for r in csv.DictReader(file) if r["kind"] == kind]
-    names = ("episode", "normalized", "mean_reward", "interventions", "missed_ticks")
-    return {n: np.array([float(r[n]) for r in rows]) for n in names}
+
+def episode_columns(folder: Path, kind: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """Read the episodes of one kind that had steps from ``episodes.csv``; empty columns where there is no such file."""
+    rows: list[list[float]] = []
+    with contextlib.suppress(OSError), (folder / "episodes.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            with contextlib.suppress(TypeError, ValueError, KeyError):  # a line cut short by a full disk
+                if row["kind"] == kind and float(row["steps"]) > 0:
+                    rows.append([float(row[name]) for name in _READ])
+    table = np.array(rows, np.float64).reshape(-1, len(_READ))
+    return {name: table[:, i] for i, name in enumerate(_READ)}
 
 
 def _smooth(
@@ -39,10 +48,7 @@ def plot_learning_curve(folder: Path, config: RunConfig) -> Path | None:
         import matplotlib.pyplot as plt
     except ImportError:
         return None
-    try:
-        train, evaluation = _columns(folder, "train"), _columns(folder, "eval")
-    except OSError:
-        return None
+    train, evaluation = episode_columns(folder, "train"), episode_columns(folder, "eval")
     if not len(train["episode"]):
         return None
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(9, 6), height_ratios=(3, 1), layout="constrained")

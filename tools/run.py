@@ -45,6 +45,8 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if args.device is not None:
+        if config.selection.synthetic is not None:
+            return complain("run", "--device: selection.synthetic needs the plant of a twin of the run's own")
         config = _on_port(config, args.device)
     port = config.device.port.path if config.device.port is not None else None
     if port is not None:

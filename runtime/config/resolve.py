@@ -176,7 +176,9 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     for at, type_ in sections.items():
         if _present(document, at):
             try:
-                found = _with_section(found, at, msgspec.to_builtins(convert(document, at, type_)))
+                # By way of JSON, which makes lists of tuples, as reading the resolved file does.
+                plain = msgspec.json.decode(msgspec.json.encode(convert(document, at, type_)))
+                found = _with_section(found, at, plain)
             except ConfigError as error:
                 problems += error.problems
     if problems:

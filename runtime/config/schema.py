@@ -152,7 +152,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     barrier_timeout_s: float = 60.0
     """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: float = 5.0
-    """Seconds (in lockstep the rig's, to whole episodes) between two checkpoints of the memory: what a crash may cost."""
+    """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs."""
 
     @property
     def lockstep(self) -> bool:

@@ -16,7 +16,7 @@ _DIRECTORY_BYTES: Final = 16_384
 
 
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
-    """Return the most that a memory under ``strategy`` holds whatever its capacity; ``thinned``: by a chance to write."""
+    """Return the most that a memory under ``strategy`` holds whatever its capacity; ``thinned``: some is dropped."""
     fixed = _BLOCK_BYTES if thinned else 0
     if strategy.retention in ("FIFO", "FULL"):
         return fixed

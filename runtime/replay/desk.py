@@ -59,7 +59,8 @@ class LearnerDesk:
         """Mirrors that differed from the memory when they were compared (lockstep)."""
         self.updates = 0
         self.updates_per_s = 0.0
-        self._error_batch = 0
+        self.error_batch = 0
+        """Last batch of TD errors that was taken; repeated ones are not taken twice."""
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request, or None when the answer comes later."""
@@ -102,7 +103,7 @@ class LearnerDesk:
             return Answer(Refused(f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"))
         storage = self._memory.storage
         self._event("learner_attached")
-        self._error_batch = 0  # it counts its batches from where its own clock stands
+        self.error_batch = 0  # it counts its batches from where its own clock stands
         return Answer(
             Attached(
                 run_id=self._run_id,
@@ -146,7 +147,7 @@ class LearnerDesk:
         return Answer(Refused(f"the mirror differs from the memory after episode {request.episode}"))
 
     def _errors(self, request: Errors, payloads: Sequence[bytes]) -> Answer:
-        if request.batch <= self._error_batch:
+        if request.batch <= self.error_batch:
             return Answer(Accepted())  # repeated: it has been taken
         try:
             slots, generations, values = (
@@ -156,7 +157,7 @@ class LearnerDesk:
             return Answer(Refused(f"malformed TD errors: {error}"))
         if not len(slots) == len(generations) == len(values):
             return Answer(Refused("TD errors of unequal lengths"))
-        self._error_batch = request.batch
+        self.error_batch = request.batch
         self._memory.take_errors(
             slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,8 @@ from runtime.exit_codes import ExitCode
 from runtime.link.messages import RequestMessage, Rows
 from runtime.link.server import Answer, LinkServer, Ticket
 from runtime.record import RecordLayout
+from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
 from runtime.replay.histogram import DurationHistogram
@@ -97,6 +99,31 @@ class ReplayProcess:
         self._last_train: list[EpisodeRow] = []
         self._reported_s = 0.0
         self._heard_s: dict[bytes, float] = {}
+        self._upkeep = Upkeep(run_folder / "buffer", self._memory, config, lambda line: report(_ME, "warning", line))
+        self._resume(self._upkeep.restored)
+
+    def _resume(self, counts: Mapping[str, int] | None) -> None:
+        """Go on counting where the checkpoint was written that the memory comes from."""
+        if counts is None:
+            if self.takes_over:
+                report(_ME, "warning", "there is no checkpoint yet: the memory begins empty")
+            return
+        self._desk.closed, self._desk.error_batch = counts["closed"], counts["error_batch"]
+        self._ticks, self._missed = counts["ticks"], counts["missed"]
+        self._interventions, self._faults = counts["interventions"], counts["faults"]
+        self._builder.gaps = counts["gaps"]
+        self._events.write("memory_restored", inserted=self._memory.storage.inserted, closed=self._desk.closed)
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "closed": self._desk.closed,
+            "error_batch": self._desk.error_batch,
+            "ticks": self._ticks,
+            "missed": self._missed,
+            "interventions": self._interventions,
+            "faults": self._faults,
+            "gaps": self._builder.gaps,
+        }
 
     def admit_file(self, path: Path) -> str | None:
         """Admit the policy a configuration starts with; the reason if it is refused."""
@@ -110,14 +137,19 @@ class ReplayProcess:
         if len(records):
             self._take(records)
             self._ring.release(len(records))
-        elif len(self._ring) == 0:  # all of these episodes have been taken in, though perhaps by a process before this one
+        elif (
+            len(self._ring) == 0
+        ):  # all of these episodes have been taken in, though perhaps by a process before this one
             self._desk.closed = max(self._desk.closed, closed)
         self._server.serve(self._handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
         if self._config.lockstep and self._desk.done + 1 > self._board[Word.BARRIER]:
+            self._upkeep.at_episode(self._desk.done, self._counts)
             self._board[Word.BARRIER] = self._desk.done + 1
         now = time.monotonic()
+        if not self._config.lockstep:
+            self._upkeep.at_time(now, self._counts)
         if now - self._reported_s > _PROGRESS_S:
             self._reported_s = now
             self._report_progress()
@@ -198,6 +230,7 @@ class ReplayProcess:
     def finish(self) -> None:
         """Tell the learners that the run is over, and write the summary."""
         self._dismiss()
+        self._upkeep.close(self._counts)
         self._report_progress()
         stages = self._stage_ns / max(self._ticks, 1) / 1000
         storage = self._memory.storage
@@ -264,7 +297,11 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
     resynthesiser = resynthesiser_for(config, run_folder) if resynthesiser_for is not None else None
-    process = ReplayProcess(config, run_folder, shm, resynthesiser)
+    try:
+        process = ReplayProcess(config, run_folder, shm, resynthesiser)
+    except CheckpointError as error:
+        report(_ME, "error", str(error))
+        return ExitCode.CONFIGURATION
     if config.policy is not None and not process.takes_over:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:

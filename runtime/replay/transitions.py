@@ -33,7 +33,17 @@ class Transitions(NamedTuple):
 
     def select(self, chosen: NDArray[np.bool_]) -> Transitions:
         """Return the chosen ones, in order."""
-        return Transitions(*(column[chosen] for column in self))
+        return Transitions(
+            self.observation[chosen],
+            self.action[chosen],
+            self.reward[chosen],
+            self.next_observation[chosen],
+            self.flags[chosen],
+            self.policy_id[chosen],
+            self.exploration[chosen],
+            self.episode[chosen],
+            self.step[chosen],
+        )
 
 
 class TransitionBuilder:

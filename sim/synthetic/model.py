@@ -50,16 +50,12 @@ class PlantModel:
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
         """Advance (n, n_obs) observations under (n, m) actions, both normalised; beyond the numbers lies NaN or inf."""
-        seen = self._centre + self._half * observation
-        applied = self._action_centre + self._action_half * action
+        seen: Values = self._centre + self._half * observation
+        applied: Values = self._action_centre + self._action_half * action
         with np.errstate(over="ignore", invalid="ignore"):
-            state = step(
-                self._plant,
-                tuple(np.ascontiguousarray(seen[:, at]) for at in self._state_at),
-                tuple(np.ascontiguousarray(applied[:, j]) for j in range(applied.shape[1])),
-                self._period_s,
-                self._substeps,
-            )
+            before: tuple[Values, ...] = tuple(np.ascontiguousarray(seen[:, at]) for at in self._state_at)
+            held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in applied.T)
+            state = step(self._plant, before, held, self._period_s, self._substeps)
             after = dict(zip(self._plant.state_names, state, strict=True))
             following = np.empty_like(seen)
             for j, name in enumerate(self._names):
@@ -72,22 +68,20 @@ class PlantModel:
             )
 
 
-def model_problems(rig: Rig, plant: Plant) -> list[tuple[str, str]]:
-    """List why a plant's next state cannot be told from what the rig observes, as (path, message) pairs."""
-    problems = []
-    for o in rig.observations:
-        if o.derivative_of is not None:
-            problems.append(
-                f"observation '{o.name}' is estimated from '{o.derivative_of}': what it would be after a state drawn "
-                "anew is not known"
-            )
+def model_problems(rig: Rig, plant: Plant) -> list[str]:
+    """List why a plant's next state cannot be told from what the rig observes; empty when it can."""
+    problems = [
+        f"observation '{o.name}' is an estimate from '{o.derivative_of}', not known after a state drawn anew"
+        for o in rig.observations
+        if o.derivative_of is not None
+    ]
     observed = _observed(rig)
     problems.extend(
-        f"no observation gives the plant's '{name}', without which its next state is not known"
+        f"no observation is the plant's '{name}', without which its next state is not known"
         for name in plant.state_names
         if name not in observed
     )
-    return [("", message) for message in problems]
+    return problems
 
 
 def _observed(rig: Rig) -> Mapping[str, int]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from hw import messages as m
 from hw.clock import Clock
 from hw.framing import FrameReader, encode_frame
-from hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status
+from hw.messages import Capability, Hello, MessageType, Op, Response, Result, State
 from hw.rig import Rig
 from hw.session import DeviceSession
 from hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
-PATIENCE_NS: Final = 10_000_000_000
+_PATIENCE_NS: Final = 20_000_000_000
+_LOOK_NS: Final = 2_000_000
 _TRIES: Final = 200
 
 
@@ -24,7 +26,9 @@ class Wire:
         self._transport, self._layout = transport, layout
         self._reader = FrameReader()
         self.states: list[State] = []
-        """Every state frame, in order."""
+        """Every state frame since the last CONFIGURE, in order."""
+        self.count = 0
+        """State frames so far."""
         self.bodies: list[bytes] = []
         """Every frame, state or not, in order."""
 
@@ -41,6 +45,9 @@ class Wire:
             self.bodies.append(body)
             if body[0] == MessageType.STATE:
                 self.states.append(self._layout.decode(body))
+                self.count += 1
+            elif body[0] == MessageType.RESPONSE and m.decode_response(body)[1:3] == (Op.CONFIGURE, Result.OK):
+                self.states.clear()
         return data
 
     def write(self, data: bytes) -> int:
@@ -61,6 +68,8 @@ class Host:
         self.hello: Hello = self.session.connect()
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
+        self._seen = 0
+        self._request_id = 0x7000
         self.period_us = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -103,15 +112,25 @@ class Host:
 
     def sample(self) -> State:
         """The next sample without a command: in lockstep only a reset gives one."""
-        if self.lockstep:
-            self.session.reset(1)
-        return self.wait()
+        if not self.lockstep:
+            return self.wait()
+        first = self.session.reset(1)
+        while (state := self.wait()).frame != first:
+            pass
+        return state
 
     def wait(self) -> State:
-        """The next state frame (the newest, if several wait)."""
-        state = self.session.wait_state(self._now() + PATIENCE_NS)
-        assert state is not None, "no state frame came"
-        return state
+        """A state frame that has not been waited for yet: the newest if there are several."""
+        self._pump(lambda: self.wire.count > self._seen and bool(self.wire.states), "state frame")
+        self._seen = self.wire.count
+        return self.wire.states[-1]
+
+    def _pump(self, done: Callable[[], bool], what: str) -> None:
+        """Read until ``done``; the session does the reading, so that it never misses the middle of a frame."""
+        limit_ns = self._now() + _PATIENCE_NS
+        while not done():
+            assert self._now() < limit_ns, f"no {what} came"
+            self.session.wait_state(self._now() + _LOOK_NS)
 
     def act(self, state: State, values: Counts) -> State:
         """Command ``values`` in answer to ``state``, or to a later frame if the host is late; the frame that tells."""
@@ -143,40 +162,43 @@ class Host:
         return self._commands.encode(answers, values)
 
     def replies(self) -> list[bytes]:
-        """What is not a state frame of all that the device has sent up to its answer to a HELLO_REQUEST sent now.
+        """What the device has sent, up to its answer to a HELLO_REQUEST sent now, that is no state frame.
 
-        Requests are answered in order, so this is also the moment until which a device that ignores something has
-        had time to answer it; that last HELLO is left out.
+        Everything is answered in order, so whoever ignores something has not answered it by then.  That HELLO itself
+        is left out.
         """
-        first = len(self.wire.bodies)
+        start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
-        seen = first
-        while True:
-            assert self.wire.read(PATIENCE_NS), "the device does not answer"
-            for body in self.wire.bodies[seen:]:
-                seen += 1
-                if body[0] == MessageType.HELLO:
-                    return [b for b in self.wire.bodies[first : seen - 1] if b[0] != MessageType.STATE]
+
+        def others() -> list[bytes]:
+            return [body for body in self.wire.bodies[start:] if body[0] != MessageType.STATE]
+
+        self._pump(lambda: any(body[0] == MessageType.HELLO for body in others()), "HELLO")
+        return [body for body in others() if body[0] != MessageType.HELLO]
 
     def respond(self, body: bytes) -> Response:
-        """Send a REQUEST's body as it is, and return the response."""
-        first = len(self.wire.bodies)
+        """Send a REQUEST's body as it is, once, and return the response."""
+        start = len(self.wire.bodies)
         self.send(body)
-        while True:
-            assert self.wire.read(PATIENCE_NS), "the device does not answer"
-            for reply in self.wire.bodies[first:]:
-                if reply[0] == MessageType.RESPONSE:
-                    return m.decode_response(reply)
 
-    def result(self, op: int, payload: bytes = b"", *, request_id: int = 0x7000) -> Result:
-        """Outcome of a request with an id that the session is not using."""
-        response = self.respond(m.encode_request(m.Request(request_id, op, payload)))
-        assert (response.id, response.op) == (request_id, op)
+        def responses() -> list[bytes]:
+            return [body for body in self.wire.bodies[start:] if body[0] == MessageType.RESPONSE]
+
+        self._pump(lambda: bool(responses()), "RESPONSE")
+        return m.decode_response(responses()[0])
+
+    def request(self, op: int, payload: bytes = b"") -> bytes:
+        """Body of a REQUEST with an id of its own, none of the session's."""
+        self._request_id += 1
+        return m.encode_request(m.Request(self._request_id, op, payload))
+
+    def result(self, op: int, payload: bytes = b"") -> Result:
+        """Outcome of a request."""
+        body = self.request(op, payload)
+        response = self.respond(body)
+        assert (response.id, response.op) == (self._request_id, op)
+        assert response.result == Result.OK or not response.payload
         return Result(response.result)
-
-    def armed(self) -> bool:
-        """Whether the next sample says ARMED."""
-        return bool(self.sample().status & Status.ARMED)
 
     def close(self) -> None:
         """Leave the device disarmed and close the line."""
@@ -186,6 +208,3 @@ class Host:
             return
         finally:
             self.session.close()
-
-
-__all__ = ["Counts", "Host", "Op", "Wire"]

@@ -13,7 +13,7 @@ from runtime.replay.checkpoint.restore import restore
 from runtime.replay.checkpoint.writer import CheckpointWriter
 
 Counts = Callable[[], Mapping[str, int]]
-Say = Callable[[str, str], None]
+Say = Callable[[str], None]
 
 
 class Upkeep:
@@ -21,14 +21,14 @@ class Upkeep:
 
     In lockstep a checkpoint is written between episodes, every so many that they take ``checkpoint_s`` of the rig's
     time, and is on disk before the loop goes on; otherwise every ``checkpoint_s``, while everything goes on.
-    ``say`` hears (kind of event, message) of what goes wrong.  Raises CheckpointError as :func:`restore` does.
+    ``say`` hears in one line of what goes wrong.  Raises CheckpointError as :func:`restore` does.
     """
 
     def __init__(self, folder: Path, memory: Experiences, config: RunConfig, say: Say) -> None:
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
         for line in restored.damaged if restored is not None else ():
-            say("checkpoint_damaged", f"{line}; the checkpoint before it is used")
+            say(f"{line}; the checkpoint before it is used")
         self.restored: Final = restored.extra if restored is not None else None
         """The counts the checkpoint was written with; None when there was none."""
         self._memory, self._say = memory, say
@@ -75,5 +75,5 @@ class Upkeep:
     def _complain(self, error: CheckpointError) -> None:
         """Once, until one succeeds again: a full disk is not to fill what is left of it with events."""
         if not self._failing:
-            self._say("checkpoint_failed", str(error))
+            self._say(str(error))
         self._failing = True

@@ -1,0 +1,80 @@
+"""The replay process of a twin's run with synthetic experiences.
+
+``python -m sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``runtime.replay.main``, given what only this side has: the
+plant.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.schema import RunConfig, Synthetic
+from runtime.control.explore import episode_noise
+from runtime.random_streams import Role, stream
+from runtime.replay.main import main
+from runtime.replay.resynthesis import Resynthesised
+from runtime.replay.transitions import Transitions
+from runtime.task import episode_steps
+from sim.synthetic.experiences import Draws, episode_draws, resynthesise
+from sim.synthetic.model import PlantModel
+from sim.synthetic.policies import FiledPolicies
+from sim.twin.main import twin_options
+
+_KEPT: Final = 4
+"""Episodes whose numbers are kept at hand."""
+
+
+class RunResynthesiser:
+    """Synthetic experiences of one run: a function of the configuration and of the transitions alone.
+
+    It has no state to be saved: the numbers of a transition follow from its episode and step.
+    """
+
+    def __init__(self, config: RunConfig, run_folder: Path) -> None:
+        rig, twin = config.rig, twin_options(config)
+        self._config = config
+        self._synthetic = config.selection.synthetic or Synthetic()
+        self._model = PlantModel(rig, config.task, twin.plant, config.period_us * 1e-6, twin.substeps)
+        self._policies = FiledPolicies(rig, run_folder / "policies")
+        self._n_obs, self._n_act = len(rig.signals), len(rig.actuators)
+        self._steps = episode_steps(config.task, config.rate_hz)
+        self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
+
+    def __call__(self, measured: Transitions) -> Resynthesised:
+        """Replace some of the transitions (``runtime.replay.resynthesis``)."""
+        n = len(measured.reward)
+        draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))
+        noise = np.empty((n, self._n_act))
+        for episode in np.unique(measured.episode).tolist():
+            of_episode, signal = self._numbers(episode)
+            rows = np.flatnonzero(measured.episode == episode)
+            at = measured.step[rows] % self._steps
+            for numbers, all_numbers in zip(draws, of_episode, strict=True):
+                numbers[rows] = all_numbers[at]
+            noise[rows] = signal[at]
+
+        def policy(rows: NDArray[np.int64], observations: NDArray[np.float32]) -> NDArray[np.float64]:
+            return self._policies.actions(measured.policy_id[rows], observations)
+
+        return resynthesise(self._synthetic, self._model, measured, draws, noise, policy)
+
+    def _numbers(self, episode: int) -> tuple[Draws, NDArray[np.float64]]:
+        """Random numbers of an episode, and the exploration signal that the loop had in it."""
+        if episode not in self._episodes:
+            while len(self._episodes) >= _KEPT:
+                del self._episodes[min(self._episodes)]
+            config = self._config
+            rng = stream(config.seed, Role.EXPLORATION, episode)
+            noise = episode_noise(config.exploration, rng, episode, self._steps, self._n_act)
+            draws = episode_draws(config.seed, episode, self._steps, self._n_obs, self._n_act)
+            self._episodes[episode] = draws, np.array(noise)
+        return self._episodes[episode]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], RunResynthesiser))

@@ -1,0 +1,555 @@
+"""What every device that speaks the protocol must do, as far as a host can see it (``hw/PROTOCOL.md``).
+
+A device is put to the test by inheriting from PacedConformance (hardware, a twin in real or scaled time) or from
+LockstepConformance and saying how to connect to it.  Nothing here looks at the host's clock: frame numbers and device
+times decide.  A host that is late loses nothing but time: it tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+
+from hw import messages as m
+from hw.framing import encode_frame
+from hw.messages import Fault, MessageType, Op, Result, State, Status
+from tests.conformance.host import Counts, Host
+
+LONG = 250
+"""A lease that no test here outlives."""
+HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
+
+
+def flags(state: State) -> Status:
+    """Status, as far as it does not tell how the command was clamped."""
+    return Status(state.status) & ~Status.CLAMPED
+
+
+def continuous(host: Host, states: list[State]) -> bool:
+    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so."""
+    return all(b.u_start == (host.safe if a.status & Status.SAFE else a.u_end) for a, b in pairwise(states))
+
+
+class DeviceConformance:
+    """The rules that hold in every kind of time."""
+
+    period_us: ClassVar[int] = 10_000
+
+    def connect(self) -> Host:
+        """Connect to the device, in whatever state it is; the tests disarm it and close the line afterwards."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def host(self) -> Iterator[Host]:
+        host = self.connect()
+        yield host
+        host.close()
+
+    @pytest.fixture
+    def armed(self, host: Host) -> Host:
+        """Configured and armed; the newest frame can be answered."""
+        host.begin(self.period_us, LONG)
+        return host
+
+    # -- §1 framing ------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        "garbage",
+        [
+            b"\xff",
+            b"\x05\x01\x02",
+            bytes(range(1, 256)) * 3,
+            b"\x00" * 50,
+            encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3],
+            encode_frame(bytes([MessageType.HELLO_REQUEST]))[:-1],
+        ],
+        ids=["byte", "short", "long", "zeros", "cut-off request", "cut-off hello"],
+    )
+    def test_garbage_before_a_frame_does_not_harm_it(self, host: Host, garbage: bytes) -> None:
+        host.send_raw(garbage)
+        assert host.result(Op.DESCRIBE, b"\0") == Result.OK
+
+    def test_a_single_zero_between_two_frames_suffices(self, host: Host) -> None:
+        describe = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
+        host.send_raw(describe[0] + describe[1][1:])
+        assert len(host.replies()) == 2
+
+    def test_frames_in_pieces_are_put_together(self, host: Host) -> None:
+        wire = encode_frame(host.request(Op.DESCRIBE, b"\0"))
+        for byte in wire:
+            host.send_raw(bytes([byte]))
+        assert len(host.replies()) == 1
+
+    def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        wire = encode_frame(host.request(Op.ARM))
+        for at in range(1, len(wire) - 1):
+            for bit in (0x01, 0x80):
+                damaged = bytearray(wire)
+                damaged[at] ^= bit
+                host.send_raw(bytes(damaged))
+        assert host.replies() == []
+        assert not host.sample().status & Status.ARMED
+
+    # -- §2 messages -----------------------------------------------------------------------------------------------
+
+    def test_the_hello_is_sound(self, host: Host) -> None:
+        hello = host.hello
+        assert hello.protocol == m.PROTOCOL_VERSION
+        assert 0 < hello.period_min_us <= self.period_us <= hello.period_max_us
+        assert hello.lease_max >= LONG
+        assert hello.time_scale >= 0.0
+
+    def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
+        told = armed.act(armed.latest(), armed.part(2))
+        for _ in range(5):
+            assert armed.replies() == []
+        hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
+        assert len(hellos) == 1
+        assert not armed.session.rebooted
+        after = armed.act(armed.latest(), armed.part(2))
+        assert flags(after) == Status.ARMED
+        assert after.u_start == told.u_end
+
+    def test_channels_are_described_in_order_and_no_others(self, host: Host) -> None:
+        kinds = [channel.is_actuator for channel in host.channels]
+        assert kinds == [False] * host.hello.n_sensors + [True] * host.hello.n_actuators
+        assert all(channel.low < channel.high and channel.resolution > 0 for channel in host.channels)
+        assert all(a.low <= a.safe <= a.high for a in host.actuators)
+        for index in (len(host.channels), 255):
+            assert host.result(Op.DESCRIBE, bytes([index])) == Result.OUT_OF_RANGE
+
+    @pytest.mark.parametrize(
+        ("op", "payload", "result"),
+        [
+            (0, b"", Result.UNKNOWN_OP),
+            (8, b"", Result.UNKNOWN_OP),
+            (255, b"abc", Result.UNKNOWN_OP),
+            (Op.DESCRIBE, b"", Result.BAD_LENGTH),
+            (Op.DESCRIBE, b"\0\0", Result.BAD_LENGTH),
+            (Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(10_000, 5)[:-1], Result.BAD_LENGTH),
+            (Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(10_000, 5) + b"\0", Result.BAD_LENGTH),
+            (Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(10_000, 0), Result.OUT_OF_RANGE),
+            (Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(0, 5), Result.OUT_OF_RANGE),
+            (Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(0xFFFF_FFFF, 5), Result.OUT_OF_RANGE),
+            (Op.LIMITS, b"\0", Result.BAD_LENGTH),
+            (Op.LIMITS, m.LIMITS_LAYOUT.pack(200, 0, 0), Result.OUT_OF_RANGE),
+            (Op.LIMITS, m.LIMITS_LAYOUT.pack(0, 2, 1), Result.OUT_OF_RANGE),
+            (Op.LIMITS, m.LIMITS_LAYOUT.pack(0, -(2**31), 2**31 - 1), Result.OUT_OF_RANGE),
+            (Op.ARM, b"\0", Result.BAD_LENGTH),
+            (Op.DISARM, b"\0", Result.BAD_LENGTH),
+            (Op.CLEAR_FAULT, b"\0", Result.BAD_LENGTH),
+        ],
+        ids=lambda value: value.hex() if isinstance(value, bytes) else getattr(value, "name", str(value)),
+    )
+    def test_a_request_that_fails_says_why_and_changes_nothing(
+        self, armed: Host, op: int, payload: bytes, result: Result
+    ) -> None:
+        told = armed.act(armed.latest(), armed.part(2))
+        assert armed.result(op, payload) == result
+        after = armed.act(armed.latest(), armed.part(2))
+        assert flags(after) == Status.ARMED
+        assert after.u_start == told.u_end
+        times = [s.t_us for s in armed.wire.states]
+        assert {b - a for a, b in pairwise(times)} == {self.period_us}
+
+    def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
+        values = armed.part(2)
+        command = armed.command(armed.latest().frame, values)
+        armed.send(
+            b"\x00",
+            b"\x7f",
+            b"\xff" * 249,
+            HELLO_REQUEST + b"\0",
+            command[:-1],
+            command + b"\0",
+            bytes([MessageType.REQUEST]),
+            bytes([MessageType.REQUEST, 1, 0]),
+            bytes([MessageType.RESPONSE, 1, 0, Op.DISARM, 0]),
+            bytes([MessageType.STATE]) + bytes(36),
+        )
+        assert armed.replies() == []
+        armed.act(armed.latest(), armed.part(4))
+        assert all(s.u_end != values for s in armed.wire.states)
+
+    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("seen by RESET alone")
+        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
+        response = armed.respond(reset)
+        armed.wait()
+        state = armed.act(armed.latest(), armed.part(2))
+        resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
+        assert armed.respond(reset) == response
+        assert armed.respond(reset) == response
+        assert armed.act(armed.latest(), armed.part(4)).u_start == state.u_end
+        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
+
+    def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("seen by RESET alone")
+        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
+        response = armed.respond(reset)
+        armed.wait()
+        armed.act(armed.latest(), armed.part(2))
+        assert armed.replies() == []
+        again = armed.respond(reset)
+        assert again.result == Result.OK
+        (number,) = m.NEXT_FRAME_LAYOUT.unpack(again.payload)
+        assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
+        while armed.latest().frame < number:
+            armed.wait()
+        assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
+
+    def test_a_refusal_is_stored_too(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        request = host.request(99)
+        assert host.respond(request) == host.respond(request)
+
+    # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
+
+    def test_frames_count_up_by_one_and_their_times_by_whole_periods(self, armed: Host) -> None:
+        for _ in range(20):
+            armed.act(armed.latest(), armed.part(2))
+        states = armed.wire.states
+        assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
+        assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
+
+    def test_numbers_and_time_go_on_through_configure(self, host: Host) -> None:
+        before = host.begin(self.period_us, LONG)
+        after = host.begin(2 * self.period_us, LONG)
+        assert after.frame > before.frame
+        assert after.t_us >= before.t_us + 2 * self.period_us
+        again = host.act(after, host.part(2))
+        states = host.wire.states
+        assert again.t_us - after.t_us == (again.frame - after.frame) * 2 * self.period_us
+        assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
+
+    def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
+        for divisor in (1, 2, -1, 4) * 3:
+            armed.act(armed.latest(), tuple(-v for v in armed.part(2)) if divisor < 0 else armed.part(divisor))
+        for state in armed.wire.states:
+            for count, channel in zip(state.sensors, armed.channels, strict=False):
+                assert channel.low <= count <= channel.high
+
+    def test_a_device_armed_and_not_commanded_puts_out_its_safe_value(self, armed: Host) -> None:
+        state = armed.sample()
+        assert flags(state) & ~Status.FIRST == Status.ARMED | Status.SAFE
+        assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
+        assert state.tau_us == self.period_us
+        assert state.lease_left > 0
+
+    def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
+        first, second = armed.part(2), armed.part(4)
+        told = armed.act(armed.latest(), first)
+        assert (told.u_end, Status(told.status)) == (first, Status.ARMED)
+        assert told.tau_us < self.period_us
+        again = armed.act(armed.latest(), second)
+        assert (again.u_start, again.u_end) == (first, second)
+        assert again.answers > told.answers
+        assert continuous(armed, armed.wire.states)
+
+    def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
+        for extreme in (2**31 - 1, -(2**31)):
+            told = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
+            assert told.u_end == tuple(a.high if extreme > 0 else a.low for a in armed.actuators)
+            assert told.status & Status.CLAMPED
+        assert not armed.act(armed.latest(), armed.part(2)).status & Status.CLAMPED
+
+    def test_tighter_limits_hold_from_the_next_command_on_until_configure(self, armed: Host) -> None:
+        beyond, limit = armed.part(2), armed.part(4)
+        held = armed.act(armed.latest(), beyond)
+        for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
+            armed.session.limit(index, min(a, b), max(a, b))
+        clamped = armed.act(armed.latest(), beyond)
+        assert clamped.u_start == held.u_end == beyond  # what was in force already stays
+        assert clamped.u_end == limit
+        assert clamped.status & Status.CLAMPED
+        armed.begin(self.period_us, LONG)
+        assert armed.act(armed.latest(), beyond).u_end == beyond
+
+    def test_limits_wider_than_the_devices_own_are_refused_one_by_one(self, armed: Host) -> None:
+        for index, a in enumerate(armed.actuators):
+            for low, high in ((a.low - 1, a.high), (a.low, a.high + 1)):
+                assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, low, high)) == Result.OUT_OF_RANGE
+            assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, a.low, a.high)) == Result.OK
+
+    def test_a_command_that_does_not_answer_the_latest_frame_is_dropped(self, armed: Host) -> None:
+        wrong = armed.part(2)
+        for _ in range(5):
+            frame = armed.act(armed.latest(), armed.part(4)).frame
+            armed.send(*(armed.command((frame + off) % 2**32, wrong) for off in (-1, -2, 5000, 2**31)))
+        armed.act(armed.latest(), armed.part(4))
+        assert all(s.u_end != wrong for s in armed.wire.states)
+
+    def test_only_the_first_command_for_a_frame_counts(self, armed: Host) -> None:
+        first, second = armed.part(2), armed.part(4)
+        state = armed.latest()
+        for _ in range(10):
+            armed.send(armed.command(state.frame, first), armed.command(state.frame, second))
+            state = armed.wait()
+        armed.act(armed.latest(), first)
+        assert all(s.u_end != second for s in armed.wire.states)
+
+    # -- §3 states -------------------------------------------------------------------------------------------------
+
+    def test_a_disarmed_device_drops_commands(self, host: Host) -> None:
+        state = host.begin(self.period_us, LONG, arm=False)
+        for _ in range(5):
+            host.session.send_command(state.frame, host.part(2))
+            state = host.sample()
+        for state in host.wire.states:
+            assert flags(state) & ~Status.FIRST == Status.SAFE
+            assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
+
+    def test_arming_an_armed_device_leaves_its_output(self, armed: Host) -> None:
+        told = armed.act(armed.latest(), armed.part(2))
+        armed.session.arm()
+        again = armed.act(armed.latest(), armed.part(4))
+        assert again.u_start == told.u_end
+        assert continuous(armed, armed.wire.states)
+
+    @pytest.mark.parametrize("op", [Op.DISARM, Op.CLEAR_FAULT])
+    def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
+        armed.act(armed.latest(), armed.part(2))
+        assert armed.result(op) == Result.OK
+        read = len(armed.wire.states)
+        state = armed.latest()
+        for _ in range(3):
+            armed.session.send_command(state.frame, armed.part(2))
+            state = armed.sample()
+        assert all(flags(s) & ~Status.FIRST == Status.SAFE for s in armed.wire.states[read:])
+        assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
+        assert armed.result(op) == Result.OK
+
+    def test_configure_disarms_and_puts_the_safe_output_out(self, armed: Host) -> None:
+        armed.act(armed.latest(), armed.part(2))
+        armed.session.configure(self.period_us, LONG)
+        state = armed.sample()
+        assert flags(state) & ~Status.FIRST == Status.SAFE
+        assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
+
+    def test_a_reset_starts_from_the_start_state_with_the_safe_output_still_armed(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("not a simulator")
+        starts = []
+        for seed in (1, 2**64 - 1):
+            for _ in range(5):
+                armed.act(armed.latest(), armed.part(2))
+            number = armed.session.reset(seed)
+            while (state := armed.wait()).frame < number:
+                pass
+            first = next(s for s in armed.wire.states if s.frame == number)
+            assert Status(first.status) == Status.ARMED | Status.SAFE | Status.FIRST
+            assert (first.u_start, first.u_end, first.answers) == (armed.safe, armed.safe, 0)
+            assert first.tau_us == self.period_us
+            starts.append(first)
+            assert armed.act(state, armed.part(2)).u_end == armed.part(2)
+        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states[1:]) == 2
+        frames = [s.frame for s in armed.wire.states]
+        assert frames == list(range(frames[0], frames[0] + len(frames)))
+
+
+class PacedConformance(DeviceConformance):
+    """Hardware, or a twin whose time runs by itself."""
+
+    lease: ClassVar[int] = 5
+
+    def until_fault(self, host: Host) -> State:
+        """Keep silent until a fault latches; its first frame."""
+        while not host.latest().fault:
+            host.wait()
+        return next(s for s in host.wire.states if s.fault)
+
+    def test_samples_come_by_themselves(self, host: Host) -> None:
+        start = host.begin(self.period_us, 1, arm=False)
+        while host.wait().frame < start.frame + 20:
+            pass
+        states = host.wire.states
+        assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
+        assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
+        assert {(s.tau_us, s.fault) for s in states} == {(self.period_us, 0)}
+
+    def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
+        for _ in range(10):
+            armed.act(armed.latest(), armed.part(2))
+        for s in armed.wire.states:
+            assert 0 <= s.tau_us <= self.period_us
+            assert s.u_start == s.u_end or s.tau_us < self.period_us
+            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # else it holds what it had
+
+    def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        read = len(host.wire.states) - 1
+        host.act(host.latest(), host.part(2))
+        fault = self.until_fault(host)
+        states = [s for s in host.wire.states[read:] if s.frame <= fault.frame]
+        answered = max(s.answers for s in states)
+        after = [s for s in states if s.frame > answered]
+        assert len(after) == 1 + self.lease
+        assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
+        assert {flags(s) for s in after[:-1]} == {Status.ARMED}
+        assert {s.u_end for s in after} == {host.part(2)}  # held up to the sample at which it ran out
+        assert Fault(fault.fault) is Fault.LEASE
+        assert flags(fault) == Status.FAULT | Status.SAFE
+        host.wait()
+        dead = next(s for s in host.wire.states if s.frame == fault.frame + 1)
+        assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
+        assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
+
+    def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        fault = self.until_fault(host)
+        armed = [s for s in host.wire.states if s.status & Status.ARMED and s.frame < fault.frame]
+        assert len(armed) == self.lease  # the period in which ARM came does not count
+        assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
+        assert {s.u_end for s in armed} == {host.safe}
+
+    def test_a_reset_drops_commands_until_its_first_frame(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("not a simulator")
+        for _ in range(5):
+            state = armed.act(armed.latest(), armed.part(2))
+            number = armed.session.reset(1)
+            armed.session.send_command(number - 1, armed.part(4))  # would answer the latest frame, were it not for that
+            while (state := armed.wait()).frame < number:
+                pass
+            first = next(s for s in armed.wire.states if s.frame == number)
+            assert Status(first.status) == Status.ARMED | Status.SAFE | Status.FIRST
+            assert (first.u_start, first.u_end) == (armed.safe, armed.safe)
+            armed.act(state, armed.part(2))
+
+    @pytest.mark.parametrize("op", [Op.ARM, Op.RESET])
+    def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
+        if op == Op.RESET and not host.can_reset:
+            pytest.skip("not a simulator")
+        host.begin(self.period_us, self.lease)
+        told = host.act(host.latest(), host.part(2))
+        while host.latest().frame < told.frame + 2:
+            host.wait()
+        assert host.result(op, m.RESET_LAYOUT.pack(1) if op == Op.RESET else b"") == Result.OK
+        lefts = [s.lease_left for s in host.wire.states if s.frame > told.frame]
+        fault = self.until_fault(host)
+        lefts = [s.lease_left for s in host.wire.states if told.frame <= s.frame < fault.frame]
+        renewed = max(i for i in range(len(lefts)) if lefts[i] == self.lease)
+        assert renewed > 0
+        assert lefts[renewed:] == list(range(self.lease, 0, -1))
+
+    def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
+        host.begin(self.period_us, LONG)
+        for _ in range(30):
+            told = host.act(host.latest(), host.part(2))
+            assert told.lease_left == LONG
+        assert {s.fault for s in host.wire.states} == {0}
+
+    def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        fault = self.until_fault(host)
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert host.result(Op.DISARM) == Result.OK
+        assert host.result(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(self.period_us, self.lease)) == Result.OK
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        if host.can_reset:
+            assert host.result(Op.RESET, m.RESET_LAYOUT.pack(1)) == Result.OK
+        state = host.wait()
+        for _ in range(3):
+            host.session.send_command(state.frame, host.part(2))
+            state = host.wait()
+        later = [s for s in host.wire.states if s.frame > fault.frame]
+        assert {Fault(s.fault) for s in later} == {Fault.LEASE}
+        assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
+        assert {s.u_end for s in later} == {host.safe}
+        assert host.result(Op.CLEAR_FAULT) == Result.OK
+        read = host.wait().frame
+        assert host.result(Op.ARM) == Result.OK
+        host.wait()
+        assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
+
+    def test_a_repeated_arm_is_answered_from_memory_and_does_not_arm_again(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease, arm=False)
+        arm = host.request(Op.ARM)
+        response = host.respond(arm)
+        assert response.result == Result.OK
+        fault = self.until_fault(host)
+        assert host.respond(arm) == response  # although it could not be carried out now
+        assert host.replies() == []
+        assert host.respond(arm).result == Result.NOT_NOW  # the HELLO made the device forget
+        host.wait()
+        assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
+
+    def test_disarming_acts_within_the_period(self, armed: Host) -> None:
+        told = armed.act(armed.latest(), armed.part(2))
+        armed.session.disarm()
+        state = armed.wait()
+        while state.status & Status.ARMED:
+            state = armed.wait()
+        first = next(s for s in armed.wire.states if s.frame > told.frame and not s.status & Status.ARMED)
+        assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
+        assert first.tau_us <= self.period_us
+
+    def test_another_period_takes_effect_with_configure(self, host: Host) -> None:
+        for period_us in (self.period_us, 2 * self.period_us, self.period_us // 2):
+            start = host.begin(period_us, LONG)
+            while host.latest().frame < start.frame + 5:
+                host.wait()
+            times = [s.t_us for s in host.wire.states if s.frame >= start.frame]
+            assert {b - a for a, b in pairwise(times)} == {period_us}
+
+
+class LockstepConformance(DeviceConformance):
+    """A twin whose time stands still until the host acts (§5)."""
+
+    def test_the_time_scale_announces_lockstep(self, host: Host) -> None:
+        assert host.hello.time_scale == 0.0
+        assert host.can_reset
+
+    def test_each_command_acts_on_its_whole_period_and_brings_one_frame(self, armed: Host) -> None:
+        start = armed.latest()
+        for k in range(20):
+            values: Counts = armed.part(2 + k % 3)
+            before = armed.latest()
+            armed.session.send_command(before.frame, values)
+            state = armed.wait()
+            assert (state.frame, state.t_us) == (before.frame + 1, before.t_us + self.period_us)
+            assert (state.answers, state.tau_us, state.u_end) == (before.frame, 0, values)
+        assert len([s for s in armed.wire.states if s.frame > start.frame]) == 20
+
+    def test_nothing_else_moves_time(self, armed: Host) -> None:
+        state = armed.act(armed.latest(), armed.part(2))
+        armed.send(armed.command(state.frame - 1, armed.part(4)), armed.command(state.frame + 1, armed.part(4)))
+        for _ in range(LONG + 1):
+            armed.send(armed.request(Op.DESCRIBE, b"\0"))
+        assert len(armed.replies()) == LONG + 1
+        assert armed.latest() == state
+        after = armed.act(state, armed.part(2))
+        assert after.frame == state.frame + 1
+        assert after.lease_left == LONG
+
+    def test_the_response_to_a_reset_comes_before_its_frame(self, armed: Host) -> None:
+        start = len(armed.wire.bodies)
+        response = armed.respond(armed.request(Op.RESET, m.RESET_LAYOUT.pack(1)))
+        state = armed.wait()
+        assert [body[0] for body in armed.wire.bodies[start:]] == [MessageType.RESPONSE, MessageType.STATE]
+        assert m.NEXT_FRAME_LAYOUT.unpack(response.payload) == (state.frame,)
+
+    def test_a_disarmed_device_gives_the_first_frame_of_a_reset_and_no_other(self, host: Host) -> None:
+        state = host.begin(self.period_us, LONG, arm=False)
+        assert state.status & Status.FIRST
+        host.session.send_command(state.frame, host.part(2))
+        assert host.replies() == []
+        assert host.latest() == state
+
+    def test_equal_seeds_and_commands_give_equal_samples(self, armed: Host) -> None:
+        episodes = []
+        for seed in (5, 5, 6):
+            number = armed.session.reset(seed)
+            while (state := armed.wait()).frame != number:
+                pass
+            samples = [state.sensors]
+            for k in range(20):
+                samples.append(armed.act(armed.latest(), armed.part(1 + k % 4)).sensors)
+            episodes.append(samples)
+        assert episodes[0] == episodes[1]

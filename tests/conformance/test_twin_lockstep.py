@@ -1,0 +1,71 @@
+"""The twin's device keeps the protocol, in virtual time: lockstep, and at its own pace."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from hw.clock import VirtualClock
+from hw.messages import Op, Result
+from sim.twin.device import TwinDevice
+from sim.twin.main import twin_options
+from tests.conformance.device import LockstepConformance, PacedConformance
+from tests.conformance.host import Host
+from tests.conformance.loopback import LoopbackDevice
+from tools.load import load
+
+
+def connect(config_name: str, time_scale: float) -> Host:
+    config = load(config_name, ["device.twin.sensor_noise=0.01", "device.twin.actuator_noise=0.05"])
+    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
+    clock = VirtualClock()
+    return Host(LoopbackDevice(device, clock).transport, config.rig, clock)
+
+
+class Fresh:
+    """A device that has just been switched on, for each test."""
+
+    config: ClassVar[str] = "pendulum"
+    time_scale: ClassVar[float] = 0.0
+
+    def connect(self) -> Host:
+        return connect(self.config, self.time_scale)
+
+    def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert host.result(Op.RESET, bytes(8)) == Result.NOT_NOW
+        for op in (Op.DISARM, Op.CLEAR_FAULT):
+            assert host.result(op) == Result.OK
+        assert host.session.wait_state(10**9) is None
+        assert host.wire.states == []
+
+
+class TestLockstepPendulum(Fresh, LockstepConformance):
+    pass
+
+
+class TestLockstepMagman(Fresh, LockstepConformance):
+    config = "magman"
+
+
+class TestPacedPendulum(Fresh, PacedConformance):
+    time_scale = 1.0
+
+
+class TestPacedMagman(Fresh, PacedConformance):
+    config = "magman"
+    time_scale = 10.0
+
+
+@pytest.mark.parametrize("time_scale", [0.0, 1.0])
+def test_another_seed_gives_other_noise(time_scale: float) -> None:
+    host = connect("pendulum", time_scale)
+    host.begin(10_000, 200)
+    starts = set()
+    for seed in range(5):
+        number = host.session.reset(seed)
+        while host.latest().frame < number:
+            host.wait()
+        starts.add(next(s.sensors for s in host.wire.states if s.frame == number))
+    assert len(starts) == 5

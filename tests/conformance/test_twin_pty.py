@@ -1,0 +1,93 @@
+"""The twin's process keeps the protocol on a pseudo terminal, in real time and in lockstep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from hw.framing import encode_frame
+from hw.messages import Fault, MessageType, Op, Result, Status
+from hw.transport import open_port
+from runtime.config.resolve import save_resolved
+from runtime.config.schema import RunConfig
+from tests.conformance.device import LONG, LockstepConformance, PacedConformance
+from tests.conformance.host import Host
+from tests.processes.rig import TWIN, process_of, until
+from tools.load import load
+
+
+@pytest.fixture(scope="class")
+def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One twin process for all tests of a class, each of which connects anew."""
+    folder = tmp_path_factory.mktemp("twin")
+    test_class: type[OnPty] = request.cls
+    settings = [f"device.pace={test_class.pace}", "realtime.priority=0", "realtime.lock_memory=false"]
+    test_class.config = load("pendulum", settings)
+    save_resolved(test_class.config, folder / "config.yaml")
+    link = folder / "link"
+    with process_of(TWIN, folder / "config.yaml", "--link", link) as process:
+        test_class.port = until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
+        yield
+
+
+@pytest.mark.usefixtures("twin")
+class OnPty:
+    """How to connect, and what a device can tell from its host's hanging up."""
+
+    pace: ClassVar[str]
+    period_us: ClassVar[int]
+    config: ClassVar[RunConfig]
+    port: ClassVar[str]
+
+    def connect(self) -> Host:
+        return Host(open_port(self.port), self.config.rig, time)
+
+    def until_hang_up(self, host: Host) -> Host:
+        """Hang up and call again, until the twin has been quick enough to notice."""
+        host.session.close()
+        for _ in range(100):
+            host = self.connect()
+            if not host.sample().status & Status.ARMED:
+                return host
+            host.session.close()
+        raise AssertionError("the twin never noticed that its host hung up")
+
+    def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, armed: Host) -> None:
+        armed.act(armed.latest(), armed.part(2))
+        host = self.until_hang_up(armed)
+        state = host.sample()
+        assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
+        assert (Fault(state.fault), state.u_end) == (Fault.LEASE, host.safe)
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert host.result(Op.CLEAR_FAULT) == Result.OK
+        host.close()
+
+    def test_a_disarmed_device_has_nothing_against_it(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        for _ in range(5):
+            host.session.close()
+            host = self.connect()
+        state = host.sample()
+        assert Status(state.status) & ~Status.FIRST == Status.SAFE
+        host.close()
+
+    def test_half_a_frame_from_one_host_does_not_harm_the_next(self, host: Host) -> None:
+        host.send_raw(encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3])
+        host.session.close()
+        host = self.connect()
+        host.begin(self.period_us, LONG)
+        host.act(host.latest(), host.part(2))
+        host.close()
+
+
+class TestLockstep(OnPty, LockstepConformance):
+    pace = "lockstep"
+
+
+class TestRealTime(OnPty, PacedConformance):
+    pace = "realtime"
+    period_us = 5_000
+    lease = 40  # longer than a busy machine keeps the host waiting

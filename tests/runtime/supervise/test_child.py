@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.supervise.child import Child
+from runtime.supervise.report import Report
+
+PATIENCE_S = 30.0
+Start = Callable[..., Child]
+
+
+PREAMBLE = """
+import json, os, signal, sys
+def line(kind, message=""):
+    return json.dumps({"source": "name", "kind": kind, "message": message}) + chr(10)
+def say(text):
+    os.write(1, text.encode())
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a child whose module is this program."""
+    children: list[Child] = []
+
+    def start(program: str, *arguments: str) -> Child:
+        (tmp_path / "program.py").write_text(f"{PREAMBLE}{program}\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        children.append(Child("name", "program", list(arguments), tmp_path / "stderr.log"))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.end(0.0)
+        child.close()
+
+
+def spoken(child: Child, n: int) -> list[Report]:
+    """The next ``n`` reports."""
+    found = list(child.reports())
+    while len(found) < n:
+        assert select.select((child,), (), (), PATIENCE_S)[0], "it says nothing"
+        found += child.reports()
+    return found
+
+
+READY = "say(line('ready'))"
+WAIT = "signal.pause()"
+
+
+def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
+    child = start("say(line('ready', ' '.join(sys.argv[1:]))); sys.exit(7)", "a", "b c")
+    assert spoken(child, 1) == [Report("name", "ready", "a b c")]
+    assert child.end(PATIENCE_S, ask=False) == 7
+    assert child.poll() == 7
+
+
+def test_reports_that_were_not_asked_for_yet_are_not_lost(start: Start) -> None:
+    """Whoever waits for ``ready`` leaves the warnings behind it to the next reader."""
+    child = start(f"say('noise' + chr(10) + line('ready') + 3 * line('warning')); {WAIT}")
+    assert select.select((child,), (), (), PATIENCE_S)[0]
+    assert next(child.reports()).kind == "ready"
+    assert [r.kind for r in spoken(child, 3)] == ["warning"] * 3
+    assert list(child.reports()) == []
+
+
+def test_a_report_that_comes_in_pieces_is_put_together(start: Start) -> None:
+    child = start(
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); text = line('event', 'whole');"
+        f"say(text[:20]); signal.sigwait([signal.SIGUSR1]); say(text[20:]); {WAIT}"
+    )
+    assert select.select((child,), (), (), PATIENCE_S)[0]
+    assert list(child.reports()) == []
+    os.kill(child.pid, signal.SIGUSR1)
+    assert spoken(child, 1) == [Report("name", "event", "whole")]
+
+
+def test_it_is_asked_to_end_and_has_time_to(start: Start) -> None:
+    child = start(f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {READY}; {WAIT}")
+    spoken(child, 1)
+    assert child.poll() is None
+    assert child.end(PATIENCE_S) == 3
+
+
+def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
+    child = start(f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}\nwhile True: {WAIT}")
+    spoken(child, 1)
+    assert child.end(0.05) == -signal.SIGKILL
+
+
+def test_an_ending_is_awaited_without_asking(start: Start) -> None:
+    child = start(f"{READY}; {WAIT}")
+    spoken(child, 1)
+    assert child.end(0.05, ask=False) == -signal.SIGKILL, "it was never told, so it never ended"
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
+    child = start('print(\'{"source":"%d","kind":"event"}\' % (os.getsid(0) == os.getpid()))')
+    assert spoken(child, 1)[0].source == "1"
+
+
+def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
+    child = start("raise SystemExit('why it ended')")
+    assert child.end(PATIENCE_S, ask=False) == 1
+    assert (tmp_path / "stderr.log").read_text() == "why it ended\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figures")
+def test_its_memory_is_measured(start: Start) -> None:
+    child = start(f"x = bytearray(32 << 20); {READY}; {WAIT}")
+    spoken(child, 1)
+    child.poll()
+    assert 32 < child.peak_rss_mb < 500

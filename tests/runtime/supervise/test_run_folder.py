@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runtime.config.resolve import load_resolved
+from runtime.supervise.run_folder import complete_summary, fresh_folder, write_run_folder
+from tests.runtime.samples import PENDULUM
+
+
+def test_a_fresh_folder_is_one_that_does_not_exist(tmp_path: Path) -> None:
+    taken = []
+    for _ in range(3):
+        folder = fresh_folder(tmp_path, "pendulum")
+        assert folder.name.startswith("pendulum-2")
+        folder.mkdir()
+        taken.append(folder)
+    assert len(set(taken)) == 3
+
+
+def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    write_run_folder(folder, PENDULUM)
+    assert load_resolved(folder / "config.yaml") == PENDULUM
+    meta = msgspec.json.decode((folder / "meta.json").read_bytes())
+    assert meta["seed"] == PENDULUM.seed
+    assert {"git_revision", "git_dirty", "versions", "board", "kernel"} <= meta.keys()
+    assert {"python", "numpy", "onnxruntime", "msgspec"} <= meta["versions"].keys()
+
+
+def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        write_run_folder(tmp_path, PENDULUM)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:
+    take_back = write_run_folder(tmp_path / "new" / "run", PENDULUM)
+    (tmp_path / "new" / "run" / "policies").mkdir()
+    take_back()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "notes.txt").write_text("mine")
+    take_back = write_run_folder(tmp_path, PENDULUM)
+    take_back()
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"ticks": 3, "buffer": {"stored": 1}}')
+    complete_summary(tmp_path, "completed", {"control": 50.5})
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary == {
+        "exit_reason": "completed",
+        "ticks": 3,
+        "buffer": {"stored": 1},
+        "peak_rss_mb": {"control": 50.5},
+    }
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[1]"], ids=["missing", "empty", "cut short", "something else"])
+def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "summary.json").write_text(content)
+    complete_summary(tmp_path, "control was killed", {})
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary == {"exit_reason": "control was killed", "peak_rss_mb": {}}

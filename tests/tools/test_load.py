@@ -1,0 +1,100 @@
+"""The sections that other packages own, and what must fit across them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.config.document import ConfigError
+from runtime.config.resolve import find, load_resolved, save_resolved, shipped
+from tools.load import load
+
+FILE = str(find("pendulum"))
+
+
+def refusal(*overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        load("pendulum", overrides)
+    return [str(problem) for problem in error.value.problems]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_is_shipped_is_sound_and_loads_back_equal(name: str, tmp_path: Path) -> None:
+    config = load(name)
+    save_resolved(config, tmp_path / "config.yaml")
+    assert load_resolved(tmp_path / "config.yaml") == config
+
+
+def test_the_resolved_sections_have_their_defaults_filled_in() -> None:
+    config = load("pendulum")
+    assert config.device.twin is not None
+    assert config.device.twin["sensor_noise"] == 0.0
+    assert config.learner["threads"] == 1
+
+
+def test_overrides_reach_into_the_sections() -> None:
+    config = load("pendulum", ["learner.ddpg.tau=0.5", "device.twin.sensor_noise=0.01"])
+    assert isinstance(config.learner["ddpg"], dict)
+    assert config.learner["ddpg"]["tau"] == 0.5
+    assert config.device.twin is not None
+    assert config.device.twin["sensor_noise"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("learner.ddpg.tua=0.5", "unknown field 'tua' at learner.ddpg (did you mean 'tau'?)"),
+        ("learner.ddpg.tau=0", "at learner.ddpg.tau"),
+        ("learner.updates_per_episode=0", "expected at least 1 at learner.updates_per_episode"),
+        ("learner.threads=0", "expected at least 1 at learner.threads"),
+        ("learner.backlog=0", "expected at least 1 at learner.backlog"),
+        ("device.twin.sensor_noise=-1", "at device.twin.sensor_noise"),
+        ("device.twin.plant.kind=pendulun", "at device.twin.plant.kind (did you mean 'pendulum'?)"),
+        ("device.twin.lease_max=4", ""),
+    ],
+)
+def test_a_problem_in_a_section_is_told_at_its_place(override: str, says: str) -> None:
+    told = refusal(override)
+    if says:
+        assert any(t.startswith(f"--set {override}:1:1: ") and says in t for t in told), told
+    else:
+        assert any("the twin's longest lease is 4 at rig.lease_periods" in t for t in told), told
+
+
+def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
+    told = refusal("learner.updates_per_transition=1.0")
+    assert any("exactly one of 'updates_per_episode' and 'updates_per_transition' at learner" in t for t in told)
+    assert any("lockstep learns between episodes" in t for t in told)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["selection={strategy: 'FIFO[Uniform]', capacity: 15}"],
+        ["episodes=1", "task.episode_s=0.3"],
+        ["learner.ddpg.batch=100001"],
+    ],
+)
+def test_a_memory_that_holds_no_batch_is_refused(overrides: list[str]) -> None:
+    assert any("gives no batch of" in t for t in refusal(*overrides))
+
+
+def test_a_memory_of_just_one_batch_will_do() -> None:
+    assert load("pendulum", ["selection={strategy: 'FIFO[Uniform]', capacity: 16}"]).selection.capacity == 16
+
+
+def test_a_period_that_the_twin_does_not_do_is_told_with_its_bounds() -> None:
+    told = refusal("device.twin.period_min_us=30000")
+    assert any("50 Hz is a period of 20000 us, the twin does 30000 to 1000000 us at rate_hz" in t for t in told), told
+
+
+@pytest.mark.parametrize("override", ["rate_hz=0", "rate_hz=1e-310", "rate_hz=-5", "task.episode_s=1e308"])
+def test_a_rate_or_length_that_is_absurd_is_told_once(override: str) -> None:
+    (problem,) = refusal(override)
+    assert problem.startswith(f"--set {override}:1:1: ")
+
+
+def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
+    told = refusal("learner.threads=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
+    assert len(told) >= 4

@@ -1,0 +1,1 @@
+"""What ``onrig bench`` measures: one module per benchmark, and what they share (report, timing, table, progress)."""

@@ -1,0 +1,191 @@
+"""``onrig report DIR``: what a run came to, in a short table, and its learning curve."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.document import ConfigError
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.replay.layout import Layout
+from runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
+from runtime.replay.strategy import parse_strategy
+from tools.check import in_one_line
+from tools.explain import Table
+from tools.load import complain, explain
+from tools.plots import episode_columns, plot_learning_curve
+
+RISEN: Final = 0.8
+"""Normalised performance whose first episode is the rise time (000 §5.1)."""
+_RULE_FOR: Final = "FULL[Uniform]"
+_QUANTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
+
+Values = NDArray[np.float64]
+Summary = Mapping[str, object]
+
+
+class Curve(NamedTuple):
+    """Performance of a run, as measured without noise where it was."""
+
+    kind: str
+    """``train`` or ``eval``."""
+    episode: Values
+    steps: Values
+    """Training steps up to each episode's end."""
+    normalized: Values
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig report", description=__doc__)
+    p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Report; returns the exit code."""
+    folder: Path = parser().parse_args(arguments).folder
+    if not (folder / "config.yaml").is_file():
+        what = "holds no run (there is no config.yaml)" if folder.is_dir() else "is no folder"
+        return complain("report", f"'{folder}' {what}")
+    try:
+        config = load_resolved(folder / "config.yaml")
+    except ConfigError as error:
+        return explain(error)
+    print(report_table(folder, config))
+    try:
+        picture = plot_learning_curve(folder, config)
+    except OSError as error:
+        return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
+    if picture is not None:
+        print(f"\nsee {picture}")
+    return ExitCode.OK
+
+
+def report_table(folder: Path, config: RunConfig) -> Table:
+    """Everything that is worth a line; what a run that died early did not leave behind is left out."""
+    train, curve = learning_curves(folder)
+    summary = _summary(folder)
+    rows = [
+        ("configuration", in_one_line(config)),
+        ("strategy", _strategy(config)),
+        *_of_summary(summary, config),
+        *_of_episodes(train, curve),
+        *_rule(curve, config),
+    ]
+    return Table(f"run {folder}", (), tuple(rows))
+
+
+def learning_curves(folder: Path) -> tuple[Curve, Curve]:
+    """Training episodes, and what performance is read from: the evaluation episodes if there are any (METHODS S5)."""
+    train, evaluation = (episode_columns(folder, kind) for kind in ("train", "eval"))
+    taken = np.cumsum(train["steps"])
+    training = Curve("train", train["episode"], taken, train["normalized"])
+    if not len(evaluation["episode"]):
+        return training, training
+    # An evaluation bears the number of the training episode before it.
+    before = np.searchsorted(train["episode"], evaluation["episode"], "right")
+    steps = np.concatenate(([0.0], taken))[before]
+    return training, Curve("eval", evaluation["episode"], steps, evaluation["normalized"])
+
+
+def rise_time(curve: Curve, level: float = RISEN) -> int | None:
+    """First episode whose normalised performance is at least ``level`` (000 §5.1); None if there is none."""
+    reached = np.flatnonzero(curve.normalized >= level)
+    return int(curve.episode[reached[0]]) if len(reached) else None
+
+
+def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | None:
+    """Highest mean over ``length`` consecutive episodes (fewer in a shorter run), with the first and the last."""
+    n = min(length, len(curve.normalized))
+    if not n:
+        return None
+    total = np.cumsum(np.concatenate(([0.0], curve.normalized)))
+    means = (total[n:] - total[:-n]) / n
+    at = int(np.argmax(means))
+    return float(means[at]), int(curve.episode[at]), int(curve.episode[at + n - 1])
+
+
+def _strategy(config: RunConfig) -> str:
+    selection = config.selection
+    text = selection.strategy
+    if selection.write_probability < 1:
+        text += f", each experience kept with probability {selection.write_probability:g}"
+    synthetic = selection.synthetic
+    if synthetic is not None:
+        text += f", synthetic: states {synthetic.states:g}, actions {synthetic.actions:g}"
+        text += f", refresh {synthetic.refresh:g}"
+    return text
+
+
+def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]]:
+    if not summary:
+        yield "ended", "no summary.json: the run did not come to its end, or goes on"
+        return
+    yield "ended", f"{summary.get('exit_reason', '?')}, episode {summary.get('episodes', 0)} of {config.episodes}"
+    buffer, policies = _section(summary, "buffer"), _section(summary, "policies")
+    if buffer:
+        size = float(str(buffer.get("bytes", 0))) / 1e6
+        synthetic = f", {buffer['synthetic']} synthetic" if buffer.get("synthetic") else ""
+        yield "buffer", f"{buffer.get('stored')} of {buffer.get('capacity')} experiences{synthetic}, {size:.3g} MB"
+    if policies:
+        words = ("offered", "admitted", "refused", "rolled_back")
+        yield "policies", ", ".join(f"{policies.get(w, 0)} {w.replace('_', ' ')}" for w in words)
+    yield "ticks", f"{summary.get('ticks', 0)}, {summary.get('missed_ticks', 0)} missed"
+    for name, key in (("time of a tick", "tick_us"), ("lateness", "lateness_us")):
+        times = _section(summary, key)
+        if isinstance(times.get("p50"), float | int):
+            yield name, ", ".join(f"{_QUANTILES[q]} {float(str(times[q])):.0f} us" for q in _QUANTILES)
+
+
+def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
+    if not len(train.episode):
+        yield "performance", "no episode was finished"
+        return
+    last = train.normalized[-20:]
+    yield "last 20", f"{np.mean(last):.3f} (training, 0 random, 1 reference)"
+    best = best_stretch(train)
+    if best is not None:
+        yield "best 20", f"{best[0]:.3f} (training, episodes {best[1]} to {best[2]})"
+    risen = rise_time(curve)
+    how = "evaluation" if curve.kind == "eval" else "training"
+    yield (
+        "rise time",
+        f"{RISEN:g} first in episode {risen} ({how})" if risen else f"{RISEN:g} was never reached ({how})",
+    )
+
+
+def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
+    """The buffer size that 000 §8.5 would try next, and what to think of it."""
+    size = rule_of_thumb(curve.steps, curve.normalized)
+    if size is None:
+        yield "rule of thumb", "no buffer size: in the end the run was no better than random actions"
+        return
+    row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
+    megabytes = size.experiences * row_bytes / 1e6
+    yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
+    yield "", f"which took the run to {LEVEL:.0%} of its final performance of {size.final:.3f} (000 §8.5)"
+    if not size.settled:
+        yield "", "but it was still rising: more may be needed"
+    if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
+        yield "", f"but it is read off a run with {_RULE_FOR}, which this is not"
+
+
+def _summary(folder: Path) -> Summary:
+    try:
+        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _section(summary: Summary, key: str) -> Mapping[str, object]:
+    section = summary.get(key)
+    return section if isinstance(section, dict) else {}
