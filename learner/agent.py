@@ -120,7 +120,8 @@ class Agent:
     def restore(self, path: Path) -> bool:
         """Go on from a saved state; False when there is none that fits."""
         try:
-            with np.load(path, allow_pickle=False) as saved:
+            # Opened here, because numpy leaves open what turns out to be no archive.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
             self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})

@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -57,15 +58,17 @@ class Unfit(Exception):
 class LearnerProcess:
     """The conversation with one rig."""
 
-    def __init__(self, config: RunConfig, endpoint: str, state: Path | None, stop: list[bool]) -> None:
+    def __init__(self, config: RunConfig, endpoint: str, state: Path, stop: list[bool]) -> None:
         self._config = config
         self._settings = msgspec.convert(config.learner, LearnerSettings)
         self._client = LinkClient(endpoint, lambda: stop[0])
-        self._state = state / "learner.npz" if state is not None else None
+        self._state = state / "learner.npz"
         self._saved_s = time.monotonic()
         self._busy_s = 0.0
         self._done_here = 0
         self._mirrored = False
+        self.of_use = False
+        """Whether the rig has accepted anything that was done with its memory."""
         self._error_batch = time.time_ns()
 
     def run(self) -> None:
@@ -82,7 +85,7 @@ class LearnerProcess:
         rows = self._pull(closed=attached.closed, wait_ms=0)
         while rows.upto < rows.inserted:
             rows = self._pull(closed=attached.closed, wait_ms=0)
-        restored = self._state is not None and self._agent.restore(self._state)
+        restored = self._agent.restore(self._state)
         self._agent.catch_up()
         self._mirrored = True
         if attached.next_policy_id <= 1 and not restored:
@@ -94,7 +97,7 @@ class LearnerProcess:
         while not rows.ending:  # then nobody is left to answer
             self._learn(rows)
             rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
-        self._save()
+        self.save()
 
     def _check(self, attached: Attached) -> None:
         theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
@@ -138,7 +141,7 @@ class LearnerProcess:
                     self._offer()
             agent.handled = episode
             self._tell_done(episode)
-            self._save(at_most_every_s=_SAVE_S)
+            self.save(at_most_every_s=_SAVE_S)
 
     def _learn_continuously(self, rows: Rows) -> None:
         agent, settings = self._agent, self._settings
@@ -151,7 +154,7 @@ class LearnerProcess:
             agent.handled = rows.closed
             self._offer()
             self._tell_done(rows.closed)
-            self._save(at_most_every_s=_SAVE_S)
+            self.save(at_most_every_s=_SAVE_S)
 
     def _update(self, updates: int) -> None:
         start = time.perf_counter()
@@ -180,6 +183,7 @@ class LearnerProcess:
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
         self._ask(Done(episode, self._agent.updates, rate))
+        self.of_use = True
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         storage = self._mirror.storage
@@ -195,8 +199,9 @@ class LearnerProcess:
     def _ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
         return self._client.ask(request, *payloads)[0]
 
-    def _save(self, at_most_every_s: float = 0.0) -> None:
-        if self._state is not None and time.monotonic() - self._saved_s >= at_most_every_s:
+    def save(self, at_most_every_s: float = 0.0) -> None:
+        """Write what to go on from."""
+        if time.monotonic() - self._saved_s >= at_most_every_s:
             self._saved_s = time.monotonic()
             self._agent.save(self._state)
 
@@ -216,20 +221,30 @@ def learn(config: RunConfig, endpoint: str, state: Path | None) -> int:
     signal.signal(signal.SIGINT, request_stop)
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
-    process = LearnerProcess(config, endpoint, state, stop)
-    try:
-        process.run()
-    except LinkClosed as error:
-        if not stop[0]:
-            report(_ME, "error", str(error))
-            return ExitCode.HARDWARE
-        return ExitCode.OK
-    except (RequestRejected, Unfit) as error:
-        report(_ME, "error", str(error))
-        return ExitCode.CONFIGURATION if isinstance(error, Unfit) else ExitCode.INTERNAL
-    finally:
-        process.close()
-    return ExitCode.OK
+    with tempfile.TemporaryDirectory(prefix="onrig-learner-") as passing:
+        while True:
+            process = LearnerProcess(config, endpoint, state or Path(passing), stop)
+            try:
+                process.run()
+            except LinkClosed as error:
+                if not stop[0]:
+                    report(_ME, "error", str(error))
+                    return ExitCode.HARDWARE
+                return ExitCode.OK
+            except Unfit as error:
+                report(_ME, "error", str(error))
+                return ExitCode.CONFIGURATION
+            except RequestRejected as error:
+                if not process.of_use:
+                    report(_ME, "error", str(error))
+                    return ExitCode.INTERNAL
+                # The rig's memory is another one now (a new replay process): mirror that, with the same networks.
+                process.save()
+                report(_ME, "warning", f"{error}; attaching anew")
+            else:
+                return ExitCode.OK
+            finally:
+                process.close()
 
 
 def main(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@ VERBS: Final = {
     "twin": "run a device twin alone, on a pty or a serial port",
     "learn": "run a learner for a rig that is running elsewhere",
     "report": "say what a run came to, and draw its learning curve",
+    "bench": "measure a part of Onrig, peers beside it where they are installed",
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 

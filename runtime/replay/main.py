@@ -26,9 +26,9 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent
 from runtime.exit_codes import ExitCode
-from runtime.link.messages import RequestMessage, Rows
+from runtime.link.messages import Attach, Refused, RequestMessage, Rows
 from runtime.link.server import Answer, LinkServer, Ticket
-from runtime.record import RecordLayout
+from runtime.record import Kind, RecordLayout
 from runtime.replay.checkpoint import CheckpointError
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.desk import LearnerDesk
@@ -101,6 +101,7 @@ class ReplayProcess:
         self._heard_s: dict[bytes, float] = {}
         self._upkeep = Upkeep(run_folder / "buffer", self._memory, config, lambda line: report(_ME, "warning", line))
         self._resume(self._upkeep.restored)
+        self._desk.closed = max(self._desk.closed, self._closed_before())
 
     def _resume(self, counts: Mapping[str, int] | None) -> None:
         """Go on counting where the checkpoint was written that the memory comes from."""
@@ -132,15 +133,10 @@ class ReplayProcess:
 
     def turn(self) -> bool:
         """Do what there is to do; False when there was nothing."""
-        closed = self._board[Word.CLOSED]
         records = self._ring.peek()
         if len(records):
             self._take(records)
             self._ring.release(len(records))
-        elif (
-            len(self._ring) == 0
-        ):  # all of these episodes have been taken in, though perhaps by a process before this one
-            self._desk.closed = max(self._desk.closed, closed)
         self._server.serve(self._handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
@@ -164,7 +160,18 @@ class ReplayProcess:
         """Whether the loop has ended and everything it wrote has been taken in."""
         return self._board[Word.ENDED] == 1 and len(self._ring) == 0
 
+    def _closed_before(self) -> int:
+        """Last training episode of which the ring holds nothing (any more): what is not in the memory never will be."""
+        closed = self._board[Word.CLOSED]
+        waiting = self._ring.peek(1)
+        if not len(waiting):
+            return closed
+        return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
+
     def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+        if ticket.peer not in self._heard_s and not isinstance(request, Attach):
+            # It mirrors the memory of another replay process, whose write numbers mean nothing here.
+            return Answer(Refused("this is not the memory it attached to"))
         answer = self._desk.handle(ticket, request, payloads)
         if answer is not None and isinstance(answer.message, Rows) and answer.message.ending:
             self._heard_s.pop(ticket.peer, None)
@@ -274,7 +281,7 @@ class ReplayProcess:
 
 
 def _run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, its digest."""
+    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, a digest."""
     if not config.lockstep:
         return run_folder.name
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -6,6 +6,7 @@ driven (the device) ends the run when it ends.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import time
@@ -34,6 +35,8 @@ _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _ENDING: Final = ((_CONTROL, 5.0, False), (_REPLAY, 20.0, False), (_LEARNER, 10.0, True), (_TWIN, 5.0, True))
 """Order of ending; seconds to wait; whether to ask with SIGTERM or to expect the process to end by itself."""
 
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 OnReport = Callable[[Report], None]
 
 
@@ -43,6 +46,11 @@ class StartFailed(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+def _may_interrupt(signum: int) -> bool:
+    """Whether a signal asks for the end: not a hang-up that was set to be ignored (nohup)."""
+    return signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN
 
 
 def _known(code: int) -> int:
@@ -69,15 +77,16 @@ class Supervisor:
         """Run to the end; returns (exit code, reason in one line)."""
         for folder in sweep_folders():
             self._events.write("swept", folder=str(folder))
-        previous = {s: signal.signal(s, self._interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+        previous = {s: signal.signal(s, self._interrupt) for s in _INTERRUPTS if _may_interrupt(s)}
         self._shm = create_folder()
         try:
             layout = self._create_segments()
             self._board = Board(layout)
             code, reason = self._supervise()
         finally:
-            for child in self._children.values():
+            for child in reversed(self._children.values()):  # what was started last drives
                 child.end(0.0)
+                child.close()
             for s, handler in previous.items():
                 signal.signal(s, handler)
             remove_folder(self._shm)
@@ -189,7 +198,8 @@ class Supervisor:
             self._errors.append(report.message)
         if report.kind in ("error", "warning", "event"):
             self._events.write(report.kind, source=report.source, message=report.message, **report.values)
-        self._on_report(report)
+        with contextlib.suppress(OSError):  # whoever was watching is gone; the rig goes on
+            self._on_report(report)
 
     def _revive(self, name: str, start: Callable[[], None]) -> None:
         """Start a process again that ended by itself, a bounded number of times."""
@@ -232,7 +242,7 @@ class Supervisor:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Actuators, then processes, then files; a second interrupt cuts the waiting short."""
+        """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
         self._board[Word.STOP] = 1
         for name, grace_s, ask in _ENDING:
             child = self._children.pop(name, None)
@@ -246,9 +256,10 @@ class Supervisor:
                 self._finish(child, grace_s, ask)
 
     def _finish(self, child: Child, grace_s: float, ask: bool) -> None:
-        impatient = self._interrupts
         limit = time.monotonic() + grace_s
-        while not ask and child.poll() is None and time.monotonic() < limit and self._interrupts <= impatient + 1:
+        while not ask and child.poll() is None and time.monotonic() < limit:
+            if self._interrupts > 1 and child.name != _CONTROL:
+                break
             for report in child.reports():
                 self._note(report)
             time.sleep(0.01)

@@ -39,7 +39,7 @@ class PlantModel:
         index = _observed(rig)
         self._plant, self._period_s, self._substeps = plant, period_s, substeps
         self._state_at = tuple(index[name] for name in plant.state_names)
-        self._n_observations = len(rig.observations)
+        self._previous_command = rig.previous_command
         self._names = tuple(o.sensor or o.name for o in rig.observations)
         self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals])
         self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals])
@@ -57,10 +57,10 @@ class PlantModel:
             held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in applied.T)
             state = step(self._plant, before, held, self._period_s, self._substeps)
             after = dict(zip(self._plant.state_names, state, strict=True))
-            following = np.empty_like(seen)
-            for j, name in enumerate(self._names):
-                following[:, j] = after[name]
-            following[:, self._n_observations :] = applied  # the previous command, where the rig adds it
+            columns = [after[name] for name in self._names]
+            if self._previous_command:
+                columns += held
+            following = np.stack(columns, axis=1)
             return Outcome(
                 next_observation=((following - self._centre) / self._half).astype(np.float32),
                 reward=self._reward(following, applied).astype(np.float32),

@@ -11,6 +11,7 @@ from typing import Final
 from hw.transport import LinkError, open_port
 
 _READ_BYTES: Final = 4096
+_READABLE: Final = select.POLLIN | select.POLLERR
 
 
 class Line:
@@ -43,8 +44,9 @@ class Line:
         """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if self.hung_up:
             # poll() would return at once, again and again: look now, then sleep a little.
+            # What the host sent before it closed a pty can still be read; a port that is gone for good has an error.
             events = self._poll.poll(0)
-            if events and events[0][1] & select.POLLHUP and not events[0][1] & select.POLLIN:
+            if events and events[0][1] & select.POLLHUP and events[0][1] & _READABLE != select.POLLIN:
                 select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
                 return b""
         if timeout_ns > 0:
@@ -54,9 +56,8 @@ class Line:
         except BlockingIOError:
             return b""
         except OSError:
-            self.hung_up = True
-            return b""
-        self.hung_up = False
+            data = b""
+        self.hung_up = not data
         return data
 
     def write(self, data: bytes) -> None:

@@ -42,6 +42,8 @@ ENDLESS: Final = (
     "learner.updates_per_episode=5",
 )
 """Twenty short episodes per second until somebody ends it."""
+LOCKSTEP: Final = ("task.episode_s=1", "learner.updates_per_episode=10", "evaluate_every=0")
+"""Short episodes, bit for bit reproducible."""
 
 T = TypeVar("T")
 
@@ -88,7 +90,7 @@ def until(condition: Callable[[], T | Literal[False] | None], what: str, *proces
 class Run:
     """``onrig run`` as a process; a context that leaves nothing behind, whatever happens in it."""
 
-    def __init__(self, folder: Path, config: str, *overrides: str, port: str | None = None) -> None:
+    def __init__(self, folder: Path, config: str, *overrides: str, port: str | None = None, heard: bool = True) -> None:
         self.folder = folder
         self._output = folder.with_name(f"{folder.name}.out")
         arguments = [config, "--run-dir", str(folder)]
@@ -100,9 +102,12 @@ class Run:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", "tools.cli", "run", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=output if heard else subprocess.PIPE,
+                stderr=output,
             )
+        if self._popen.stdout is not None:
+            self._popen.stdout.readline()
+            self._popen.stdout.close()
         self.process = Process(self._popen.pid)
         self._seen: dict[int, tuple[str, Process]] = {}
         self._board: tuple[Segment, Board] | None = None

@@ -88,7 +88,7 @@ def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leave
         assert (run.folder / "learner" / "learner.npz").exists()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port: str, signum: int) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy, port=port) as run:
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
@@ -116,3 +116,35 @@ def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sw
     with Run(tmp_path / "next", "pendulum", "episodes=1", "local_learner=false", policy) as run:
         run.child(TWIN)
         assert not stale.exists()
+
+
+def test_a_second_interrupt_ends_the_wait_for_a_process_that_hangs(tmp_path: Path, policy: str) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy) as run:
+        control, replay = run.child(CONTROL), run.child(REPLAY)
+        run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+        replay.kill(signal.SIGSTOP)
+        run.process.kill(signal.SIGINT)
+        control.wait()
+        run.process.kill(signal.SIGINT)
+        replay.wait()
+        assert run.ended() == ExitCode.INTERRUPTED
+        assert run.leftovers() == []
+        assert run.summary()["exit_reason"] == "interrupted"
+
+
+def test_a_run_whose_device_vanishes_ends_with_4_and_leaves_nothing_behind(tmp_path: Path, policy: str) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy) as run:
+        twin = run.child(TWIN)
+        run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+        twin.kill()
+        assert run.ended() == ExitCode.HARDWARE
+        assert run.leftovers() == []
+        assert "the device hung up" in str(run.summary()["exit_reason"])
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path, policy: str) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, heard=False) as run:
+        run.ended()
+        assert run.leftovers() == []
+        assert run.summary()["exit_reason"] == "completed"
+        assert len(run.rows()) == 20

@@ -5,36 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import msgspec
-
-from learner.mirror import Mirror
-from runtime.config.resolve import capacity_of, load_resolved
 from runtime.exit_codes import ExitCode
-from runtime.link.client import LinkClient
-from runtime.link.messages import Attach, Attached, Pull, Rows
 from runtime.shm.board import Word
-from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, Run
-
-
-class Observer:
-    """A learner that does nothing but mirror the rig's memory."""
-
-    def __init__(self, run: Run) -> None:
-        self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
-        attached, _ = self._client.ask(Attach())
-        assert isinstance(attached, Attached)
-        rig = load_resolved(run.folder / "config.yaml").rig
-        self.mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
-
-    def pull(self, wait_ms: int) -> Rows:
-        """Apply what is new."""
-        rows, payloads = self._client.ask(Pull(self.mirror.storage.inserted, closed=1 << 32, wait_ms=wait_ms))
-        assert isinstance(rows, Rows)
-        self.mirror.apply(payloads[0], rows.upto)
-        return rows
-
-    def close(self) -> None:
-        self._client.close()
+from tests.processes.observer import Observer, digest_of
+from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, Run
 
 
 def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
@@ -60,22 +34,17 @@ def test_whoever_attaches_receives_the_whole_memory_and_every_write_after_it(tmp
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         run.until(lambda: run.word(Word.EPISODE) > 25, "the memory to be written over")
         observer = Observer(run)
-        capacity = capacity_of(load_resolved(run.folder / "config.yaml"))
         rows = observer.pull(0)
-        assert observer.mirror.storage.stored == capacity == 500
-        assert rows.upto > capacity
+        assert observer.mirror.storage.stored == 500
+        assert rows.upto > 500
         run.process.kill(signal.SIGINT)
-        while not rows.ending:
-            rows = observer.pull(1000)
-        observer.close()
+        observer.follow()
         assert run.ended() == ExitCode.INTERRUPTED
-        buffer = msgspec.convert(run.summary()["buffer"], dict[str, object])
-        assert buffer["digest"] == observer.mirror.storage.digest().hex()
+        assert digest_of(run) == observer.digest
 
 
 def test_in_lockstep_a_new_learner_mirrors_the_memory_bit_for_bit_and_the_run_completes(tmp_path: Path) -> None:
-    settings = ("episodes=60", "task.episode_s=1", "learner.updates_per_episode=10", "evaluate_every=0")
-    with Run(tmp_path / "run", "pendulum", *settings) as run:
+    with Run(tmp_path / "run", "pendulum", *LOCKSTEP, "episodes=60") as run:
         first = run.child(LEARNER)
         run.until(lambda: run.word(Word.BARRIER) >= 5, "the fifth barrier")
         first.kill()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
 from runtime.exit_codes import ExitCode
+from tests.processes.observer import digest_of
 from tests.processes.rig import Run
 
 
@@ -23,9 +23,8 @@ class Outcome(NamedTuple):
 def outcome(run: Run) -> Outcome:
     assert run.ended() == ExitCode.OK
     assert run.leftovers() == []
-    buffer = msgspec.convert(run.summary()["buffer"], dict[str, object])
     policy = run.folder / "policies" / f"{run.policies()[-1]}.onnx"
-    return Outcome((run.folder / "episodes.csv").read_bytes(), buffer["digest"], policy.read_bytes())
+    return Outcome((run.folder / "episodes.csv").read_bytes(), digest_of(run), policy.read_bytes())
 
 
 @pytest.mark.parametrize(

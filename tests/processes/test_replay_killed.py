@@ -7,7 +7,8 @@ from pathlib import Path
 
 from runtime.exit_codes import ExitCode
 from runtime.shm.board import Word
-from tests.processes.rig import CONTROL, ENDLESS, REPLAY, TWIN, Run, a_policy
+from tests.processes.observer import Observer, digest_of
+from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, TWIN, Run, a_policy
 from tools.load import load
 
 
@@ -38,3 +39,39 @@ def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_rin
         assert run.policies() == [1]
         assert run.word(Word.POLICY) == 1
         assert run.events("policy_refused") == []
+
+
+def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
+        first, learner = run.child(REPLAY), run.child(LEARNER)
+        run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")
+        first.kill()
+        first.wait()
+        last = run.policies()[-1]
+        run.until(lambda: len(run.events("learner_attached")) == 2, "the learner to attach anew")
+        run.until(lambda: run.word(Word.POLICY) >= last + 2, "its next policies to act")
+        assert not learner.ended
+        observer = Observer(run)
+        run.process.kill(signal.SIGINT)
+        observer.follow()
+        assert run.ended() == ExitCode.INTERRUPTED
+        assert run.policies() == list(range(1, run.policies()[-1] + 1))
+        assert run.events("policy_refused") == []
+        assert digest_of(run) == observer.digest
+
+
+def test_in_lockstep_a_run_completes_even_if_the_replay_process_dies_while_the_loop_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    with Run(tmp_path / "run", "pendulum", *LOCKSTEP, "episodes=12") as run:
+        first, learner = run.child(REPLAY), run.child(LEARNER)
+        run.until(lambda: run.word(Word.BARRIER) >= 3, "the third barrier")
+        learner.kill(signal.SIGSTOP)
+        run.until(lambda: run.word(Word.CLOSED) == run.word(Word.BARRIER) == len(run.rows()), "the loop to wait")
+        first.kill()
+        first.wait()
+        learner.kill(signal.SIGCONT)
+        assert run.ended() == ExitCode.OK
+        assert [int(row["episode"]) for row in run.rows()] == list(range(1, 13))
+        assert run.summary()["mirror_mismatches"] == 0
+        assert run.word(Word.BARRIER) == 13

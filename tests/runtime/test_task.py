@@ -17,6 +17,7 @@ from runtime.config.document import convert, load_document
 from runtime.task import (
     Task,
     batched_reward,
+    batched_terminated,
     compile_reward,
     compile_terminated,
     episode_steps,
@@ -173,6 +174,13 @@ def test_all_problems_are_listed_at_once() -> None:
 def test_structural_errors_are_refused_on_conversion(bad: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({**msgspec.to_builtins(SWINGUP), **bad}, Task)
+
+
+@given(st.lists(st.tuples(*[st.floats(-50, 50) | st.just(math.nan)] * 2), min_size=1, max_size=9))
+def test_the_batched_end_of_an_episode_is_the_ticks(observations: list[tuple[float, float]]) -> None:
+    for task in (SWINGUP, changed(terminate={"velocity": (-20.0, 20.0), "angle": (-1.0, 9.0)})):
+        one, many = compile_terminated(task, PENDULUM), batched_terminated(task, PENDULUM)
+        assert many(np.array(observations)).tolist() == [one(o) for o in observations]
 
 
 def test_folding_follows_the_rigs_order_of_observations() -> None:

@@ -191,6 +191,12 @@ def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
     )
 
 
+def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
+    failed = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
+    assert failed.code == ExitCode.CONFIGURATION
+    assert failed.line == "onrig run: --device: selection.synthetic needs the plant of a twin of the run's own"
+
+
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
     assert failed.code == ExitCode.HARDWARE

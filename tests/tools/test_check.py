@@ -12,7 +12,7 @@ from learner.settings import LearnerSettings
 from runtime.config.resolve import shipped
 from runtime.config.schema import OrnsteinUhlenbeck
 from tools.cli import main
-from tools.explain import Table, amplitude_episodes, device_seconds, duration, release_bounds, reuse
+from tools.explain import Table, amplitude_episodes, device_seconds, duration, release_bounds, reuse, tables
 from tools.limit_bars import limit_bars
 from tools.load import load
 
@@ -186,6 +186,22 @@ def test_replay_ratio_counts_both_ways_of_scheduling_updates() -> None:
     config = load("pendulum")
     assert reuse(config, LearnerSettings(updates_per_episode=100)) == 8.0
     assert reuse(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
+
+
+def test_of_dropped_experiences_the_others_are_replayed_more_often_after_each_episode() -> None:
+    config = load("pendulum", ["selection.write_probability=0.5"])
+    assert reuse(config, LearnerSettings(updates_per_episode=100)) == 16.0
+    assert reuse(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
+
+
+def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
+    selection = "{strategy: 'Resv[Uniform]', capacity_bytes: 1000000, write_probability: 0.25, "
+    selection += "synthetic: {states: 0.1, actions: 0.2, refresh: 0.5}}"
+    text = "\n".join(map(str, tables(load("pendulum", [f"selection={selection}"]))))
+    assert ", within 1 MB" in text
+    assert re.search(r"written +25\.0%", text)
+    assert re.search(r"synthetic +10\.0% +states drawn anew, 20\.0% actions", text)
+    assert re.search(r"50\.0% +of them stay", text)
 
 
 @pytest.mark.parametrize(("every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])

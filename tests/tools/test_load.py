@@ -95,6 +95,15 @@ def test_a_rate_or_length_that_is_absurd_is_told_once(override: str) -> None:
     assert problem.startswith(f"--set {override}:1:1: ")
 
 
+def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> None:
+    estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
+        "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
+    )
+    assert load("pendulum", [estimate]).rig.observations[1].derivative_of == "angle"
+    told = refusal(estimate, "selection.synthetic={states: 0.1}")
+    assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in told)
+
+
 def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
     told = refusal("learner.threads=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
     assert len(told) >= 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -100,4 +101,4 @@ def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> 
 def clock_cost_us() -> float:
     """Return what one clock read costs at the median."""
     reads = [_now() for _ in range(2001)]
-    return statistics.median(b - a for a, b in zip(reads, reads[1:], strict=False)) / 1e3
+    return statistics.median(b - a for a, b in itertools.pairwise(reads)) / 1e3

@@ -80,6 +80,48 @@ CASES = {
     "strategy": ('"FULL[Uniform]"', '«"FULL[Uni]"', "unknown sampling 'Uni'; known retentions: FIFO"),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
     "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),
+    "two capacities": (
+        '"FULL[Uniform]"',
+        '"FIFO[Uniform]"\n  capacity: 9\n  capacity_bytes: «9000»',
+        "expected one of 'capacity' and 'capacity_bytes' at selection",
+    ),
+    "bytes": (
+        '"FULL[Uniform]"',
+        '"FIFO[Uniform]"\n  capacity_bytes: «31»',
+        "31 bytes hold no transition of 32 bytes at selection.capacity_bytes",
+    ),
+    "negative bytes": ('"FULL[Uniform]"', '"Resv[Uniform]"\n  capacity_bytes: «-1»', "-1 bytes are too few"),
+    "bytes of full": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  capacity_bytes: «3199999»',
+        "the run's 100000 experiences, 3199999 bytes hold only 99999 at selection.capacity_bytes",
+    ),
+    "bytes beyond slots": (
+        '"FULL[Uniform]"',
+        '"FIFO[Uniform]"\n  capacity_bytes: «137438953472»',
+        "137438953472 bytes hold 4294967296 experiences, there may be 4294967295",
+    ),
+    "never written": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  write_probability: «0»',
+        "expected more than 0, at most 1, got 0 at selection.write_probability",
+    ),
+    "written too often": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  write_probability: «1.5»', "got 1.5"),
+    "synthetic fraction": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  synthetic: {states: «-0.1»}',
+        "expected 0 to 1, got -0.1 at selection.synthetic.states",
+    ),
+    "refresh": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  synthetic: {actions: 1, refresh: «2»}',
+        "expected 0 to 1, got 2 at selection.synthetic.refresh",
+    ),
+    "synthetic sum": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  synthetic: «{states: 0.6, actions: 0.7}',
+        "expected states and actions of at most 1 together, got 0.6 and 0.7 at selection.synthetic",
+    ),
     "friction": ("friction: 0.3", "friction: «2.0»", "stable, at exploration.friction"),
     "no schedule": ("    - [1, 1.0]\n    - [500, 0.1]", "    «[]", "at least one [episode, amplitude]"),
     "schedule": ("[500, 0.1]", "«[1, 0.1]", "episodes must increase, got 1 at exploration.amplitude[1]"),
@@ -132,6 +174,16 @@ def test_what_does_not_fit_is_told_at_its_line_and_column(tmp_path: Path, case: 
     told = [str(problem) for problem in error.value.problems]
     at_fault = [t for t in told if t.startswith(f"{path}:{line}:{column}: ")]
     assert any(says in t for t in at_fault), f"nothing at {line}:{column} but {told}"
+
+
+def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
+    text = RUN.replace("twin: {anything: here}", "port: {path: /dev/ttyACM0}")
+    path = written(tmp_path, text.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}'))
+    with pytest.raises(ConfigError) as error:
+        load_run(path)
+    (problem,) = map(str, error.value.problems)
+    assert problem.startswith(f"{path}:25:14: ")
+    assert "the device here is on a port at selection.synthetic" in problem
 
 
 def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ import pytest
 from runtime.config.document import ConfigError
 from runtime.config.resolve import capacity_of, find, load_resolved, load_run, save_resolved, shipped
 from runtime.config.schema import Scaled, Selection
+from runtime.replay.budget import fixed_bytes
+from runtime.replay.keepers import overhead_bytes
+from runtime.replay.strategy import parse_strategy
 from tests.runtime.samples import PENDULUM
 
 RUN = """\
@@ -202,7 +205,19 @@ def test_a_resolved_run_is_checked_again(tmp_path: Path) -> None:
         (Selection("FULL[Uniform]", 120_000), 120_000),
         (Selection("FIFO[Uniform]"), 10_000),
         (Selection("FIFO[Uniform]", 77), 77),
+        (Selection("FIFO[Uniform]", capacity_bytes=32 * 77 + 31), 77),
+        (Selection("FULL[Uniform]", capacity_bytes=10**9), 100_000),
     ],
 )
 def test_the_capacity_is_what_was_asked_or_the_papers_or_the_whole_run(selection: Selection, capacity: int) -> None:
     assert capacity_of(msgspec.structs.replace(PENDULUM, selection=selection)) == capacity
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"])
+@pytest.mark.parametrize("write_probability", [1.0, 0.5])
+def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy: str, write_probability: float) -> None:
+    selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
+    capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
+    parsed = parse_strategy(strategy)
+    held = fixed_bytes(parsed, thinned=write_probability < 1) + capacity * (32 + overhead_bytes(parsed))
+    assert 1_000_000 - 100 < held <= 1_000_000

@@ -47,7 +47,7 @@ def test_a_transition_is_a_record_and_the_observation_of_the_next_in_normalised_
     assert built.next_observation.tolist() == [[-0.5, 1.5]], "not clipped"
     assert built.action.tolist() == [[-0.5]]
     assert (built.reward.tolist(), built.exploration.tolist(), built.policy_id.tolist()) == ([-12.5], [0.75], [9])
-    assert [column.dtype.name for column in built] == ["float32"] * 4 + ["uint32"] * 2 + ["float32"]
+    assert [column.dtype.name for column in built] == ["float32"] * 4 + ["uint32"] * 2 + ["float32"] + ["uint32"] * 2
 
 
 def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None:
@@ -104,6 +104,11 @@ def test_no_transition_leads_from_one_episode_into_the_next() -> None:
     assert (ticks(built), gaps) == ([0, 1, 3, 4], 0)
 
 
+def test_nothing_starts_from_the_last_record_of_an_episode_even_where_its_number_is_used_again() -> None:
+    built, gaps = build(episode(2), episode(2, tick=3, frame=4))
+    assert (ticks(built), gaps) == ([0, 1, 3, 4], 0)
+
+
 def test_an_episode_whose_end_was_dropped_does_not_run_into_the_next() -> None:
     built, _ = build(episode(2)[:-1], episode(2, tick=3, frame=4, episode=2))
     assert ticks(built) == [0, 3, 4]
@@ -150,6 +155,24 @@ def test_a_policy_action_that_is_no_number_does_not_matter_once_the_shield_has_r
 def test_only_the_last_transition_is_terminated_or_truncated_and_never_both(end: RecordFlag, flag: Flag) -> None:
     built, _ = build(episode(3, end=end))
     assert built.flags.tolist() == [0, 0, flag]
+
+
+def test_a_transition_knows_its_episode_and_its_number_in_it() -> None:
+    built, _ = build(episode(3, tick=50), episode(2, tick=54, frame=5, episode=2))
+    assert built.episode.tolist() == [1, 1, 1, 2, 2]
+    assert built.step.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_lost_records_are_counted_and_an_evaluation_in_between_is_not() -> None:
+    evaluation = episode(3, tick=4, frame=5, kind=Kind.EVAL)
+    after = episode(4, tick=8, frame=9, episode=2)[[0, 2, 3, 4]]
+    built, _ = build(episode(3)[:2], evaluation[2:], after[:1], after[1:])
+    assert (built.episode.tolist(), built.step.tolist()) == ([1, 2, 2], [0, 2, 3])
+
+
+def test_of_an_episode_that_was_joined_late_the_first_record_seen_counts_as_its_first() -> None:
+    built, _ = build(episode(5)[3:])
+    assert built.step.tolist() == [0, 1]
 
 
 def test_an_intervention_of_the_shield_is_noted() -> None:

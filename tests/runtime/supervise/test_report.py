@@ -4,7 +4,7 @@ import fcntl
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -26,6 +26,14 @@ class Pipe:
             return os.read(self.read_end, 1 << 20).splitlines()
         except BlockingIOError:
             return []
+
+
+def without_waiting(speak: Callable[[], None]) -> None:
+    """Have it speak although nobody reads."""
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert not thread.is_alive(), "it waits for somebody to read"
 
 
 @pytest.fixture
@@ -66,17 +74,14 @@ def test_a_full_pipe_stops_nobody_and_only_whole_lines_get_through(pipe: Pipe) -
         for n in range(100):
             report("replay", "progress", "x" * 300, n=n)
 
-    thread = threading.Thread(target=much, daemon=True)
-    thread.start()
-    thread.join(20.0)
-    assert not thread.is_alive(), "it waits for somebody to read"
+    without_waiting(much)
     numbers = [parsed.values["n"] for parsed in map(parse_report, pipe.lines()) if parsed is not None]
     assert numbers == list(range(len(numbers)))
     assert 0 < len(numbers) < 100
 
 
 def test_a_long_message_is_cut_short_to_what_a_pipe_takes_at_once(pipe: Pipe) -> None:
-    report("learner", "error", "\x01" * 100_000)
+    without_waiting(lambda: report("learner", "error", "\x01" * 100_000))
     (line,) = pipe.lines()
     assert len(line) < select.PIPE_BUF
     parsed = parse_report(line)

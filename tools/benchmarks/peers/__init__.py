@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.benchmarks.transitions import BATCH, INSERTS, POOL, UPDATES, Errors, Floats, Transitions
+from tools.benchmarks.transitions import INSERTS, POOL, UPDATES, Errors, Floats, Transitions
 
 ALPHA: Final = 0.6
 BETA: Final = 0.4
@@ -53,7 +53,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        """Give ``slots`` (n,) the absolute TD errors ``td`` (n,) (not timed)."""
+        """Give ``slots`` (n,) the absolute TD errors ``td`` (n,), where sampling goes by them (not timed)."""
 
     @abstractmethod
     def law(self, td: Floats) -> NDArray[np.float64]:
@@ -61,11 +61,11 @@ class Buffer(ABC):
 
     @abstractmethod
     def columns(self) -> Columns:
-        """Draw ``BATCH`` transitions and take the sample apart (not timed)."""
+        """Draw one minibatch and take the sample apart (not timed)."""
 
     @abstractmethod
     def prepare(self, t: Transitions, e: Errors) -> None:
-        """Put what will be inserted and updated into the library's currency; ``POOL`` transitions and minibatches."""
+        """Put transitions and minibatches of errors into the library's currency, ``POOL`` of each."""
 
     @abstractmethod
     def insert(self, i: int) -> object:
@@ -81,7 +81,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def learn(self, i: int) -> object:
-        """Draw ``BATCH`` transitions and, where sampling goes by errors, give them those of minibatch ``i``."""
+        """Draw a minibatch and, where sampling goes by errors, give it those of prepared minibatch ``i``."""
 
     def insert_drawable(self, i: int) -> object:
         """Insert prepared transition ``i`` so that the next sample may contain it."""
@@ -95,7 +95,7 @@ class Buffer(ABC):
             self.learn(j)
         return None
 
-    def begin_round(self) -> None:
+    def begin_round(self) -> None:  # noqa: B027 most have nothing to go back to
         """Go back to where inserts are as likely to be kept as at first."""
 
     def array_bytes(self) -> int | None:
@@ -105,11 +105,6 @@ class Buffer(ABC):
 
 class Library(Protocol):
     """One module of this folder."""
-
-    KINDS: tuple[str, ...]
-    """What ``build`` can build."""
-    GATED: tuple[str, ...]
-    """Those of ``KINDS`` whose draws are put to the test."""
 
     def build(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:
         """Build an empty memory; raises ``Unavailable``."""

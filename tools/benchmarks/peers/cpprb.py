@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
 from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
-KINDS = ("Uniform", "PER")
-GATED = KINDS
 _EPSILON: Final = 1e-4
 
 
@@ -34,7 +32,8 @@ class _Cpprb(Buffer):
         self._add(obs=t.observation, act=t.action, rew=t.reward, next_obs=t.next_observation, done=t.terminated)
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        self._memory.update_priorities(slots, td)
+        if self._prioritised:
+            self._memory.update_priorities(slots, td)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         return proportional_law(td, _EPSILON) if self._prioritised else uniform_law(self._capacity)

@@ -13,22 +13,9 @@ from runtime.replay.keepers import keeper_for
 from runtime.replay.layout import Batch, Flag, Layout
 from runtime.replay.storage import Storage
 from runtime.replay.strategy import parse_strategy
-from tools.benchmarks.peers import ALPHA, Buffer, Columns, proportional_law, uniform_law
+from tools.benchmarks.peers import Buffer, Columns, proportional_law, uniform_law
 from tools.benchmarks.timing import SKIPPED
 from tools.benchmarks.transitions import BATCH, INSERTS, POOL, UPDATES, Errors, Floats, Transitions
-
-KINDS = (
-    "FIFO[Uniform]",
-    "FULL[Uniform]",
-    "Resv[Uniform]",
-    "TDE(1.0)[Uniform]",
-    "Expl(1.0)[Uniform]",
-    "FIFO[PER]",
-    "FIFO[PropPER+IS]",
-    "TDE(1.0)[PER]",
-    "Expl(1.0)[PER]",
-)
-GATED = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PropPER+IS]")
 
 _EPISODES = 2000
 _CHUNK = 1024

@@ -13,11 +13,9 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from tools.benchmarks.peers import Buffer, Columns, uniform_law
+from tools.benchmarks.peers import Buffer, Columns, Unavailable, uniform_law
 from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
-KINDS = ("Uniform",)
-GATED = KINDS
 _INFOS: Final[list[dict[str, bool]]] = [{}]
 
 torch.set_num_threads(1)
@@ -70,6 +68,8 @@ def _rows(t: Transitions) -> list[tuple[object, ...]]:
 
 
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:
-    """Build an empty memory; it draws from numpy's global generator."""
-    np.random.seed(seed)  # noqa: NPY002
+    """Build an empty memory, drawn from with numpy's global generator; ``Unavailable`` for a prioritised one."""
+    if kind != "Uniform":
+        raise Unavailable("it has no prioritised memory")
+    np.random.seed(seed)
     return _StableBaselines3(n_obs, n_act, capacity)

@@ -10,8 +10,6 @@ from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 from tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
 from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
-KINDS = ("Uniform", "PER")
-GATED = KINDS
 _EPSILON = float(np.finfo(np.float32).eps)
 
 torch.set_num_threads(1)
@@ -45,7 +43,8 @@ class _Tianshou(Buffer):
         )
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        self._memory.update_weight(slots, td)
+        if self._prioritised:
+            self._memory.update_weight(slots, td)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         return proportional_law(td, _EPSILON) if self._prioritised else uniform_law(self._capacity)
@@ -79,5 +78,5 @@ class _Tianshou(Buffer):
 
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:
     """Build an empty memory; the prioritised one draws from numpy's global generator."""
-    np.random.seed(seed)  # noqa: NPY002
+    np.random.seed(seed)
     return _Tianshou(kind, capacity, seed)

@@ -17,8 +17,6 @@ from torchrl.data.replay_buffers import RandomSampler, TensorStorage
 from tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, Unavailable, proportional_law, uniform_law
 from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
-KINDS = ("Uniform", "PER")
-GATED = KINDS
 _EPSILON: Final = 1e-8
 
 torch.set_num_threads(1)
@@ -54,7 +52,8 @@ class _Torchrl(Buffer):
         self._memory.extend(_tensordict(t, [len(t.reward)]))
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        self._memory.update_priority(torch.from_numpy(slots), torch.from_numpy(td))
+        if self._prioritised:
+            self._memory.update_priority(torch.from_numpy(slots), torch.from_numpy(td))
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         return proportional_law(td, _EPSILON) if self._prioritised else uniform_law(self._capacity)
@@ -95,5 +94,5 @@ def _tensordict(t: Transitions, size: list[int]) -> TensorDict:
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:
     """Build an empty memory; raises ``Unavailable`` for a prioritised one without its compiled part."""
     torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
+    np.random.seed(seed)
     return _Torchrl(kind, n_obs, n_act, capacity)

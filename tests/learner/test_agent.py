@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+
+from learner.agent import Agent
+from learner.ddpg_config import DdpgConfig
+from learner.mirror import Mirror
+from learner.settings import LearnerSettings
+from runtime.config.resolve import load_run
+from runtime.config.schema import Selection
+from runtime.policy.contract import METADATA_KEY
+
+RUN = load_run("pendulum")
+CAPACITY = 64
+
+
+def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY) -> Agent:
+    """An agent on a memory of made-up experiences."""
+    config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
+    mirror = Mirror(CAPACITY, 2, 1, cyclic=strategy.startswith("FIFO"))
+    made = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100), mirror)
+    rng = np.random.default_rng(1)
+    for slot in range(stored):
+        x = rng.uniform(-1, 1, 6).tolist()
+        mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5])
+    made.written(np.arange(stored))
+    return made
+
+
+def learned(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
+    """What was replayed: slots, generations and |TD errors| in order."""
+    pieces = list(agent.learn(updates))
+    slots, generations, td = (np.concatenate(column).tolist() for column in zip(*pieces, strict=True))
+    return slots, generations, td
+
+
+def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> None:
+    a = agent()
+    slots, generations, td = learned(a, 130)
+    assert a.updates == 130
+    assert len(slots) == len(generations) == len(td) == 130 * 16
+    assert set(slots) == set(range(CAPACITY))
+    assert set(generations) == {1}
+    assert min(td) >= 0.0
+    assert all(np.isfinite(td))
+    assert list(a.learn(0)) == []
+
+
+def test_it_is_ready_once_the_memory_holds_a_minibatch() -> None:
+    assert not agent(stored=15).ready
+    assert agent(stored=16).ready
+
+
+def test_the_same_seed_learns_the_same_and_another_does_not() -> None:
+    first, second, other = agent(seed=1), agent(seed=1), agent(seed=2)
+    assert learned(first, 50) == learned(second, 50)
+    assert first.export("run") == second.export("run")
+    assert learned(other, 50) != learned(agent(seed=1), 50)
+
+
+def test_policies_bear_ids_that_count_up_and_the_contract_of_the_rig() -> None:
+    a = agent()
+    learned(a, 5)
+    for policy_id in (1, 2):
+        id_, model = a.export("run-7")
+        assert id_ == policy_id
+        metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
+        contract = json.loads(metadata[METADATA_KEY])
+        assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
+        assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER]", "TDE(1.0)[PER+IS]", "FULL[Uniform+FIS]"])
+def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str, tmp_path: Path) -> None:
+    first = agent(strategy)
+    learned(first, 20)
+    first.export("run")
+    first.handled = 3
+    first.save(tmp_path / "learner.npz")
+    again = agent(strategy)
+    learned(again, 7)
+    assert again.restore(tmp_path / "learner.npz")
+    again.catch_up()
+    assert (again.updates, again.policies, again.handled) == (20, 1, 3)
+    assert learned(again, 20) == learned(first, 20)
+    assert again.export("run") == first.export("run")
+
+
+def test_without_a_saved_state_it_stays_as_it_is(tmp_path: Path) -> None:
+    a = agent()
+    assert not a.restore(tmp_path / "learner.npz")
+    assert learned(a, 10) == learned(agent(), 10)
+
+
+def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -> None:
+    good, path = tmp_path / "good.npz", tmp_path / "learner.npz"
+    agent().save(good)
+    raw = good.read_bytes()
+    middle = len(raw) // 2
+    damaged = raw[:middle] + bytes([raw[middle] ^ 0xFF]) + raw[middle + 1 :]
+    for bad in (b"", raw[:10], raw[:middle], raw[:-30], damaged, b"PK\x03\x04" + bytes(50), b"\x80\x04N.", b"text"):
+        path.write_bytes(bad)
+        assert not agent().restore(path)
+    np.savez(path, policies=np.array(1))
+    assert not agent().restore(path)
+
+
+def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "learner.npz"
+    a = agent()
+    a.save(path)
+    learned(a, 3)
+    a.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["learner.npz"]
+    again = agent()
+    assert again.restore(path)
+    assert again.updates == 3

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learner.mirror import Mirror
+from learner.samplers import Draw
+from runtime.replay.layout import Flag
+from runtime.replay.storage import Storage
+
+CAPACITY, N, M = 16, 2, 1
+
+
+def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
+    """Write so many experiences: in turn, or anywhere once the buffer is full."""
+    for _ in range(count):
+        slot = storage.inserted % CAPACITY
+        if not storage.cyclic and storage.inserted >= CAPACITY:
+            slot = int(rng.integers(CAPACITY))
+        x = rng.standard_normal(2 * N + M + 2).tolist()
+        flag = Flag(int(rng.integers(4)))
+        storage.insert(slot, x[:N], x[N : N + M], x[-1], x[N + M : -2], flag, storage.inserted, abs(x[-2]))
+
+
+def payload(storage: Storage, since: int, limit: int | None = None) -> tuple[bytes, int]:
+    slots = storage.changed_since(since, limit)
+    upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+    return storage.rows(slots).astype("<u4").tobytes(), upto
+
+
+@pytest.mark.parametrize("cyclic", [True, False])
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=5), st.integers(0, 99))
+def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
+    cyclic: bool, turns: list[tuple[int, int]], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rig, mirror = Storage(CAPACITY, N, M, cyclic=cyclic), Mirror(CAPACITY, N, M, cyclic=cyclic)
+    for count, limit in turns:
+        insert(rig, count, rng)
+        while mirror.storage.inserted < rig.inserted:
+            mirror.apply(*payload(rig, mirror.storage.inserted, limit))
+        assert mirror.storage.digest() == rig.digest()
+
+
+def test_the_slots_written_are_told_in_order() -> None:
+    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    insert(rig, 20, np.random.default_rng(0))
+    assert mirror.apply(*payload(rig, 0)).tolist() == [*range(4, 16), *range(4)]
+    assert mirror.apply(b"", 20).tolist() == []
+
+
+def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
+    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    insert(rig, 5, np.random.default_rng(0))
+    rows, upto = payload(rig, 0)
+    mirror.apply(rows, upto)
+    before = mirror.storage.digest()
+    for bad in (rows, rows[:-4], rows[:-3], rows + rows):
+        with pytest.raises(ValueError, match=r"continue|whole rows|buffer size"):
+            mirror.apply(bad, upto)
+        assert mirror.storage.digest() == before
+
+
+def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
+    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    insert(rig, 5, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="lead to write 5, the rig says 6"):
+        mirror.apply(payload(rig, 0)[0], 6)
+
+
+def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
+    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    insert(rig, 20, np.random.default_rng(3))
+    mirror.apply(*payload(rig, 0))
+    slots = np.array([[0, 5, 3], [15, 4, 0]])
+    weights = np.arange(6, dtype=np.float32).reshape(2, 3)
+    batches, generations = mirror.gather(Draw(slots, weights))
+    assert batches.observation.shape == batches.next_observation.shape == (2, 1, 3, N)
+    assert batches.action.shape == (2, 1, 3, M)
+    np.testing.assert_array_equal(batches.observation[:, 0], rig.observation[slots])
+    np.testing.assert_array_equal(batches.action[:, 0], rig.action[slots])
+    np.testing.assert_array_equal(batches.next_observation[:, 0], rig.next_observation[slots])
+    np.testing.assert_array_equal(batches.reward[:, 0], rig.reward[slots])
+    np.testing.assert_array_equal(batches.terminated[:, 0], (rig.meta[slots] & Flag.TERMINATED) != 0)
+    assert batches.weights is not None
+    np.testing.assert_array_equal(batches.weights[:, 0], weights)
+    assert generations.tolist() == [2, 1, 2, 1, 1, 2]
+    assert mirror.gather(Draw(slots, None))[0].weights is None
+
+
+def test_a_truncated_episode_is_not_a_terminated_one() -> None:
+    mirror = Mirror(4, 1, 1, cyclic=True)
+    for flag in (0, Flag.TRUNCATED, Flag.TERMINATED, Flag.INTERVENED):
+        mirror.storage.insert(mirror.storage.inserted, [0.0], [0.0], 0.0, [0.0], flag)
+    batches, _ = mirror.gather(Draw(np.arange(4).reshape(1, 4), None))
+    assert batches.terminated.tolist() == [[[False, False, True, False]]]

@@ -1,0 +1,45 @@
+"""A learner that does nothing but mirror the memory of a run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from learner.mirror import Mirror
+from runtime.config.resolve import load_resolved
+from runtime.link.client import LinkClient
+from runtime.link.messages import Attach, Attached, Pull, Rows
+from tests.processes.rig import Run
+
+
+class Observer:
+    """Attaches at once."""
+
+    def __init__(self, run: Run) -> None:
+        self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
+        attached, _ = self._client.ask(Attach())
+        assert isinstance(attached, Attached)
+        rig = load_resolved(run.folder / "config.yaml").rig
+        self.mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
+
+    def pull(self, wait_ms: int) -> Rows:
+        """Apply what is new."""
+        rows, payloads = self._client.ask(Pull(self.mirror.storage.inserted, closed=1 << 32, wait_ms=wait_ms))
+        assert isinstance(rows, Rows)
+        self.mirror.apply(payloads[0], rows.upto)
+        return rows
+
+    def follow(self) -> None:
+        """Apply everything up to the end of the run."""
+        while not self.pull(1000).ending:
+            pass
+        self._client.close()
+
+    @property
+    def digest(self) -> str:
+        """Hash of the mirror, as a summary gives that of the memory."""
+        return self.mirror.storage.digest().hex()
+
+
+def digest_of(run: Run) -> object:
+    """What the summary says of the memory."""
+    return msgspec.convert(run.summary()["buffer"], dict[str, object])["digest"]

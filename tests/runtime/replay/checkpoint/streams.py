@@ -1,0 +1,82 @@
+"""A memory fed by a stream of events that depends on nothing but the number of the step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
+from runtime.replay.keepers import keeper_for
+from runtime.replay.storage import Storage
+from runtime.replay.strategy import parse_strategy
+
+RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)")
+SEED: Final = 5
+
+
+class Fed:
+    """What is checkpointed, and how it goes on."""
+
+    def __init__(self, retention: str, capacity: int, *, per_step: int = 20, write_probability: float = 1.0) -> None:
+        self.strategy = parse_strategy(f"{retention}[PER]")
+        rng = np.random.default_rng(SEED)
+        self.keeper = keeper_for(self.strategy, capacity, rng, write_probability=write_probability)
+        self.storage = Storage(capacity, 2, 1, cyclic=self.keeper.cyclic)
+        self.offered = 0
+        self.stale_errors = 0
+        self.steps = 0
+        self._per_step = per_step
+
+    @property
+    def identity(self) -> Identity:
+        return identity_of(self, SEED)
+
+    def go_on(self, steps: int = 1) -> list[int]:
+        """Take in so many steps; returns the slots that were chosen (-1 where one was refused)."""
+        chosen = []
+        for _ in range(steps):
+            self.steps += 1
+            rng = np.random.default_rng(self.steps)
+            values = rng.random((self._per_step, 5), np.float32)
+            for v in values:
+                slot = self.keeper.place()
+                chosen.append(slot)
+                if slot >= 0:
+                    exploration = round(float(v[0]), 2)  # ties happen
+                    self.storage.insert(slot, v[:2], v[2:3], float(v[3]), v[3:], 1, self.steps, exploration)
+                    self.keeper.written(slot, exploration)
+            self.offered += self._per_step
+            if self.storage.stored:
+                slots = rng.integers(0, self.storage.stored, 16)
+                self.keeper.replayed(slots)
+                self.keeper.td_updated(slots, rng.random(16, np.float32))
+                self.stale_errors += 1
+        return chosen
+
+    def write(self, writer: CheckpointWriter) -> None:
+        """Write a checkpoint and see it on disk."""
+        assert writer.write(self, {"steps": self.steps})
+        writer.wait()
+
+    def taken_up(self, restored: Restored | None) -> Fed:
+        """Go on counting from what this one was restored from."""
+        assert restored is not None
+        self.steps = restored.extra["steps"]
+        return self
+
+
+def same(one: Fed, other: Fed, decisions: int = 1000) -> None:
+    """Check that two memories are equal and stay so; both have gone on afterwards."""
+    assert one.storage.digest() == other.storage.digest()
+    assert (one.steps, one.offered, one.stale_errors) == (other.steps, other.offered, other.stale_errors)
+    every = np.arange(one.storage.stored)
+    assert one.storage.number(every).tolist() == other.storage.number(every).tolist()
+    per_step = len(one.go_on())
+    steps = decisions // per_step + 1
+    other.go_on()
+    assert one.go_on(steps) == other.go_on(steps)
+    assert one.keeper.refused == other.keeper.refused
+    assert one.storage.digest() == other.storage.digest()
+    since = one.storage.inserted // 2
+    assert one.storage.changed_since(since).tolist() == other.storage.changed_since(since).tolist()

@@ -1,0 +1,112 @@
+"""How the writer gets on with a disk that is slow or full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
+from tests.runtime.replay.checkpoint.streams import Fed, same
+
+
+def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = threading.Event()
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: ready.wait() and sync(fd))
+    fed = Fed("TDE(1.0)", 600)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    fed.go_on()
+    assert writer.write(fed, {"steps": 1})
+    fed.go_on()
+    assert not writer.write(fed, {"steps": 2})
+    assert writer.durable == 0
+    ready.set()
+    writer.wait()
+    assert writer.durable == 1
+    fed.go_on()
+    fed.write(writer)
+    writer.close()
+    other = Fed("TDE(1.0)", 600)
+    same(fed, other.taken_up(restore(tmp_path, other, other.identity)))
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "write", "ftruncate", "fsync", "open"])
+def test_a_write_that_failed_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fed = Fed("TDE(1.0)", 600)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    fed.go_on()
+    fed.write(writer)
+    real = getattr(os, call)
+    left = 3
+
+    def failing(*arguments: object, **named: object) -> object:
+        nonlocal left
+        if left:
+            left -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(os, call, failing)
+    fed.go_on()
+    assert writer.write(fed, {"steps": fed.steps})
+    for _ in range(3):
+        with pytest.raises(CheckpointError, match=r"No space left.* last checkpoint is number 1") as raised:
+            writer.wait()
+        assert "\n" not in str(raised.value)
+    writer.wait()
+    assert (left, writer.durable) == (0, 2)
+    fed.go_on()
+    fed.write(writer)
+    writer.close()
+    other = Fed("TDE(1.0)", 600)
+    restored = restore(tmp_path, other, other.identity)
+    assert restored is not None
+    assert restored.damaged == ()
+    same(fed, other.taken_up(restored))
+
+
+def test_a_write_that_was_cut_short_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = Fed("FIFO", 600)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    real = os.write
+    left = 2
+
+    def short(fd: int, data: bytes | memoryview) -> int:
+        nonlocal left
+        if left == 0:
+            return real(fd, data)
+        left -= 1
+        if left:
+            return real(fd, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", short)
+    fed.go_on()
+    assert writer.write(fed, {"steps": fed.steps})
+    with pytest.raises(CheckpointError):
+        writer.wait()
+    writer.wait()
+    writer.close()
+    other = Fed("FIFO", 600)
+    same(fed, other.taken_up(restore(tmp_path, other, other.identity)))
+
+
+def test_files_that_are_not_a_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    notes = tmp_path / "notes-1.txt"
+    notes.write_text("mine")
+    for name in ("rows-00000009.seg", "manifest.tmp"):  # left by a process that was killed before its first checkpoint
+        (tmp_path / name).write_bytes(b"cut")
+    fed = Fed("FIFO", 7)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    fed.go_on()
+    fed.write(writer)
+    writer.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest-00000001.json", notes.name, "rows-00000010.seg"]

@@ -1,0 +1,59 @@
+"""Fills a memory of a byte budget and prints what the process grew by: ``python -m tests.runtime.replay.filling``.
+
+Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is made, and once it is full and worn.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from runtime.config.schema import RunConfig, Selection
+from runtime.replay.memory import Memory
+from runtime.replay.transitions import Transitions
+from tests.runtime.samples import PENDULUM
+
+BATCH = 500
+
+
+def resident_bytes() -> int:
+    """What of this process is in memory at this moment."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def batch(rng: np.random.Generator) -> Transitions:
+    pairs = rng.random((BATCH, 2), np.float32)
+    whole = np.zeros(BATCH, np.uint32)
+    exploration = rng.random(BATCH, np.float32)
+    return Transitions(pairs, pairs[:, :1], pairs[:, 1], pairs, whole, whole, exploration, whole, whole)
+
+
+def wear(memory: Memory, rng: np.random.Generator, offers: int) -> None:
+    """Offer experiences, and between them TD errors of those that are there."""
+    for _ in range(0, offers, BATCH):
+        memory.insert(batch(rng))
+        slots = rng.integers(0, memory.storage.stored, 64)
+        memory.take_errors(slots, memory.storage.generation(slots), rng.random(64, np.float32))
+
+
+def configured(retention: str, budget: int) -> RunConfig:
+    selection = Selection(strategy=f"{retention}[Uniform]", capacity_bytes=budget)
+    return msgspec.structs.replace(PENDULUM, episodes=10_000, selection=selection)
+
+
+def main(retention: str, budget: int) -> None:
+    rng = np.random.default_rng(0)
+    wear(Memory(configured(retention, 200_000)), rng, 4 * BATCH)  # what any memory brings in with it, once
+    before = resident_bytes()
+    memory = Memory(configured(retention, budget))
+    wear(memory, rng, memory.storage.capacity * 5 // 4 + BATCH)
+    assert memory.storage.stored == memory.storage.capacity
+    print(before, resident_bytes())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

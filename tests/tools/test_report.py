@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.config.resolve import save_resolved
+from runtime.replay.episodes import COLUMNS
+from tools.cli import main
+from tools.load import load
+from tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SUMMARY = {
+    "exit_reason": "completed",
+    "episodes": 100,
+    "ticks": 40200,
+    "missed_ticks": 3,
+    "tick_us": {"p50": 100.0, "p99": 250.4, "p999": 900.0, "max": 5000.0},
+    "lateness_us": {"p50": None, "p99": None, "p999": None, "max": None},
+    "buffer": {"capacity": 20000, "stored": 20000, "bytes": 640000, "strategy": "FULL[Uniform]", "synthetic": 0},
+    "policies": {"offered": 101, "admitted": 100, "refused": 1, "rolled_back": 0, "active": 101},
+}
+
+
+def write_episodes(folder: Path, normalized: list[float], kinds: tuple[str, ...] = ("train",)) -> None:
+    with (folder / "episodes.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for k, value in enumerate(normalized, 1):
+            for kind in kinds:
+                writer.writerow([k, kind, 200, -1.0, -0.1, value if kind == "train" else value + 0.05, 0, 2, 0, k, 0])
+
+
+def a_run(folder: Path, normalized: list[float], *overrides: str, kinds: tuple[str, ...] = ("train", "eval")) -> Path:
+    save_resolved(load("pendulum", overrides), folder / "config.yaml")
+    (folder / "summary.json").write_bytes(msgspec.json.encode(SUMMARY))
+    write_episodes(folder, normalized, kinds)
+    return folder
+
+
+def lines(text: str) -> dict[str, str]:
+    """The table's rows by their names (those without one follow the row above)."""
+    rows: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines()[1:]:
+        head, _, value = line.strip().partition("  ")
+        if line.startswith("    ") or not value:
+            rows[name] = f"{rows.get(name, '')}\n{line.strip()}"
+        else:
+            name = head
+            rows[name] = value.strip()
+    return rows
+
+
+RAMP = [min(1.0, k / 50) for k in range(1, 101)]
+
+
+def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, RAMP)
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    rows = lines(out)
+    assert rows["configuration"].startswith("rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz")
+    assert rows["ended"] == "completed, episode 100 of 500"
+    assert rows["buffer"] == "20000 of 20000 experiences, 0.64 MB"
+    assert rows["policies"] == "101 offered, 100 admitted, 1 refused, 0 rolled back"
+    assert rows["ticks"] == "40200, 3 missed"
+    assert rows["time of a tick"] == "p50 100 us, p99 250 us, p99.9 900 us, max 5000 us"
+    assert "lateness" not in rows, "none in lockstep"
+    assert rows["last 20"].startswith("1.000 (training")
+    assert rows["best 20"] == "1.000 (training, episodes 50 to 69)"
+    assert rows["rise time"] == "0.8 first in episode 38 (evaluation)"
+    assert (tmp_path / "learning_curve.png").read_bytes().startswith(PNG)
+    assert f"see {tmp_path / 'learning_curve.png'}" in out
+
+
+def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
+    a_run(tmp_path, RAMP)
+    rule = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
+    # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
+    assert rule.startswith("a buffer of about 10000 experiences (0.32 MB)")
+    assert "90% of its final performance of 1.050 (000 §8.5)" in rule
+    assert "but" not in rule
+
+
+def test_a_run_of_another_strategy_and_one_that_still_rises_are_told_as_such(tmp_path: Path) -> None:
+    a_run(tmp_path, [(k / 100) ** 3 for k in range(100)], "selection.strategy='TDE(1.0)[PER]'")
+    rule = lines(str(report_table(tmp_path, load("pendulum", ["selection.strategy='TDE(1.0)[PER]'"]))))["rule of thumb"]
+    assert "read off a run with FULL[Uniform], which this is not" in rule
+    assert "still rising" in rule
+
+
+def test_a_run_that_learned_nothing_recommends_no_buffer(tmp_path: Path) -> None:
+    a_run(tmp_path, [-0.2] * 30)
+    rows = lines(str(report_table(tmp_path, load("pendulum"))))
+    assert rows["rule of thumb"].startswith("no buffer size")
+    assert rows["rise time"] == "0.8 was never reached (evaluation)"
+
+
+def test_without_evaluation_episodes_training_is_what_counts(tmp_path: Path) -> None:
+    a_run(tmp_path, RAMP, kinds=("train",))
+    assert lines(str(report_table(tmp_path, load("pendulum"))))["rise time"] == "0.8 first in episode 40 (training)"
+
+
+def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
+    overrides = "selection={write_probability: 0.5, synthetic: {states: 0.1, actions: 0.2, refresh: 0.25}}"
+    a_run(tmp_path, RAMP, overrides)
+    summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": 288, "synthetic": 3}}
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary))
+    rows = lines(str(report_table(tmp_path, load("pendulum", [overrides]))))
+    assert rows["strategy"] == (
+        "FIFO[Uniform], each experience kept with probability 0.5, synthetic: states 0.1, actions 0.2, refresh 0.25"
+    )
+    assert rows["buffer"] == "9 of 10 experiences, 3 synthetic, 0.000288 MB"
+
+
+@pytest.mark.parametrize("summary", [None, b"{", b"[1]"])
+def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
+    tmp_path: Path, summary: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path, RAMP[:10])
+    (tmp_path / "summary.json").unlink()
+    if summary is not None:
+        (tmp_path / "summary.json").write_bytes(summary)
+    with (tmp_path / "episodes.csv").open("a") as file:
+        file.write("11,train,2")
+    assert main(["report", str(tmp_path)]) == 0
+    rows = lines(capsys.readouterr().out)
+    assert rows["ended"].startswith("no summary.json")
+    assert rows["last 20"].startswith("0.110 ")
+
+
+def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, [])
+    (tmp_path / "episodes.csv").unlink()
+    assert main(["report", str(tmp_path)]) == 0
+    rows = lines(capsys.readouterr().out)
+    assert rows["performance"] == "no episode was finished"
+    assert not (tmp_path / "learning_curve.png").exists()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert main(["report", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"onrig report: '{tmp_path}' holds no run (there is no config.yaml)",
+        f"onrig report: '{tmp_path / 'none'}' is no folder",
+    ]
+
+
+def test_a_run_whose_configuration_was_spoilt_is_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path, RAMP)
+    (tmp_path / "config.yaml").write_text("rate_hz: fast\n")
+    assert main(["report", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'config.yaml'}:1:10: expected float" in capsys.readouterr().err
+
+
+def test_steps_are_those_of_the_training_before_each_evaluation(tmp_path: Path) -> None:
+    with (tmp_path / "episodes.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        rows = (
+            (1, "train", 10),
+            (2, "train", 20),
+            (2, "eval", 99),
+            (3, "train", 5),
+            (3, "eval", 9),
+        )
+        for episode, kind, steps in rows:
+            writer.writerow([episode, kind, steps, 0, 0, episode / 10, 0, 0, 0, 0, 0])
+    train, evaluation = learning_curves(tmp_path)
+    assert train.steps.tolist() == [10, 30, 35]
+    assert (evaluation.steps.tolist(), evaluation.normalized.tolist()) == ([30, 35], [0.2, 0.3])
+
+
+def test_rise_time_is_the_first_episode_at_the_level_and_the_best_stretch_the_highest_mean() -> None:
+    values = np.array([0.0, 0.8, 0.2, 0.9, 0.9])
+    curve = Curve("train", np.arange(1.0, 6.0), np.arange(5.0), values)
+    assert rise_time(curve) == 2
+    assert rise_time(curve, 0.95) is None
+    for length, mean, first in ((2, 0.9, 4), (20, 0.56, 1)):
+        best = best_stretch(curve, length)
+        assert best is not None
+        assert (best[0], *best[1:]) == (pytest.approx(mean), first, 5)
+    nothing = np.zeros(0)
+    assert best_stretch(Curve("train", nothing, nothing, nothing)) is None

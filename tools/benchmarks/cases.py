@@ -1,0 +1,138 @@
+"""What ``onrig bench replay`` measures, and what each library does for it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+
+class Operation(enum.Enum):
+    """What is timed."""
+
+    INSERT = "insert"
+    INSERT_DRAWABLE = "insert drawable"
+    """The sampler has heard of it: the next sample may contain it."""
+    SAMPLE = "sample"
+    UPDATE = "update"
+    CYCLE = "cycle"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One figure for every library that has what it takes."""
+
+    name: str
+    operation: Operation
+    onrig: str
+    """Strategy that Onrig runs."""
+    peer: str | None
+    """Kind of memory of the others; None where they have nothing like it."""
+    size: int = 0
+    """Transitions per sample."""
+    after_update: bool = False
+    """Whether each call follows an update that is not timed."""
+    beside: str | None = None
+    """The case whose peers stand next to it in the table, where it has none of its own."""
+
+    def kind(self, package: str) -> str | None:
+        """Return the memory that ``package`` uses."""
+        return self.onrig if package == "onrig" else self.peer
+
+
+def _uniform() -> tuple[Case, ...]:
+    fifo = "FIFO[Uniform]"
+    return (
+        Case("insert FIFO", Operation.INSERT, fifo, "Uniform"),
+        Case("insert FULL", Operation.INSERT, "FULL[Uniform]", None, beside="insert FIFO"),
+        Case("insert Resv", Operation.INSERT, "Resv[Uniform]", None, beside="insert FIFO"),
+        *(Case(f"sample {n} Uniform", Operation.SAMPLE, fifo, "Uniform", n) for n in SIZES),
+        Case("cycle FIFO[Uniform]", Operation.CYCLE, fifo, "Uniform"),
+    )
+
+
+def _prioritised() -> tuple[Case, ...]:
+    rank, proportional, tde, expl = "FIFO[PER]", "FIFO[PropPER+IS]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"
+    per = [
+        Case("insert PropPER", Operation.INSERT_DRAWABLE, proportional, "PER"),
+        Case("insert PER", Operation.INSERT_DRAWABLE, rank, None, beside="insert PropPER"),
+        Case("insert TDE(1.0)", Operation.INSERT, tde, None, beside="insert PropPER"),
+        Case("insert Expl(1.0)", Operation.INSERT, expl, None, beside="insert PropPER"),
+    ]
+    for n in SIZES:
+        like = f"sample {n} PropPER"
+        per.append(Case(like, Operation.SAMPLE, proportional, "PER", n, after_update=True))
+        per.append(Case(f"sample {n} PER", Operation.SAMPLE, rank, None, n, after_update=True, beside=like))
+    return (
+        *per,
+        Case("update 16 PropPER", Operation.UPDATE, proportional, "PER"),
+        Case("update 16 PER", Operation.UPDATE, rank, None, beside="update 16 PropPER"),
+        Case("update 16 TDE(1.0)", Operation.UPDATE, tde, None, beside="update 16 PropPER"),
+        Case("cycle FIFO[PropPER+IS]", Operation.CYCLE, proportional, "PER"),
+        Case("cycle FIFO[PER]", Operation.CYCLE, rank, None, beside="cycle FIFO[PropPER+IS]"),
+        Case("cycle TDE(1.0)[PER]", Operation.CYCLE, tde, None, beside="cycle FIFO[PropPER+IS]"),
+        Case("cycle Expl(1.0)[PER]", Operation.CYCLE, expl, None, beside="cycle FIFO[PropPER+IS]"),
+    )
+
+
+SIZES: Final = (16, 64, 256)
+GROUPS: Final = (_uniform(), _prioritised())
+"""Cases whose memories are held at the same time."""
+CASES: Final = tuple(case for group in GROUPS for case in group)
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """A memory that is put to the test or weighed."""
+
+    onrig: str
+    peer: str | None
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        return f"memory {self.onrig}"
+
+    def kind(self, package: str) -> str | None:
+        """Return the memory that ``package`` uses."""
+        return self.onrig if package == "onrig" else self.peer
+
+
+GATED: Final = (
+    Memory("FIFO[Uniform]", "Uniform"),
+    Memory("FIFO[PER]", None),
+    Memory("FIFO[PropPER+IS]", "PER"),
+)
+"""Ways of drawing, put to the test before anything is timed."""
+MEMORIES: Final = (
+    Memory("FIFO[Uniform]", "Uniform"),
+    Memory("Resv[Uniform]", None),
+    Memory("TDE(1.0)[Uniform]", None),
+    Memory("Expl(1.0)[Uniform]", None),
+    Memory("FIFO[PER]", None),
+    Memory("FIFO[PropPER+IS]", "PER"),
+)
+"""What is weighed."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Sizes of observation and action."""
+
+    n_obs: int
+    n_act: int
+
+    def __str__(self) -> str:
+        return f"{self.n_obs}/{self.n_act}"
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of the float32 fields: observation, action, reward, next observation."""
+        return 4 * (2 * self.n_obs + self.n_act + 1)
+
+
+SHAPES: Final = (Shape(2, 1), Shape(17, 6))
+"""The pendulum's, and that of a common simulated robot."""
+
+
+def title(name: str, shape: Shape, capacity: int) -> str:
+    """Name a case as it stands in the report."""
+    return f"{name}, {shape}, {capacity}"

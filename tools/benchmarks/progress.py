@@ -1,0 +1,100 @@
+"""How far a benchmark is and how long it still takes: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+_LINE_EVERY_S: Final = 5.0
+
+
+class Progress(Protocol):
+    """Takes the steps as they are done; each has a weight, roughly the seconds it takes."""
+
+    def doing(self, what: str) -> None:
+        """Say what comes now."""
+
+    def done(self, weight: float) -> None:
+        """Count a step as done."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class PlainProgress:
+    """One line on stderr every few seconds."""
+
+    def __init__(self, total: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total: Final = total
+        self._clock: Final = clock
+        self._started_s = self._shown_s = clock()
+        self._done = 0.0
+        self._what = ""
+
+    def doing(self, what: str) -> None:
+        """Say what comes now, unless there was a line just now."""
+        self._what = what
+        now = self._clock()
+        if now - self._shown_s >= _LINE_EVERY_S:
+            self._shown_s = now
+            sys.stderr.write(self.line() + "\n")
+            sys.stderr.flush()
+
+    def done(self, weight: float) -> None:
+        """Count a step as done."""
+        self._done = min(self._done + weight, self._total)
+
+    def line(self) -> str:
+        """Return the line of this moment."""
+        share = self._done / self._total
+        elapsed_s = self._clock() - self._started_s
+        left = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
+        return f"{share:4.0%}  {self._what}{left}"
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class RichProgress:
+    """A bar on stderr."""
+
+    def __init__(self, total: float) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self._progress = progress.Progress(
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=2,  # the measured process must not have to share its core
+        )
+        self._task = self._progress.add_task("", total=total)
+        self._progress.start()
+
+    def doing(self, what: str) -> None:
+        """Say what comes now."""
+        self._progress.update(self._task, description=what)
+
+    def done(self, weight: float) -> None:
+        """Move the bar."""
+        self._progress.advance(self._task, weight)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+
+def progress_for(total: float) -> Progress:
+    """Choose: rich on a terminal where it is installed, plain lines otherwise."""
+    if sys.stderr.isatty():
+        try:
+            return RichProgress(total)
+        except ImportError:
+            pass
+    return PlainProgress(total)

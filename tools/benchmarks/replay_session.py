@@ -1,0 +1,171 @@
+"""The measurements of ``onrig bench replay``, one step after the other, on processes that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+import msgspec
+
+from tools.benchmarks.cases import GATED, GROUPS, MEMORIES, Case, Operation, Shape
+from tools.benchmarks.figures import Figures, Place, Weight, Weights, figure
+from tools.benchmarks.gate import Verdict
+from tools.benchmarks.messages import Call, Drop, Fill, Gate, Judged, Ready, Reply, Round, Timings, Weigh, Weighed
+from tools.benchmarks.peers import Unavailable
+from tools.benchmarks.progress import Progress
+from tools.benchmarks.workers import Worker
+
+_SEED: Final = 0
+# Seconds that steps take, roughly: for the time left, only their proportions matter.
+_START_S: Final = 3.0
+_GATE_S: Final = 1.0
+_FILL_S: Final = 4e-6
+
+R = TypeVar("R", bound=Reply)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How much is measured."""
+
+    shapes: tuple[Shape, ...]
+    capacities: tuple[int, ...]
+    rounds: int
+    calls: int
+    """At most so many in a round."""
+    limit_ms: int
+    """At most so long a round."""
+    draws: int
+    """Of the gate, for each kind."""
+    weighed: int
+    """Capacity of the memories that are weighed."""
+
+    def seconds(self, packages: Sequence[str]) -> float:
+        """Say roughly how long it takes."""
+        once = 2 * _START_S + len(GATED) * _GATE_S
+        for shape in self.shapes:
+            once += self.weigh_s(shape)
+            once += sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
+        return len(packages) * once
+
+    def weigh_s(self, shape: Shape) -> float:
+        """Say how long the memories of one library take to be weighed."""
+        return len(MEMORIES) * self.weighed * _FILL_S
+
+    def group_s(self, group: Sequence[Case], capacity: int) -> float:
+        """Say how long one library takes for a group of cases."""
+        return len(_kinds(group, "onrig")) * capacity * _FILL_S + len(group) * self.rounds * self.limit_ms / 1e3
+
+
+class Session:
+    """Everything measured so far; a library that fails on the way falls out, with the reason."""
+
+    def __init__(self, plan: Plan, packages: Sequence[str], progress: Progress) -> None:
+        self._plan: Final = plan
+        self._packages: Final = tuple(packages)
+        self._progress: Final = progress
+        self.unavailable: Final[dict[tuple[str, str], str]] = {}
+        """Reasons by package and kind; the kind is empty where it is the library as a whole."""
+        self.verdicts: Final[list[tuple[str, Verdict]]] = []
+        self.figures: Final[Figures] = {}
+        self.weights: Final[Weights] = {}
+        self.spans: Final[list[int]] = []
+        """All spans of clock reads, in ns."""
+
+    def run(self) -> None:
+        """Measure everything."""
+        for package in self._packages:
+            # A process of its own: what was measured before would leave holes for it to fill.
+            with ExitStack() as stack:
+                for worker in self._start([package], stack):
+                    self._weigh(worker)
+        with ExitStack() as stack:
+            workers = self._start(self._packages, stack)
+            for worker in workers:
+                self._judge(worker)
+            for shape in self._plan.shapes:
+                for capacity in self._plan.capacities:
+                    for group in GROUPS:
+                        self._time_group(workers, group, shape, capacity)
+
+    def _start(self, packages: Iterable[str], stack: ExitStack) -> list[Worker]:
+        workers = []
+        for package in packages:
+            self._progress.doing(f"starting {package}")
+            try:
+                if (package, "") not in self.unavailable:
+                    workers.append(stack.enter_context(Worker(package)))
+            except Unavailable as reason:
+                self.unavailable[package, ""] = str(reason)
+            self._progress.done(_START_S)
+        return workers
+
+    def _ask(self, worker: Worker, kind: str, call: Call, expected: type[R]) -> R | None:
+        if worker.ended or (worker.package, kind) in self.unavailable:
+            return None
+        try:
+            return worker.ask(call, expected)
+        except Unavailable as reason:
+            self.unavailable[worker.package, kind] = str(reason)
+            return None
+
+    def _weigh(self, worker: Worker) -> None:
+        n = self._plan.weighed
+        for shape in self._plan.shapes:
+            for memory in MEMORIES:
+                kind = memory.kind(worker.package)
+                if kind is None:
+                    continue
+                self._progress.doing(f"weighing {worker.package} {kind}, {shape}")
+                weighed = self._ask(worker, kind, Weigh(kind, shape.n_obs, shape.n_act, n, _SEED), Weighed)
+                if weighed is not None:
+                    resident = None if weighed.resident is None else weighed.resident / n
+                    arrays = None if weighed.arrays is None else weighed.arrays / n
+                    self.weights[Place(memory.name, shape, n, worker.package)] = Weight(resident, arrays)
+            self._progress.done(self._plan.weigh_s(shape))
+
+    def _judge(self, worker: Worker) -> None:
+        for gated in GATED:
+            kind = gated.kind(worker.package)
+            if kind is not None:
+                self._progress.doing(f"testing what {worker.package} {kind} draws")
+                judged = self._ask(worker, kind, Gate(kind, self._plan.draws, _SEED), Judged)
+                if judged is not None:
+                    self.verdicts.append((worker.package, judged.verdict))
+            self._progress.done(_GATE_S)
+
+    def _time_group(self, workers: Sequence[Worker], group: Sequence[Case], shape: Shape, capacity: int) -> None:
+        for worker in workers:
+            for kind in _kinds(group, worker.package):
+                self._progress.doing(f"filling {worker.package} {kind}, {shape}, {capacity}")
+                self._ask(worker, kind, Fill(kind, shape.n_obs, shape.n_act, capacity, _SEED), Ready)
+        for case in group:
+            self._progress.doing(f"{case.name}, {shape}, {capacity}")
+            self._time_case(workers, case, shape, capacity)
+        for worker in workers:
+            self._ask(worker, "", Drop(), Ready)
+            self._progress.done(self._plan.group_s(group, capacity))
+
+    def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
+        plan = self._plan
+        rounds: dict[str, list[Timings]] = {worker.package: [] for worker in workers}
+        for turn in range(plan.rounds):
+            first = turn % len(workers)
+            for worker in (*workers[first:], *workers[:first]):
+                kind = case.kind(worker.package)
+                if kind is None:
+                    continue
+                beside = worker.package == "onrig" and case.operation is Operation.INSERT
+                call = Round(case, kind, plan.calls, plan.limit_ms * 1_000_000, beside)
+                timings = self._ask(worker, kind, call, Timings)
+                if timings is not None and timings.calls:
+                    rounds[worker.package].append(timings)
+        for package, of_package in rounds.items():
+            if of_package:
+                calls, spans = [t.calls for t in of_package], [t.spans for t in of_package]
+                self.figures[Place(case.name, shape, capacity, package)] = figure(calls, spans)
+                self.spans.extend(ns for of_round in spans for ns in of_round)
+
+
+def _kinds(group: Iterable[Case], package: str) -> list[str]:
+    return list(dict.fromkeys(kind for case in group if (kind := case.kind(package)) is not None))
