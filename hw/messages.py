@@ -174,6 +174,12 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 """number of the first frame after the operation"""
 
 
+def fault_text(code: int) -> str:
+    """Name a fault and say what to do about it; a code this version does not know, by its number."""
+    known = {f.value: f for f in Fault}
+    return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
+
+
 class WireError(ValueError):
     """A frame whose length or content does not fit its type."""
 

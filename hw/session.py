@@ -14,14 +14,12 @@ from hw.identity import check_channels, check_hello
 from hw.intake import LinkCounters, StateIntake
 from hw.messages import (
     CONFIGURE_LAYOUT,
-    FAULT_HINTS,
     LIMITS_LAYOUT,
     NEXT_FRAME_LAYOUT,
     RESET_LAYOUT,
     Capability,
     Channel,
     CommandLayout,
-    Fault,
     Hello,
     MessageType,
     Op,
@@ -35,6 +33,7 @@ from hw.messages import (
     decode_hello,
     decode_response,
     encode_request,
+    fault_text,
 )
 from hw.rig import Rig
 from hw.transport import LinkError, Transport
@@ -307,10 +306,7 @@ class DeviceSession:
 
     def _fault_text(self) -> str:
         code = self._intake.fault
-        if not code:
-            return ""
-        fault = {f.value: f for f in Fault}.get(code)
-        return f"fault {code}" if fault is None else f"fault {fault.name}: {FAULT_HINTS[fault]}"
+        return f"fault {fault_text(code)}" if code else ""
 
     def _symptom(self, dropped_before: int) -> str:
         dropped = self.counters.bytes_dropped - dropped_before

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hw.clock_sync import ClockSync
-from hw.messages import Capability, Fault, Hello, State, Status
+from hw.messages import Capability, Fault, Hello, State, Status, fault_text
 from hw.session import DeviceSession
-from hw.transport import LinkError
 from runtime.config.schema import RunConfig
 from runtime.control.explore import episode_noise
-from runtime.control.overrun import attribute_miss
+from runtime.control.frames import FrameSource, Stopped
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
 from runtime.control.tick import Step, Tick
@@ -26,19 +24,9 @@ from runtime.shm.board import Board, ControlState, Word
 from runtime.shm.ring import RingWriter
 from runtime.task import episode_steps
 
-_SILENCE_NS: Final = 1_000_000_000
-"""A line without a frame for this long (and ten periods) is lost."""
-_LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
-_POLL_NS: Final = 50_000_000
-_REHEARSAL_LEAD_NS: Final = 500_000
-"""How long before a frame is due the tick is rehearsed; periods shorter than twice that keep the caches warm anyway."""
 _WARM_UPS: Final = 200
 _RECOVERIES: Final = 10
 """Latched device faults that a run clears by itself, between episodes; the next one ends it."""
-
-
-class Stopped(Exception):
-    """The run was asked to end."""
 
 
 class SafetyTrip(Exception):
@@ -70,8 +58,7 @@ class ControlLoop:
         self._steps = episode_steps(config.task, config.rate_hz)
         self._tick = Tick(config)
         self._rehearsal = Rehearsal(config, seat)
-        self._sync = ClockSync(hello.time_scale or 1.0)
-        self._missed = 0
+        self._frames = FrameSource(config, session, hello, self._rehearsal, board, stop_requested)
         self._recoveries = 0
         self._fault = int(Fault.NONE)
 
@@ -107,11 +94,6 @@ class ControlLoop:
         """Run everything a tick runs before the first one counts."""
         for _ in range(_WARM_UPS):
             self._rehearsal.run()
-            self._sync.reset()
-            for k in range(4):
-                self._sync.add(k, k)
-            self._sync.host_time_ns(4)
-        self._sync.reset()
 
     def _await_barrier(self, episode: int) -> None:
         """In lockstep, wait until all that follows from ``episode`` (0: from the start) is done below."""
@@ -166,21 +148,24 @@ class ControlLoop:
     def _run_episode(self, episode: int, kind: Kind) -> None:
         self._begin(episode, kind)
         session, tick = self._session, self._tick
+        frames = self._frames
+        frames.begin()
         pending: Step | None = None
-        previous_end = time.monotonic_ns()
         complete = False
         while not complete:
             if self._stop_requested():
                 session.send_command(0 if pending is None else pending.frame + 1, tick.safe_counts)
                 raise Stopped
-            state, skipped = self._next_state(pending.t_receive_ns if pending is not None else 0)
+            state = frames.next()
+            if pending is None and not state.fault and not state.status & Status.ARMED:
+                continue  # sampled before the device took the request to arm
             t0 = session.received_ns
             t1 = time.monotonic_ns()
             step = tick.observe(state)
-            self._account(step, state, pending, previous_end, t0, skipped)
+            frames.account(step, state, pending)
             previous = pending
             terminated = previous is not None and tick.complete(previous, state, step.observation)
-            complete = terminated or tick.steps_done >= self._steps or self._faulted(state)
+            complete = self._faulted(state) or terminated or tick.steps_done >= self._steps
             t2 = time.monotonic_ns()
             if complete:
                 session.send_command(state.frame, tick.safe_counts)
@@ -205,63 +190,17 @@ class ControlLoop:
                 self._push(previous)
             self._board[Word.TICK] = step.tick + 1
             pending = step
-            previous_end = time.monotonic_ns()
-            step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, previous_end - t6)
-            step.tick_ns = previous_end - t0
+            t7 = time.monotonic_ns()
+            step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
+            step.tick_ns = t7 - t0
             if not self._lockstep:
-                self._seat.prepare(t0 + self._period_ns - previous_end)
+                self._seat.prepare(t0 + self._period_ns - t7)
+                frames.busy_until_ns = time.monotonic_ns()
         if self._fault:
             self._recoveries += 1
             if self._recoveries > _RECOVERIES:
-                raise SafetyTrip(f"the device latched fault {Fault(self._fault).name} once too often")
+                raise SafetyTrip(f"the device latched a fault once too often: {fault_text(self._fault)}")
         session.disarm()
-
-    def _next_state(self, last_received_ns: int) -> tuple[State, int]:
-        """Wait for the next frame; (state, frames that arrived before it unread).  LinkError after a long silence."""
-        session = self._session
-        start = time.monotonic_ns()
-        silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
-        before = session.skipped
-        rehearse_ns = last_received_ns + self._period_ns - _REHEARSAL_LEAD_NS
-        if not self._lockstep and self._period_ns >= 2 * _REHEARSAL_LEAD_NS and start < rehearse_ns:
-            state = session.wait_state(rehearse_ns)
-            if state is not None:
-                return state, session.skipped - before
-            self._rehearsal.run()
-        while True:
-            state = session.wait_state(time.monotonic_ns() + _POLL_NS)
-            if state is not None:
-                return state, session.skipped - before
-            if self._stop_requested():
-                raise Stopped
-            if session.rebooted:
-                raise LinkError("the device was started anew in mid-run; look at its power supply, then start again")
-            if time.monotonic_ns() - start > silence:
-                raise LinkError(f"no state frame for {silence / 1e9:g} s: is the device powered and its cable in?")
-            if not self._lockstep:
-                session.ask_hello()  # a device that rebooted says so, and nothing else
-
-    def _account(
-        self, step: Step, state: State, pending: Step | None, previous_end_ns: int, t_receive_ns: int, skipped: int
-    ) -> None:
-        """Times of the frame, and what was missed before it."""
-        if self._lockstep:
-            step.t_mono_ns = step.t_receive_ns = state.t_us * 1000
-        else:
-            self._sync.add(state.t_us, t_receive_ns)
-            sampled = self._sync.host_time_ns(state.t_us)
-            step.t_receive_ns = t_receive_ns
-            step.t_mono_ns = sampled
-            step.lateness_ns = t_receive_ns - sampled
-        if pending is None:
-            return
-        missed = state.frame - pending.frame - 1
-        if missed > 0:
-            expected = pending.t_receive_ns + self._period_ns
-            step.missed = missed
-            step.miss = attribute_miss(missed, expected, previous_end_ns, t_receive_ns, self._period_ns, skipped)
-            self._missed += missed
-            self._board[Word.MISSED] = self._missed
 
     def _faulted(self, state: State) -> bool:
         if state.fault or not state.status & Status.ARMED:

@@ -22,7 +22,8 @@ from hw.session import DeviceSession, RequestRefused
 from hw.transport import LinkError, open_port
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
-from runtime.control.loop import BarrierTimeout, ControlLoop, SafetyTrip, Stopped
+from runtime.control.frames import Stopped
+from runtime.control.loop import BarrierTimeout, ControlLoop, SafetyTrip
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
 from runtime.exit_codes import ExitCode

@@ -14,6 +14,9 @@ from runtime.shm.slot import PolicySlot, SlotPolicy
 
 _MARGIN: Final = 2.0
 _FIRST_GUESS_NS: Final = 600_000
+_COPY_NS: Final = 100_000
+_NS_PER_BYTE: Final = 2
+"""Copying and checksumming a model, generously: 4 MiB take about 1 ms on a small board."""
 
 
 class PolicySeat:
@@ -36,6 +39,8 @@ class PolicySeat:
         """Do the next piece of preparation if ``slack_ns`` surely suffices for it."""
         if self._fetched is None:
             if self._slot.version == self._seen or self._ready is not None:
+                return
+            if slack_ns < _COPY_NS + _NS_PER_BYTE * self._slot.newest_bytes:
                 return
             taken = self._slot.take()
             if taken is not None:

@@ -16,6 +16,8 @@ from runtime.shm.segment import Segment
 
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; a cache line apart, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
+_PATIENCE: Final = 1000
+"""Looks at a torn record before it is given up: a second at least, where a write takes microseconds."""
 
 
 def ring_bytes(layout: RecordLayout, capacity: int) -> int:
@@ -65,7 +67,12 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """The replay process's end."""
+    """The replay process's end.  ``damaged`` counts records that never became whole and were passed over."""
+
+    def __init__(self, segment: Segment, layout: RecordLayout) -> None:
+        super().__init__(segment, layout)
+        self.damaged = 0
+        self._looks = 0
 
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
         """Copy out up to ``limit`` records (dtype ``layout.dtype``), oldest first; they stay until ``release``."""
@@ -79,6 +86,10 @@ class RingReader(_Ring):
             if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
                 break  # not visible whole yet: the next call sees it
             taken += raw
+        self._looks = self._looks + 1 if n and not taken else 0
+        if self._looks > _PATIENCE:
+            self.damaged += 1
+            self.release(1)
         return np.frombuffer(bytes(taken), dtype=self._layout.dtype)
 
     def release(self, n: int) -> None:

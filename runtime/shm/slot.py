@@ -38,6 +38,13 @@ class PolicySlot:
         """Number of policies put in so far; cheap enough to look at in every tick."""
         return self._version[0]
 
+    @property
+    def newest_bytes(self) -> int:
+        """Length of the newest policy (0 without one): what copying it will cost."""
+        version = self._version[0]
+        length: int = _META.unpack_from(self._body, 64 + (version & 1) * _BUFFER_BYTES)[1] if version else 0
+        return length
+
     def put(self, policy_id: int, model: bytes) -> None:
         """Publish a policy (replay process only); raises ValueError when it is larger than the slot."""
         if len(model) > MAX_POLICY_BYTES:

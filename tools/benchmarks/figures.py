@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tools.benchmarks.cases import Shape
+from tools.benchmarks.messages import Timings
 from tools.benchmarks.timing import Quantiles, quantiles_us
 
 
@@ -19,15 +19,22 @@ class Place(NamedTuple):
     package: str
 
 
+class Tail(NamedTuple):
+    """p99.99 of calls and of the spans of clock reads between them, in microseconds."""
+
+    calls: float
+    spans: float
+
+
 class Figure(NamedTuple):
     """All rounds of one case and one library, in microseconds."""
 
     all: Quantiles
     """Over the calls of all rounds."""
-    tail: float
-    """Median over the rounds of the p99.99 of calls: a minute in which a neighbour was loud does not decide."""
-    stalls: float | None
-    """The same of the spans of clock reads between the calls; None where there were none."""
+    wall: Tail | None
+    """By the clock, each in its quietest round: a loud neighbour does not decide.  None where no spans were taken."""
+    busy: Tail | None
+    """By the processor's time, over all rounds."""
 
 
 class Weight(NamedTuple):
@@ -43,9 +50,20 @@ Figures = dict[Place, Figure]
 Weights = dict[Place, Weight]
 
 
-def figure(calls: Sequence[Sequence[int]], spans: Sequence[Sequence[int]]) -> Figure:
-    """Put rounds of durations (ns) together; ValueError when there is none in any round."""
-    everything = quantiles_us([ns for of_round in calls for ns in of_round])
-    tail = statistics.median(quantiles_us(of_round).p9999 for of_round in calls if of_round)
-    quiet = [quantiles_us(of_round).p9999 for of_round in spans if of_round]
-    return Figure(everything, tail, statistics.median(quiet) if quiet else None)
+def figure(rounds: Sequence[Timings]) -> Figure:
+    """Put rounds together; ValueError when there is no call in any of them."""
+    everything = quantiles_us(_joined(t.calls for t in rounds))
+    if not any(t.spans for t in rounds):
+        return Figure(everything, None, None)
+    wall = Tail(_quietest(t.calls for t in rounds), _quietest(t.spans for t in rounds))
+    busy_calls, busy_spans = _joined(t.busy_calls for t in rounds), _joined(t.busy_spans for t in rounds)
+    busy = Tail(quantiles_us(busy_calls).p9999, quantiles_us(busy_spans).p9999)
+    return Figure(everything, wall, busy)
+
+
+def _quietest(rounds: Iterable[Sequence[int]]) -> float:
+    return min(quantiles_us(of_round).p9999 for of_round in rounds if of_round)
+
+
+def _joined(rounds: Iterable[Sequence[int]]) -> list[int]:
+    return [ns for of_round in rounds for ns in of_round]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tools.benchmarks.peers import Buffer
-from tools.benchmarks.transitions import BATCH, POOL, Transitions, errors, td_errors, transitions
+from tools.benchmarks.transitions import BATCH, POOL, errors, td_errors, transitions
 
 CAPACITY: Final = 1000
 """No power of two, where sum trees went wrong (TRAPS)."""
@@ -66,7 +66,7 @@ def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = CAPACITY, draw
     n = capacity + capacity // 2
     source = transitions(n, N_OBS, N_ACT, seed)
     for first in range(0, n, POOL):
-        part = Transitions(*(field[first : first + POOL] for field in source))
+        part = source.part(first, POOL)
         buffer.prepare(part, errors(1, capacity, seed))
         for i in range(len(part.reward)):
             buffer.insert_drawable(i)

@@ -79,10 +79,12 @@ class Weighed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Timings(msgspec.Struct, frozen=True, tag=True):
-    """Durations of the calls, and of the spans of clock reads between them, in ns."""
+    """Durations in ns; see :class:`~tools.benchmarks.timing.BesideStalls` for all but the first."""
 
     calls: list[int]
-    spans: list[int]
+    spans: list[int] = []
+    busy_calls: list[int] = []
+    busy_spans: list[int] = []
 
 
 Reply = Ready | Refused | Judged | Weighed | Timings

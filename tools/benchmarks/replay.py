@@ -78,10 +78,8 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
         machine["unavailable"] = {f"{p} {kind}".strip(): why for (p, kind), why in session.unavailable.items()}
     rows = []
     for place, f in session.figures.items():
-        name = title(place.case, place.shape, place.capacity)
-        rows.append(
-            Row(name, place.package, "us", *(round(x, 3) for x in (f.all.p50, f.all.p99, f.all.p999, f.all.max)))
-        )
+        name, q = title(place.case, place.shape, place.capacity), f.all
+        rows.append(Row(name, place.package, "us", *(round(x, 3) for x in (q.p50, q.p99, q.p999, q.max))))
     for place, weight in session.weights.items():
         for what, value in (("process", weight.resident), ("arrays", weight.arrays)):
             if value is not None:
@@ -102,12 +100,10 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
     parts.append(checks_table(report.checks))
     notes = [f"{package} {kind}: left out, {why}" for (package, kind), why in session.unavailable.items()]
     notes += [f"{package} {kind}: FAILED THE GATE, its times are marked '!'" for package, kind in marked]
-    q = quantiles_us(session.spans) if session.spans else None
-    if q is not None:
-        percentiles = f"p50 {number(q.p50)}, p99 {number(q.p99)}, p99.9 {number(q.p999)}, p99.99 {number(q.p9999)}"
-        notes.append(
-            f"the machine's own stalls, as spans of clock reads between the inserts: {percentiles}, max {number(q.max)} us"
-        )
+    if session.spans:
+        q = quantiles_us(session.spans)._asdict()
+        stalls = ", ".join(f"{name} {number(value)}" for name, value in q.items())
+        notes.append(f"stalls of the machine, us (spans of clock reads between inserts): {stalls}")
     held = sum(c.holds for c in report.checks)
     notes.append(f"{held} of {len(report.checks)} checks hold")
     return "\n\n".join([*parts, "\n".join(notes)])

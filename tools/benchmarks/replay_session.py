@@ -162,9 +162,8 @@ class Session:
                     rounds[worker.package].append(timings)
         for package, of_package in rounds.items():
             if of_package:
-                calls, spans = [t.calls for t in of_package], [t.spans for t in of_package]
-                self.figures[Place(case.name, shape, capacity, package)] = figure(calls, spans)
-                self.spans.extend(ns for of_round in spans for ns in of_round)
+                self.figures[Place(case.name, shape, capacity, package)] = figure(of_package)
+                self.spans.extend(ns for t in of_package for ns in t.spans)
 
 
 def _kinds(group: Iterable[Case], package: str) -> list[str]:

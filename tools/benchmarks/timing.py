@@ -17,6 +17,7 @@ SKIPPED: Final = object()
 """A call that returns this did not do what is measured; its time is left out."""
 
 _now: Final = time.perf_counter_ns
+_busy: Final = time.thread_time_ns
 _WARM_UP: Final = 100
 
 
@@ -35,7 +36,8 @@ def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
     if not durations_ns:
         raise ValueError("no durations")
     us = np.asarray(durations_ns, np.float64) / 1e3
-    return Quantiles(*np.quantile(us, [0.5, 0.99, 0.999, 0.9999]).tolist(), float(us.max()))
+    p50, p99, p999, p9999 = np.quantile(us, [0.5, 0.99, 0.999, 0.9999]).tolist()
+    return Quantiles(p50, p99, p999, p9999, float(us.max()))
 
 
 def quiet_collector() -> None:
@@ -73,29 +75,47 @@ def measure(call: Call, indices: Sequence[int], limit_ns: int, before: Call | No
     return durations
 
 
-def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> tuple[list[int], list[int]]:
-    """Time ``call`` as :func:`measure` does, and after each call a span of nothing but clock reads.
+class BesideStalls(NamedTuple):
+    """Durations of calls, and of spans of nothing but clock reads between them, in ns."""
 
-    The spans last as long as a call does at its median, so a stall of the machine is as likely to hit either, and
-    they alternate, so both see the same minute.  Returns (durations, spans) in ns.
+    calls: list[int]
+    spans: list[int]
+    busy_calls: list[int]
+    """Processor time of the calls: what a neighbour took away meanwhile is not in it."""
+    busy_spans: list[int]
+
+
+def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> BesideStalls:
+    """Time ``call`` as :func:`measure` does, and after each call a span of clock reads: the machine's stall floor.
+
+    A span lasts as long as a call does at its median, so that a stall is as likely to hit either, and they alternate,
+    so that both see the same minute.
     """
     calm = measure(call, indices[:_WARM_UP], limit_ns // 10)
     span = int(statistics.median(calm)) if calm else 1000
-    durations, spans = [], []
+    out = BesideStalls([], [], [], [])
     end = _now() + limit_ns
     for i in indices:
+        busy_start = _busy()
         start = _now()
         done = call(i)
         stop = _now()
-        until = stop + span
+        busy_stop = _busy()
+        if done is not SKIPPED:
+            out.calls.append(stop - start)
+            out.busy_calls.append(busy_stop - busy_start)
+        busy_start = _busy()
+        start = _now()
+        until = start + span
         while (read := _now()) < until:
             pass
+        busy_stop = _busy()
         if done is not SKIPPED:
-            durations.append(stop - start)
-            spans.append(read - stop)
+            out.spans.append(read - start)
+            out.busy_spans.append(busy_stop - busy_start)
         if read > end:
             break
-    return durations, spans
+    return out
 
 
 def clock_cost_us() -> float:

@@ -34,9 +34,17 @@ class Transitions(NamedTuple):
     exploration: Floats
     """(n,)"""
 
-    def first(self, n: int) -> Transitions:
-        """Return the first ``n``."""
-        return Transitions(*(field[:n] for field in self))
+    def part(self, first: int, n: int) -> Transitions:
+        """Return ``n`` transitions from ``first`` on, or what there is of them."""
+        some = slice(first, first + n)
+        return Transitions(
+            self.observation[some],
+            self.action[some],
+            self.reward[some],
+            self.next_observation[some],
+            self.terminated[some],
+            self.exploration[some],
+        )
 
 
 class Errors(NamedTuple):

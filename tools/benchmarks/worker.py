@@ -76,9 +76,12 @@ class Worker:
     def _full(self, call: Fill | Weigh, capacity: int) -> Buffer:
         buffer = self._library.build(call.kind, call.n_obs, call.n_act, capacity, call.seed)
         pool = transitions(POOL, call.n_obs, call.n_act, call.seed)
+        td = td_errors(POOL, call.seed)
         for first in range(0, capacity, POOL):
-            buffer.extend(pool.first(capacity - first))
-        buffer.assign(np.arange(capacity), td_errors(capacity, call.seed))
+            buffer.extend(pool.part(0, capacity - first))
+        for first in range(0, capacity, POOL):
+            slots = np.arange(first, min(first + POOL, capacity))
+            buffer.assign(slots, td[: len(slots)])
         return buffer
 
     def _fill(self, call: Fill) -> None:
@@ -105,10 +108,11 @@ class Worker:
         buffer.begin_round()
         gc.collect()
         if call.beside_stalls:
-            return Timings(*measure_beside_stalls(_timed(case, buffer), indices, call.limit_ns))
+            beside = measure_beside_stalls(_timed(case, buffer), indices, call.limit_ns)
+            return Timings(beside.calls, beside.spans, beside.busy_calls, beside.busy_spans)
         # In the duty cycle every draw follows an update, which may leave work to the draw.
         before = buffer.update if case.after_update else None
-        return Timings(measure(_timed(case, buffer), indices, call.limit_ns, before), [])
+        return Timings(measure(_timed(case, buffer), indices, call.limit_ns, before))
 
 
 def _timed(case: Case, buffer: Buffer) -> Timed:

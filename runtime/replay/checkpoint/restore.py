@@ -121,12 +121,10 @@ class _RowPlaces:
             slots = rows[:, 0].astype(np.int64)
             if block.entries and slots.max() >= capacity:
                 raise Damage(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
-            numbers = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
-            newer = numbers > self._number[slots]
-            at = slots[newer]
-            self._number[at] = numbers[newer]
-            self._word[at] = block.at // 4 + np.flatnonzero(newer) * width
-            self._segment[at] = index
+            # A row further on is never older: what is carried over is the latest of its slot.
+            self._number[slots] = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
+            self._word[slots] = np.arange(block.entries) * width + block.at // 4
+            self._segment[slots] = index
 
     def check(self, inserted: int) -> None:
         """Raise Damage unless there is a row for every slot that ``inserted`` writes have filled, and none newer."""

@@ -25,7 +25,7 @@ SLACK_BYTES = 64 * 1024
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(RETENTIONS),
-    st.integers(80_000, 600_000),
+    st.integers(90_000, 600_000),
     st.integers(1, 17),
     st.integers(1, 6),
     st.integers(0, 2**32),

@@ -76,24 +76,23 @@ class Buffer(ABC):
         """Draw ``size`` transitions with all their columns."""
 
     @abstractmethod
-    def update(self, i: int) -> object:
+    def update(self, i: int) -> None:
         """Take the errors of prepared minibatch ``i``."""
 
     @abstractmethod
-    def learn(self, i: int) -> object:
+    def learn(self, i: int) -> None:
         """Draw a minibatch and, where sampling goes by errors, give it those of prepared minibatch ``i``."""
 
     def insert_drawable(self, i: int) -> object:
         """Insert prepared transition ``i`` so that the next sample may contain it."""
         return self.insert(i)
 
-    def cycle(self, i: int) -> object:
+    def cycle(self, i: int) -> None:
         """Do the ``i``-th duty cycle of 000."""
         for j in range(i * INSERTS, (i + 1) * INSERTS):
             self.insert(j % POOL)
         for j in range(UPDATES):
             self.learn(j)
-        return None
 
     def begin_round(self) -> None:  # noqa: B027 most have nothing to go back to
         """Go back to where inserts are as likely to be kept as at first."""
@@ -133,5 +132,6 @@ def uniform_law(capacity: int) -> NDArray[np.float64]:
 
 def proportional_law(td: Floats, epsilon: float) -> NDArray[np.float64]:
     """Return P(i) ~ (|TD error| + epsilon)^ALPHA for each slot."""
-    priority = (td.astype(np.float64) + epsilon) ** ALPHA
-    return priority / priority.sum()
+    priority: NDArray[np.float64] = (td.astype(np.float64) + epsilon) ** ALPHA
+    law: NDArray[np.float64] = priority / priority.sum()
+    return law

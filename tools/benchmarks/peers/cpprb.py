@@ -59,14 +59,13 @@ class _Cpprb(Buffer):
         sample = self._memory.sample(size, BETA) if self._prioritised else self._memory.sample(size)
         return sample
 
-    def update(self, i: int) -> object:
-        return self._memory.update_priorities(self._slots[i], self._td[i])
+    def update(self, i: int) -> None:
+        self._memory.update_priorities(self._slots[i], self._td[i])
 
-    def learn(self, i: int) -> object:
+    def learn(self, i: int) -> None:
         sample = self._draw(BATCH)
         if self._prioritised:
             self._memory.update_priorities(sample["indexes"], self._td[i])
-        return sample
 
 
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:

@@ -35,11 +35,12 @@ class _Onrig(Buffer):
             strategy, capacity, np.random.default_rng([seed, 4]), episodes=_EPISODES, batch=BATCH
         )
         self._capacity = capacity
-        self._ranked = strategy.alpha is not None
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
         # As local names in the rig's loops: looked up once.
         self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
+        # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
+        self._take_errors = self._keeper.td_updated if strategy.retention == "TDE" else self._sampler.updated
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
@@ -78,8 +79,9 @@ class _Onrig(Buffer):
     def columns(self) -> Columns:
         self.sample(BATCH)
         b = self._batches[BATCH]
-        fields = (b.observation, b.action, b.reward, b.next_observation, b.terminated())
-        return Columns(*(field.copy() for field in fields))
+        return Columns(
+            b.observation.copy(), b.action.copy(), b.reward.copy(), b.next_observation.copy(), b.terminated()
+        )
 
     def prepare(self, t: Transitions, e: Errors) -> None:
         self._arguments = _rows(t)
@@ -112,29 +114,23 @@ class _Onrig(Buffer):
         batch = self._gather(draw.slots.reshape(-1), self._batches[size])
         return draw, batch, batch.terminated()
 
-    def update(self, i: int) -> object:
-        # On the rig a keeper that goes by errors, in the learner the sampler.
-        if self._ranked:
-            return self._keeper.td_updated(self._slots[i], self._td[i])
-        return self._sampler.updated(self._slots[i], self._td[i])
+    def update(self, i: int) -> None:
+        self._take_errors(self._slots[i], self._td[i])
 
-    def learn(self, i: int) -> object:
+    def learn(self, i: int) -> None:
         draw = self._draw(BATCH)
         slots = draw.slots.reshape(-1)
-        batch = self._gather(slots, self._batches[BATCH])
-        terminated = batch.terminated()
+        self._gather(slots, self._batches[BATCH]).terminated()
         td = self._td[i]
         self._sampler.updated(slots, td)
         self._keeper.replayed(slots)
         self._keeper.td_updated(slots, td)
-        return draw, batch, terminated
 
-    def cycle(self, i: int) -> object:
+    def cycle(self, i: int) -> None:
         slots = [self._insert(self._arguments[j % POOL]) for j in range(i * INSERTS, (i + 1) * INSERTS)]
         self._sampler.written(np.array([slot for slot in slots if slot >= 0]))
         for j in range(UPDATES):
             self.learn(j)
-        return None
 
     def begin_round(self) -> None:
         if self._first_state is not None:

@@ -54,11 +54,11 @@ class _StableBaselines3(Buffer):
     def sample(self, size: int) -> object:
         return self._memory.sample(size)
 
-    def update(self, i: int) -> object:
-        return None
+    def update(self, i: int) -> None:
+        """Nothing goes by errors here."""
 
-    def learn(self, i: int) -> object:
-        return self._memory.sample(BATCH)
+    def learn(self, i: int) -> None:
+        self._memory.sample(BATCH)
 
 
 def _rows(t: Transitions) -> list[tuple[object, ...]]:

@@ -66,14 +66,13 @@ class _Tianshou(Buffer):
     def sample(self, size: int) -> object:
         return self._memory.sample(size)
 
-    def update(self, i: int) -> object:
-        return self._memory.update_weight(self._slots[i], self._td[i])
+    def update(self, i: int) -> None:
+        self._memory.update_weight(self._slots[i], self._td[i])
 
-    def learn(self, i: int) -> object:
-        sample, slots = self._memory.sample(BATCH)
+    def learn(self, i: int) -> None:
+        _, slots = self._memory.sample(BATCH)
         if self._prioritised:
             self._memory.update_weight(slots, self._td[i])
-        return sample
 
 
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:

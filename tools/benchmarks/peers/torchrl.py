@@ -73,15 +73,15 @@ class _Torchrl(Buffer):
     def sample(self, size: int) -> object:
         return self._memory.sample(size)
 
-    def update(self, i: int) -> object:
-        return self._memory.update_priority(self._slots[i], self._td[i])
+    def update(self, i: int) -> None:
+        self._memory.update_priority(self._slots[i], self._td[i])
 
-    def learn(self, i: int) -> object:
+    def learn(self, i: int) -> None:
         if not self._prioritised:
-            return self._memory.sample(BATCH)
-        sample, info = self._memory.sample(BATCH, return_info=True)
+            self._memory.sample(BATCH)
+            return
+        _, info = self._memory.sample(BATCH, return_info=True)
         self._memory.update_priority(info["index"], self._td[i])
-        return sample
 
 
 _NAMES: Final = ("observation", "action", "reward", "next_observation", "terminated")

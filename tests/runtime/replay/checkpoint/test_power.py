@@ -17,8 +17,8 @@ class Disk:
     """Notes what of a folder is sure to be there after a power cut, by the calls that make it so.
 
     A file has the content of its last fsync or fdatasync, and the folder the names of its own last fsync.  What was
-    not asked for may be there all the same, so three cases are looked at: all of that is lost, the content alone is
-    lost, nothing is.
+    not asked for may be there all the same, so four cases are looked at: all of that is lost; the content alone is
+    lost; the names alone are, but for those of manifests; nothing is.
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,8 @@ class Disk:
     def _cut(self) -> None:
         """Keep what a cut now would leave, in the two extremes."""
         now = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
-        for how, names in (("lost", self._names), ("named", now)):
+        manifests = {name: inode for name, inode in now.items() if name.startswith("manifest")}
+        for how, names in (("lost", self._names), ("named", now), ("ahead", self._names | manifests)):
             folder = self._folder.with_name(f"cut-{self.cuts:03d}-{how}")
             folder.mkdir()
             for name, inode in names.items():

@@ -60,6 +60,23 @@ def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
     same(fed, through)
 
 
+@pytest.mark.parametrize("retention", ["FIFO", "Resv", "Expl(0.7)"])
+def test_each_checkpoint_of_many_holds_the_whole_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str
+) -> None:
+    monkeypatch.setattr("runtime.replay.checkpoint.rows.FLOOR_ROWS", 10)
+    monkeypatch.setattr("runtime.replay.checkpoint.rows._CARRIED_LEAST", 1)
+    fed = Fed(retention, 20, per_step=1)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    for _ in range(100):
+        fed.go_on()
+        fed.write(writer)
+        other = Fed(retention, 20, per_step=1)
+        assert restore(tmp_path, other, other.identity) is not None
+        assert other.storage.digest() == fed.storage.digest()
+    writer.close()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(RETENTIONS),
@@ -156,6 +173,7 @@ def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, rete
         sizes = [path.stat().st_size for path in tmp_path.iterdir()]
         # The bounds that the package states; 6000 slots are more than the 4096 of its floor.
         assert sum(sizes) < (1.5 if fed.storage.cyclic else 3.5) * (capacity + 4096) * row_bytes + 3 * 16 * capacity
+        assert all(path.stat().st_size < 16 * capacity + 1000 for path in tmp_path.glob("order-*"))
         assert len(sizes) < 12
     writer.close()
     other = Fed(retention, capacity, per_step=per_step)

@@ -1,0 +1,109 @@
+"""The device's frames as the loop takes them: waiting for the next one, its times, and what was missed before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hw.clock_sync import ClockSync
+from hw.messages import Hello, State
+from hw.session import DeviceSession
+from hw.transport import LinkError
+from runtime.config.schema import RunConfig
+from runtime.control.overrun import attribute_miss
+from runtime.control.rehearsal import Rehearsal
+from runtime.control.tick import Step
+from runtime.shm.board import Board, Word
+
+_SILENCE_NS: Final = 1_000_000_000
+"""A line without a frame for this long (and ten periods) is lost."""
+_LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
+_POLL_NS: Final = 50_000_000
+_REHEARSAL_LEAD_NS: Final = 500_000
+"""How long before a frame is due the tick is rehearsed; periods shorter than twice that keep the caches warm anyway."""
+
+
+class Stopped(Exception):
+    """The run was asked to end."""
+
+
+class FrameSource:
+    """Waits for frames (with a rehearsal shortly before each is due) and keeps the accounts of punctuality."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        session: DeviceSession,
+        hello: Hello,
+        rehearsal: Rehearsal,
+        board: Board,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self._session, self._rehearsal, self._board = session, rehearsal, board
+        self._stop_requested = stop_requested
+        self._lockstep = hello.time_scale == 0.0
+        self._period_ns = config.wall_period_ns
+        self._rehearse = not self._lockstep and self._period_ns >= 2 * _REHEARSAL_LEAD_NS
+        self._sync = ClockSync(hello.time_scale or 1.0)
+        self._missed = 0
+        self._last_received_ns = 0
+        self._overtaken = 0
+        self.busy_until_ns = 0
+        """When our own work after the last frame ended: the tick, what was prepared in its slack, the rehearsal."""
+
+    def begin(self) -> None:
+        """Start an episode: the next frame follows no other."""
+        self._last_received_ns = 0
+
+    def next(self) -> State:
+        """Wait for the next frame and return the newest.
+
+        Raises LinkError after a long silence or when the device was started anew, Stopped when asked to stop.
+        """
+        session = self._session
+        start = time.monotonic_ns()
+        silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
+        skipped = session.skipped
+        state: State | None = None
+        rehearse_ns = self._last_received_ns + self._period_ns - _REHEARSAL_LEAD_NS
+        if self._rehearse and start < rehearse_ns:
+            state = session.wait_state(rehearse_ns)
+            if state is None:
+                self._rehearsal.run()
+                self.busy_until_ns = time.monotonic_ns()
+        while state is None:
+            state = session.wait_state(time.monotonic_ns() + _POLL_NS)
+            if state is not None:
+                break
+            if self._stop_requested():
+                raise Stopped
+            if session.rebooted:
+                raise LinkError("the device was started anew in mid-run; look at its power supply, then start again")
+            if time.monotonic_ns() - start > silence:
+                raise LinkError(f"no state frame for {silence / 1e9:g} s: is the device powered and its cable in?")
+            if not self._lockstep:
+                session.ask_hello()  # a device that rebooted says so, and nothing else
+        self._overtaken = session.skipped - skipped
+        self._last_received_ns = session.received_ns
+        return state
+
+    def account(self, step: Step, state: State, previous: Step | None) -> None:
+        """Note the times of the frame that ``next`` returned last, and what was missed since ``previous``."""
+        received_ns = self._last_received_ns
+        if self._lockstep:
+            step.t_mono_ns = step.t_receive_ns = state.t_us * 1000
+        else:
+            self._sync.add(state.t_us, received_ns)
+            sampled = self._sync.host_time_ns(state.t_us)
+            step.t_receive_ns, step.t_mono_ns = received_ns, sampled
+            step.lateness_ns = received_ns - sampled
+        if previous is None:
+            return
+        missed = state.frame - previous.frame - 1
+        if missed > 0:
+            expected_ns = previous.t_receive_ns + self._period_ns
+            step.missed = missed
+            step.miss = attribute_miss(missed, expected_ns, self.busy_until_ns, self._overtaken)
+            self._missed += missed
+            self._board[Word.MISSED] = self._missed
