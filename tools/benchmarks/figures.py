@@ -50,15 +50,17 @@ Figures = dict[Place, Figure]
 Weights = dict[Place, Weight]
 
 
-def figure(rounds: Sequence[Timings]) -> Figure:
+def figure(rounds: Sequence[Timings], beside_stalls: Sequence[Timings]) -> Figure:
     """Put rounds together; ValueError when there is no call in any of them."""
     everything = quantiles_us(_joined(t.calls for t in rounds))
-    if not any(t.spans for t in rounds):
+    if not beside_stalls:
         return Figure(everything, None, None)
-    wall = Tail(_quietest(t.calls for t in rounds), _quietest(t.spans for t in rounds))
-    busy_calls, busy_spans = _joined(t.busy_calls for t in rounds), _joined(t.busy_spans for t in rounds)
-    busy = Tail(quantiles_us(busy_calls).p9999, quantiles_us(busy_spans).p9999)
-    return Figure(everything, wall, busy)
+    wall = Tail(_quietest(t.calls for t in beside_stalls), _quietest(t.spans for t in beside_stalls))
+    busy_calls, busy_spans = (
+        quantiles_us(_joined(durations))
+        for durations in ((t.busy_calls for t in beside_stalls), (t.busy_spans for t in beside_stalls))
+    )
+    return Figure(everything, wall, Tail(busy_calls.p9999, busy_spans.p9999))
 
 
 def _quietest(rounds: Iterable[Sequence[int]]) -> float:

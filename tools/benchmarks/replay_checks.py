@@ -32,8 +32,8 @@ _CYCLES: Final = (
     ("cycle Expl(1.0)[PER]", "cycle FIFO[PropPER+IS]"),
 )
 """Onrig's case, and the one in which the peers do the like."""
-_PAGES_BYTES: Final = 1.0
-"""What the process may grow by beside the arrays, per transition."""
+_PAGES_BYTES: Final = 512 * 1024
+"""What the process may grow by beside the arrays: the allocator's own."""
 
 
 def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:
@@ -97,5 +97,6 @@ def memory_checks(weights: Weights) -> list[Check]:
         if weight.arrays is not None:
             checks.append(at_most(f"{where} of arrays at most raw + 8", weight.arrays, bound))
         if weight.resident is not None:
-            checks.append(at_most(f"{where} of the process at most raw + 9", weight.resident, bound + _PAGES_BYTES))
+            with_pages = bound + _PAGES_BYTES / place.capacity
+            checks.append(at_most(f"{where} by the process's growth at most raw + 8", weight.resident, with_pages))
     return checks

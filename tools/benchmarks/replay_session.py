@@ -149,21 +149,26 @@ class Session:
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
         plan = self._plan
         rounds: dict[str, list[Timings]] = {worker.package: [] for worker in workers}
+        beside: list[Timings] = []
         for turn in range(plan.rounds):
             first = turn % len(workers)
             for worker in (*workers[first:], *workers[:first]):
                 kind = case.kind(worker.package)
                 if kind is None:
                     continue
-                beside = worker.package == "onrig" and case.operation is Operation.INSERT
-                call = Round(case, kind, plan.calls, plan.limit_ms * 1_000_000, beside)
+                call = Round(case, kind, plan.calls, plan.limit_ms * 1_000_000, beside_stalls=False)
                 timings = self._ask(worker, kind, call, Timings)
                 if timings is not None and timings.calls:
                     rounds[worker.package].append(timings)
+                if worker.package == "onrig" and case.operation is Operation.INSERT:
+                    timings = self._ask(worker, kind, msgspec.structs.replace(call, beside_stalls=True), Timings)
+                    if timings is not None and timings.calls:
+                        beside.append(timings)
         for package, of_package in rounds.items():
             if of_package:
-                self.figures[Place(case.name, shape, capacity, package)] = figure(of_package)
-                self.spans.extend(ns for t in of_package for ns in t.spans)
+                tails = beside if package == "onrig" else []
+                self.figures[Place(case.name, shape, capacity, package)] = figure(of_package, tails)
+        self.spans.extend(ns for t in beside for ns in t.spans)
 
 
 def _kinds(group: Iterable[Case], package: str) -> list[str]:

@@ -130,7 +130,8 @@ class _RowPlaces:
         """Raise Damage unless there is a row for every slot that ``inserted`` writes have filled, and none newer."""
         occupied = int(np.count_nonzero(self._number))
         newest = int(self._number.max())
-        if newest != inserted or occupied > inserted or not self._number[:occupied].all():
+        filled = min(inserted, len(self._number))
+        if (newest, occupied) != (inserted, filled) or not self._number[:filled].all():
             raise Damage(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
 
     def in_order(self) -> Iterator[Words]:

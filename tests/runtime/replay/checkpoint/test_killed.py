@@ -16,7 +16,7 @@ from runtime.replay.checkpoint import restore
 from tests.runtime.replay.checkpoint.killed_writer import CAPACITY
 from tests.runtime.replay.checkpoint.streams import Fed, same
 
-LIVES = 24
+LIVES = 16
 
 
 class Begetter:

@@ -1,0 +1,148 @@
+"""When a run writes its checkpoints, and what it says of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.config.checks import findings
+from runtime.config.schema import Selection
+from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.checkpoint.upkeep import Upkeep
+from runtime.replay.memory import Memory
+from runtime.replay.transitions import TransitionBuilder
+from tests.runtime.samples import PENDULUM, records
+
+CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 50), checkpoint_s=10.0)
+
+
+class Run:
+    """A memory and its upkeep, over one life of the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.memory = Memory(CONFIG)
+        self.upkeep = Upkeep(folder, self.memory, CONFIG, self.said.append)
+        self._folder = folder
+
+    def go_on(self) -> None:
+        self.memory.insert(TransitionBuilder(CONFIG.rig).add(records(21)))
+        stored = np.arange(self.memory.storage.stored)
+        self.memory.take_errors(
+            stored, self.memory.storage.generation(stored), np.linspace(0, 1, len(stored), dtype=np.float32)
+        )
+
+    def counts(self) -> dict[str, int]:
+        return {"offered before": self.memory.offered}
+
+    @property
+    def checkpoints(self) -> list[str]:
+        return sorted(path.stem for path in self._folder.glob("manifest-*.json"))
+
+
+def number(run: Run) -> int:
+    return int(run.checkpoints[-1].removeprefix("manifest-")) if run.checkpoints else 0
+
+
+def test_a_run_begins_with_nothing_to_restore(tmp_path: Path) -> None:
+    run = Run(tmp_path / "buffer")
+    assert run.upkeep.restored is None
+    assert run.said == []
+
+
+def test_the_next_life_has_the_memory_and_the_counts_of_the_last_checkpoint(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    for _ in range(4):
+        first.go_on()
+    first.upkeep.close(first.counts)
+    second = Run(tmp_path)
+    assert second.upkeep.restored == {"offered before": 80}
+    assert (second.memory.offered, second.memory.stale_errors) == (80, 0)
+    for run in (first, second):
+        for _ in range(60):
+            run.go_on()
+    assert first.memory.storage.digest() == second.memory.storage.digest()
+    second.upkeep.close(second.counts)
+
+
+def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    seen = []
+    for now_s in (100.0, 105.0, 109.9, 110.0, 112.0, 119.9, 121.0, 130.9, 131.0):
+        run.go_on()
+        run.upkeep.at_time(now_s, run.counts)
+        run.upkeep._writer.wait()
+        seen.append(number(run))
+    assert seen == [0, 0, 0, 1, 1, 1, 2, 2, 3]
+    run.upkeep.close(run.counts)
+    assert number(run) == 4
+
+
+def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    every = int(CONFIG.checkpoint_s / CONFIG.task.episode_s)
+    assert every > 1
+    seen = []
+    for episode in range(3 * every):
+        run.go_on()
+        run.upkeep.at_episode(episode, run.counts)
+        seen.append(number(run))
+    assert seen == [1 + episode // every for episode in range(3 * every)]
+
+
+def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    real = os.fdatasync
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for _ in range(2):
+        monkeypatch.setattr(os, "fdatasync", full)
+        for _ in range(3):
+            run.go_on()
+            run.upkeep.at_episode(0, run.counts)
+        monkeypatch.setattr(os, "fdatasync", real)
+        run.upkeep._writer.wait()
+        for _ in range(2):
+            run.go_on()
+            run.upkeep.at_episode(0, run.counts)
+    assert len(run.said) == 2
+    assert all("No space left on device" in line for line in run.said)
+    run.upkeep.close(run.counts)
+    assert Run(tmp_path).memory.storage.digest() == run.memory.storage.digest()
+
+
+def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.go_on()
+    run.upkeep.at_episode(0, run.counts)
+    run.go_on()
+    run.upkeep.close(run.counts)
+    newest = tmp_path / "manifest-00000002.json"
+    newest.write_bytes(newest.read_bytes()[:-9])
+    again = Run(tmp_path)
+    assert again.memory.offered == 20
+    assert again.said == [f"{newest}: truncated or altered; the checkpoint before it is used"]
+    (tmp_path / "manifest-00000001.json").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no checkpoint is left"):
+        Run(tmp_path)
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(0.0, False), (0.1, True), (3600.0, True), (3601.0, False)])
+def test_the_interval_has_bounds(seconds: float, fits: bool) -> None:
+    config = msgspec.structs.replace(PENDULUM, checkpoint_s=seconds)
+    found = [message for at, message in findings(config) if at == ("checkpoint_s",)]
+    assert found == ([] if fits else [f"expected 0.1 to 3600, got {seconds:g} at checkpoint_s"])
+
+
+def test_an_interval_that_is_no_number_is_refused() -> None:
+    config = msgspec.structs.replace(PENDULUM, checkpoint_s=float("nan"))
+    assert [at for at, _ in findings(config)] == [("checkpoint_s",)]
