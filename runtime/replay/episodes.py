@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -85,9 +86,14 @@ class EpisodeFile:
             self._writer.writerow(COLUMNS)
 
     def append(self, row: EpisodeRow) -> None:
-        """Write one row; floats with all their digits, so that equal runs give equal files."""
-        self._writer.writerow([repr(v) if isinstance(v, float) else v for v in row])
+        """Write one row; floats with all their digits, so that equal runs give equal files.
+
+        A full disk loses the row, and nothing else.
+        """
+        with contextlib.suppress(OSError):
+            self._writer.writerow([repr(v) if isinstance(v, float) else v for v in row])
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()

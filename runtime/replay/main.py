@@ -32,12 +32,12 @@ from runtime.record import Kind, RecordLayout
 from runtime.replay.checkpoint import CheckpointError
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.desk import LearnerDesk
-from runtime.replay.episodes import EpisodeAccounts, EpisodeFile, EpisodeRow
-from runtime.replay.histogram import DurationHistogram
+from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from runtime.replay.layout import Flag
 from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
 from runtime.replay.resynthesis import Resynthesiser
+from runtime.replay.run_figures import RunFigures
 from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingReader
@@ -93,10 +93,7 @@ class ReplayProcess:
         self._builder = TransitionBuilder(rig)
         self._accounts = EpisodeAccounts(config.task)
         self._rows = EpisodeFile(run_folder / "episodes.csv")
-        self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
-        self._stage_ns = np.zeros(layout.dtype["stage_ns"].shape, np.int64)
-        self._ticks = self._missed = self._interventions = self._faults = 0
-        self._last_train: list[EpisodeRow] = []
+        self._figures = RunFigures(lockstep=config.lockstep)
         self._reported_s = 0.0
         self._heard_s: dict[bytes, float] = {}
         self._upkeep = Upkeep(run_folder / "buffer", self._memory, config, lambda line: report(_ME, "warning", line))
@@ -110,8 +107,7 @@ class ReplayProcess:
                 report(_ME, "warning", "there is no checkpoint yet: the memory begins empty")
             return
         self._desk.closed, self._desk.error_batch = counts["closed"], counts["error_batch"]
-        self._ticks, self._missed = counts["ticks"], counts["missed"]
-        self._interventions, self._faults = counts["interventions"], counts["faults"]
+        self._figures.resume(counts)
         self._builder.gaps = counts["gaps"]
         self._events.write("memory_restored", inserted=self._memory.storage.inserted, closed=self._desk.closed)
 
@@ -119,11 +115,8 @@ class ReplayProcess:
         return {
             "closed": self._desk.closed,
             "error_batch": self._desk.error_batch,
-            "ticks": self._ticks,
-            "missed": self._missed,
-            "interventions": self._interventions,
-            "faults": self._faults,
             "gaps": self._builder.gaps,
+            **self._figures.counts(),
         }
 
     def admit_file(self, path: Path) -> str | None:
@@ -192,14 +185,7 @@ class ReplayProcess:
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._memory.insert(self._builder.add(records))
-        self._ticks += len(records)
-        self._missed += int(records["missed"].sum())
-        self._interventions += int(np.count_nonzero(records["rule"]))
-        self._faults += int(np.count_nonzero(records["fault"]))
-        self._tick_us.add(records["tick_ns"])
-        if not self._config.lockstep:
-            self._lateness_us.add(records["lateness_ns"])
-        self._stage_ns += records["stage_ns"].sum(axis=0, dtype=np.int64)
+        self._figures.add(records)
         for at in np.flatnonzero(records["rule"] | records["missed"] | records["fault"]).tolist():
             r = records[at]
             self._events.write(
@@ -216,18 +202,17 @@ class ReplayProcess:
             self._rows.append(row)
             if row.kind == "train":
                 self._desk.closed = row.episode
-                if row.steps:  # a fault before the first transition leaves nothing to score
-                    self._last_train = [*self._last_train[-19:], row]
+                self._figures.add_training(row)
 
     def _report_progress(self) -> None:
-        last = self._last_train[-1] if self._last_train else None
+        figures = self._figures
         report(
             _ME,
             "progress",
-            episode=last.episode if last else 0,
-            normalized=float(np.mean([r.normalized for r in self._last_train])) if last else None,
-            ticks=self._ticks,
-            missed=self._missed,
+            episode=figures.episode,
+            normalized=figures.normalized_last20,
+            ticks=figures.ticks,
+            missed=figures.missed,
             updates=self._desk.updates,
             updates_per_s=self._desk.updates_per_s,
             policy=self._board[Word.POLICY],
@@ -239,15 +224,10 @@ class ReplayProcess:
         self._dismiss()
         self._upkeep.close(self._counts)
         self._report_progress()
-        stages = self._stage_ns / max(self._ticks, 1) / 1000
         storage = self._memory.storage
         summary = {
             "episodes": self._desk.closed,
-            "ticks": self._ticks,
-            "missed_ticks": self._missed,
-            "lateness_us": self._lateness_us.summary_us(),
-            "tick_us": self._tick_us.summary_us(),
-            "stage_us_mean": [round(float(s), 2) for s in stages],
+            **self._figures.summary(),
             "transitions": self._memory.offered,
             "gaps": self._builder.gaps,
             "dropped_records": self._ring.dropped,
@@ -266,15 +246,15 @@ class ReplayProcess:
                 "rolled_back": 0,
                 "active": self._board[Word.POLICY],
             },
-            "interventions": self._interventions,
-            "faults": self._faults,
             "mirror_mismatches": self._desk.mismatches,
-            "normalized_last20": float(np.mean([r.normalized for r in self._last_train])) if self._last_train else None,
             "learner": {"updates": self._desk.updates, "updates_per_s": self._desk.updates_per_s},
         }
-        fresh = self._folder / "summary.json.tmp"
-        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        fresh.replace(self._folder / "summary.json")
+        try:
+            fresh = self._folder / "summary.json.tmp"
+            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+            fresh.replace(self._folder / "summary.json")
+        except OSError as error:
+            report(_ME, "error", f"summary.json is not written: {error.strerror}")
         self._rows.close()
         self._events.close()
         self._server.close()

@@ -123,8 +123,11 @@ class PolicyDesk:
     def _file(self, policy_id: int, model: bytes) -> None:
         path = self._folder / f"{policy_id}.onnx"
         fresh = path.with_suffix(".tmp")
-        fresh.write_bytes(model)
-        fresh.replace(path)
+        try:
+            fresh.write_bytes(model)
+            fresh.replace(path)
+        except OSError as error:  # a full disk must not keep a good policy from the loop
+            self._event("policy_not_filed", policy=policy_id, reason=error.strerror or str(error))
 
 
 def _digest(model: bytes) -> bytes:

@@ -133,13 +133,16 @@ class Host:
             self.session.wait_state(self._now() + _LOOK_NS)
 
     def act(self, state: State, values: Counts) -> State:
-        """Command ``values`` in answer to ``state``, or to a later frame if the host is late; the frame that tells."""
+        """Command ``values`` in answer to ``state``, or to a later frame if the host is late; the frame that tells.
+
+        Late is also a command that the device still accepts but can only put out with the next sample.
+        """
         for _ in range(_TRIES):
             self.session.send_command(state.frame, values)
             answered = state.frame
             state = self.wait()
             told = next((s for s in self.wire.states if s.answers == answered), None)
-            if told is not None:
+            if told is not None and told.frame == answered + 1:
                 return told
         raise AssertionError(f"none of {_TRIES} commands was accepted")
 

@@ -20,7 +20,6 @@ from runtime.replay.strategy import RANKED_RETENTIONS, Strategy
 
 SMALL_BYTES: Final = 4096
 """Arrays up to this size stand in the manifest."""
-_SLOT_BYTES: Final = 4
 
 
 def overhead_bytes(strategy: Strategy) -> float:

@@ -1,0 +1,78 @@
+"""The figures of a run, added up from its step records: counts, punctuality, the last scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.record import STAGES
+from runtime.replay.episodes import EpisodeRow
+from runtime.replay.histogram import DurationHistogram
+
+_LAST: Final = 20
+_COUNTS: Final = ("ticks", "missed", "interventions", "faults")
+
+
+class RunFigures:
+    """What ``summary.json`` and the progress line say of the loop; lateness only where time is real."""
+
+    def __init__(self, *, lockstep: bool) -> None:
+        self._lockstep = lockstep
+        self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
+        self._stage_ns = np.zeros(len(STAGES), np.int64)
+        self._last: list[EpisodeRow] = []
+        self.ticks = self.missed = self.interventions = self.faults = 0
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        self.ticks += len(records)
+        self.missed += int(records["missed"].sum())
+        self.interventions += int(np.count_nonzero(records["rule"]))
+        self.faults += int(np.count_nonzero(records["fault"]))
+        self._tick_us.add(records["tick_ns"])
+        if not self._lockstep:
+            self._lateness_us.add(records["lateness_ns"])
+        self._stage_ns += records["stage_ns"].sum(axis=0, dtype=np.int64)
+
+    def add_training(self, row: EpisodeRow) -> None:
+        """Take the next training episode; one without a step (a fault came first) has nothing to score."""
+        if row.steps:
+            self._last = [*self._last[1 - _LAST :], row]
+
+    def counts(self) -> dict[str, int]:
+        """What a checkpoint keeps of them."""
+        return {name: getattr(self, name) for name in _COUNTS}
+
+    def resume(self, counts: Mapping[str, int]) -> None:
+        """Go on counting from a checkpoint's counts."""
+        for name in _COUNTS:
+            setattr(self, name, counts[name])
+
+    @property
+    def normalized_last20(self) -> float | None:
+        """Mean normalised performance of the last 20 training episodes; None before the first."""
+        return float(np.mean([r.normalized for r in self._last])) if self._last else None
+
+    @property
+    def episode(self) -> int:
+        """Last training episode that was scored."""
+        return self._last[-1].episode if self._last else 0
+
+    def summary(self) -> dict[str, object]:
+        """The loop's part of ``summary.json``."""
+        return {
+            "ticks": self.ticks,
+            "missed_ticks": self.missed,
+            "lateness_us": self._lateness_us.summary_us(),
+            "tick_us": self._tick_us.summary_us(),
+            "stage_us_mean": {
+                name: round(float(ns) / max(self.ticks, 1) / 1000, 2)
+                for name, ns in zip(STAGES, self._stage_ns, strict=True)
+            },
+            "interventions": self.interventions,
+            "faults": self.faults,
+            "normalized_last20": self.normalized_last20,
+        }
