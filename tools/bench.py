@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
 from typing import Final
 
 WHAT: Final = {
     "replay": "insert, sample and update of the memory of experiences, beside other libraries' buffers",
 }
 
-_USAGE: Final = "usage: onrig bench WHAT [--json FILE] [ARGUMENT ...]      (onrig bench WHAT --help tells more)\n\n"
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the first argument; what follows is the benchmark's own (WHAT --help)."""
+    p = argparse.ArgumentParser(
+        prog="onrig bench",
+        description=__doc__,
+        usage="onrig bench WHAT [--json FILE] [ARGUMENT ...]",
+        epilog="; ".join(f"{what}: {does}" for what, does in WHAT.items()),
+    )
+    p.add_argument("what", metavar="WHAT", choices=WHAT, help=f"one of {', '.join(WHAT)}; WHAT --help tells more")
+    return p
 
 
 def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        width = max(map(len, WHAT))
-        sys.stdout.write(_USAGE + "".join(f"  {what:<{width}}  {does}\n" for what, does in WHAT.items()))
-        if arguments:
-            raise SystemExit(0)
-        return 2
-    what = arguments[0]
-    if what not in WHAT:
-        sys.stderr.write(f"onrig bench: there is no benchmark '{what}'; there are: {', '.join(WHAT)}\n")
-        return 2
+    what = parser().parse_args(arguments[:1]).what
     code: int = importlib.import_module(f"tools.benchmarks.{what}").main(arguments[1:])
     return code

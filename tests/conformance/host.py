@@ -68,6 +68,8 @@ class Host:
         self.hello: Hello = self.session.connect()
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
+        self.asked: dict[int, Counts] = {}
+        """What was commanded in answer to which frame."""
         self._seen = 0
         self._request_id = 0x7000
         self.period_us = 0
@@ -138,8 +140,9 @@ class Host:
         Late is also a command that the device still accepts but can only put out with the next sample.
         """
         for _ in range(_TRIES):
-            self.session.send_command(state.frame, values)
             answered = state.frame
+            self.asked[answered] = values
+            self.session.send_command(answered, values)
             state = self.wait()
             told = next((s for s in self.wire.states if s.answers == answered), None)
             if told is not None and told.frame == answered + 1:

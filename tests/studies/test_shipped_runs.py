@@ -1,4 +1,4 @@
-"""The shipped runs learn: `make study` runs seeds 0-9 of each (half an hour on two cores) and prints what they reach."""
+"""The shipped runs learn: `make study` runs seeds 0-9 of each (half an hour on two cores) and prints their scores."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
@@ -83,7 +84,8 @@ class Worker:
         """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # what could not be sent is sent once more
+                    stream.close()
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:

@@ -16,15 +16,9 @@ from runtime.replay.checkpoint.blocks import Block, Kind
 from runtime.replay.checkpoint.manifest import Saved, Segment
 from runtime.replay.checkpoint.rows import Append
 from runtime.replay.keepers.keeper import Arrays
-from runtime.replay.strategy import RANKED_RETENTIONS, Strategy
 
 SMALL_BYTES: Final = 4096
 """Arrays up to this size stand in the manifest."""
-
-
-def overhead_bytes(strategy: Strategy) -> float:
-    """Return the bytes per slot that checkpoints need in memory: the copy, and the one that replaces it."""
-    return 16.0 if strategy.retention in RANKED_RETENTIONS else 0.0
 
 
 class OrderLog:

@@ -72,7 +72,7 @@ class CheckpointWriter:
         """Collect a checkpoint of ``memory`` and hand it over; ``extra`` comes back from :func:`restore`.
 
         False when the one before is not on disk yet: then nothing is collected, and the next one covers it.  That one
-        takes longer (0.2 to 0.5 s for 1e6 experiences at once, after a disk was full for so long).
+        takes longer (up to a second for 1e6 experiences at once, after a disk was full for so long).
         Raises CheckpointError when the one before could not be written; it is tried again then, and ``write`` gives
         False until it is on disk.
         """

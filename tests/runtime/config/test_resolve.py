@@ -8,7 +8,7 @@ import pytest
 from runtime.config.document import ConfigError
 from runtime.config.resolve import capacity_of, find, load_resolved, load_run, save_resolved, shipped
 from runtime.config.schema import Scaled, Selection
-from runtime.replay.budget import fixed_bytes
+from runtime.replay.budget import checkpoint_bytes, fixed_bytes
 from runtime.replay.keepers import overhead_bytes
 from runtime.replay.strategy import parse_strategy
 from tests.runtime.samples import PENDULUM
@@ -219,5 +219,7 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = fixed_bytes(parsed, thinned=write_probability < 1) + capacity * (32 + overhead_bytes(parsed))
+    held = fixed_bytes(parsed, thinned=write_probability < 1) + capacity * (
+        32 + overhead_bytes(parsed) + checkpoint_bytes(parsed)
+    )
     assert 1_000_000 - 100 < held <= 1_000_000
