@@ -31,11 +31,12 @@ def flags(state: State) -> Status:
 def continuous(host: Host) -> bool:
     """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
 
-    A command that is accepted at the very end of its period is put out with the sample, between the two.
+    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said of
+    periods that do not report what was commanded in them.
     """
     return all(
         b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
-        or (a.answers != a.frame - 1 and b.u_start == host.asked.get(a.frame - 1))
+        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
         for a, b in pairwise(host.wire.states)
     )
 

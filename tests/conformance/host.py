@@ -68,8 +68,8 @@ class Host:
         self.hello: Hello = self.session.connect()
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
-        self.asked: dict[int, Counts] = {}
-        """What was commanded in answer to which frame."""
+        self.asked: set[int] = set()
+        """Frames that ``act`` answered."""
         self._seen = 0
         self._request_id = 0x7000
         self.period_us = 0
@@ -141,7 +141,7 @@ class Host:
         """
         for _ in range(_TRIES):
             answered = state.frame
-            self.asked[answered] = values
+            self.asked.add(answered)
             self.session.send_command(answered, values)
             state = self.wait()
             told = next((s for s in self.wire.states if s.answers == answered), None)

