@@ -10,9 +10,10 @@ from hw.clock import VirtualClock
 from hw.messages import Op, Result
 from sim.twin.device import TwinDevice
 from sim.twin.main import twin_options
-from tests.conformance.device import LockstepConformance, PacedConformance
 from tests.conformance.host import Host
+from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.loopback import LoopbackDevice
+from tests.conformance.paced import PacedConformance
 from tools.load import load
 
 

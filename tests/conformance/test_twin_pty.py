@@ -13,8 +13,10 @@ from hw.messages import Fault, MessageType, Op, Result, Status
 from hw.transport import open_port
 from runtime.config.resolve import save_resolved
 from runtime.config.schema import RunConfig
-from tests.conformance.device import LONG, LockstepConformance, PacedConformance
+from tests.conformance.device import LONG
 from tests.conformance.host import Host
+from tests.conformance.lockstep import LockstepConformance
+from tests.conformance.paced import PacedConformance
 from tests.processes.rig import TWIN, process_of, until
 from tools.load import load
 

@@ -55,8 +55,8 @@ def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(
         run.process.kill(signal.SIGINT)
         observer.follow()
         assert run.ended() == ExitCode.INTERRUPTED
-        assert run.policies() == list(range(1, run.policies()[-1] + 1))
-        assert run.events("policy_refused") == []
+        assert run.policies()[:last] == list(range(1, last + 1))
+        assert run.events("policy_refused") == []  # no number was used twice
         assert digest_of(run) == observer.digest
 
 

@@ -39,8 +39,8 @@ class _Torchrl(Buffer):
             try:
                 sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=_EPSILON)
             except RuntimeError as error:
-                # Its compiled part loads only with the torch release it was built against.
-                raise Unavailable(f"no prioritised sampler with torch {torch.__version__}: {error}") from error
+                # It does so only with the torch release it was built against.
+                raise Unavailable(f"its compiled part does not load with torch {torch.__version__}") from error
         # A storage that is given its tensors counts them as stored; they are overwritten from the first one on.
         self._memory = ReplayBuffer(storage=TensorStorage(_tensordict(zeros, [capacity])), sampler=sampler)
         self._add = self._memory.add

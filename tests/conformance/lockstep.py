@@ -1,0 +1,64 @@
+"""What a device whose time stands still between commands must do (``hw/PROTOCOL.md`` §5)."""
+
+from __future__ import annotations
+
+from hw import messages as m
+from hw.messages import MessageType, Op, Status
+from tests.conformance.device import LONG, DeviceConformance
+from tests.conformance.host import Counts, Host
+
+
+class LockstepConformance(DeviceConformance):
+    """A twin whose time stands still until the host acts (§5)."""
+
+    def test_the_time_scale_announces_lockstep(self, host: Host) -> None:
+        assert host.hello.time_scale == 0.0
+        assert host.can_reset
+
+    def test_each_command_acts_on_its_whole_period_and_brings_one_frame(self, armed: Host) -> None:
+        start = armed.latest()
+        for k in range(20):
+            values: Counts = armed.part(2 + k % 3)
+            before = armed.latest()
+            armed.session.send_command(before.frame, values)
+            state = armed.wait()
+            assert (state.frame, state.t_us) == (before.frame + 1, before.t_us + self.period_us)
+            assert (state.answers, state.tau_us, state.u_end) == (before.frame, 0, values)
+        assert len([s for s in armed.wire.states if s.frame > start.frame]) == 20
+
+    def test_nothing_else_moves_time(self, armed: Host) -> None:
+        state = armed.act(armed.latest(), armed.part(2))
+        armed.send(armed.command(state.frame - 1, armed.part(4)), armed.command(state.frame + 1, armed.part(4)))
+        for _ in range(LONG + 1):
+            armed.send(armed.request(Op.DESCRIBE, b"\0"))
+        assert len(armed.replies()) == LONG + 1
+        assert armed.latest() == state
+        after = armed.act(state, armed.part(2))
+        assert after.frame == state.frame + 1
+        assert after.lease_left == LONG
+
+    def test_the_response_to_a_reset_comes_before_its_frame(self, armed: Host) -> None:
+        start = len(armed.wire.bodies)
+        response = armed.respond(armed.request(Op.RESET, m.RESET_LAYOUT.pack(1)))
+        state = armed.wait()
+        assert [body[0] for body in armed.wire.bodies[start:]] == [MessageType.RESPONSE, MessageType.STATE]
+        assert m.NEXT_FRAME_LAYOUT.unpack(response.payload) == (state.frame,)
+
+    def test_a_disarmed_device_gives_the_first_frame_of_a_reset_and_no_other(self, host: Host) -> None:
+        state = host.begin(self.period_us, LONG, arm=False)
+        assert state.status & Status.FIRST
+        host.session.send_command(state.frame, host.part(2))
+        assert host.replies() == []
+        assert host.latest() == state
+
+    def test_equal_seeds_and_commands_give_equal_samples(self, armed: Host) -> None:
+        episodes = []
+        for seed in (5, 5, 6):
+            number = armed.session.reset(seed)
+            while (state := armed.wait()).frame != number:
+                pass
+            samples = [state.sensors]
+            for k in range(20):
+                samples.append(armed.act(armed.latest(), armed.part(1 + k % 4)).sensors)
+            episodes.append(samples)
+        assert episodes[0] == episodes[1]

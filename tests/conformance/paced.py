@@ -1,0 +1,159 @@
+"""What a device whose time runs by itself must do: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+
+from hw import messages as m
+from hw.messages import Fault, Op, Result, State, Status
+from tests.conformance.device import LONG, DeviceConformance, flags
+from tests.conformance.host import Host
+
+
+class PacedConformance(DeviceConformance):
+    """Hardware, or a twin whose time runs by itself."""
+
+    lease: ClassVar[int] = 5
+
+    def until_fault(self, host: Host) -> State:
+        """Keep silent until a fault latches; its first frame."""
+        while not host.latest().fault:
+            host.wait()
+        return next(s for s in host.wire.states if s.fault)
+
+    def test_samples_come_by_themselves(self, host: Host) -> None:
+        start = host.begin(self.period_us, 1, arm=False)
+        while host.wait().frame < start.frame + 20:
+            pass
+        states = host.wire.states
+        assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
+        assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
+        assert {(s.tau_us, s.fault) for s in states} == {(self.period_us, 0)}
+
+    def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
+        for _ in range(10):
+            armed.act(armed.latest(), armed.part(2))
+        for s in armed.wire.states:
+            assert 0 <= s.tau_us <= self.period_us
+            assert s.u_start == s.u_end or s.tau_us < self.period_us
+            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # else it holds what it had
+
+    def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        read = len(host.wire.states) - 1
+        host.act(host.latest(), host.part(2))
+        fault = self.until_fault(host)
+        states = [s for s in host.wire.states[read:] if s.frame <= fault.frame]
+        answered = max(s.answers for s in states)
+        after = [s for s in states if s.frame > answered]
+        assert len(after) == 1 + self.lease
+        assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
+        assert {flags(s) for s in after[:-1]} == {Status.ARMED}
+        assert {s.u_end for s in after} == {host.part(2)}  # held up to the sample at which it ran out
+        assert Fault(fault.fault) is Fault.LEASE
+        assert flags(fault) == Status.FAULT | Status.SAFE
+        host.wait()
+        dead = next(s for s in host.wire.states if s.frame == fault.frame + 1)
+        assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
+        assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
+
+    def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        fault = self.until_fault(host)
+        armed = [s for s in host.wire.states if s.status & Status.ARMED and s.frame < fault.frame]
+        assert len(armed) == self.lease  # the period in which ARM came does not count
+        assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
+        assert {s.u_end for s in armed} == {host.safe}
+
+    def test_a_reset_drops_commands_until_its_first_frame(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("not a simulator")
+        for _ in range(5):
+            state = armed.act(armed.latest(), armed.part(2))
+            number = armed.session.reset(1)
+            armed.session.send_command(number - 1, armed.part(4))  # would answer the latest frame, were it not for that
+            while (state := armed.wait()).frame < number:
+                pass
+            first = next(s for s in armed.wire.states if s.frame == number)
+            assert Status(first.status) == Status.ARMED | Status.SAFE | Status.FIRST
+            assert (first.u_start, first.u_end) == (armed.safe, armed.safe)
+            armed.act(state, armed.part(2))
+
+    @pytest.mark.parametrize("op", [Op.ARM, Op.RESET])
+    def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
+        if op == Op.RESET and not host.can_reset:
+            pytest.skip("not a simulator")
+        host.begin(self.period_us, self.lease)
+        told = host.act(host.latest(), host.part(2))
+        while host.latest().frame < told.frame + 2:
+            host.wait()
+        assert host.result(op, m.RESET_LAYOUT.pack(1) if op == Op.RESET else b"") == Result.OK
+        lefts = [s.lease_left for s in host.wire.states if s.frame > told.frame]
+        fault = self.until_fault(host)
+        lefts = [s.lease_left for s in host.wire.states if told.frame <= s.frame < fault.frame]
+        renewed = max(i for i in range(len(lefts)) if lefts[i] == self.lease)
+        assert renewed > 0
+        assert lefts[renewed:] == list(range(self.lease, 0, -1))
+
+    def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
+        host.begin(self.period_us, LONG)
+        for _ in range(30):
+            told = host.act(host.latest(), host.part(2))
+            assert told.lease_left == LONG
+        assert {s.fault for s in host.wire.states} == {0}
+
+    def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        fault = self.until_fault(host)
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert host.result(Op.DISARM) == Result.OK
+        assert host.result(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(self.period_us, self.lease)) == Result.OK
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        if host.can_reset:
+            assert host.result(Op.RESET, m.RESET_LAYOUT.pack(1)) == Result.OK
+        state = host.wait()
+        for _ in range(3):
+            host.session.send_command(state.frame, host.part(2))
+            state = host.wait()
+        later = [s for s in host.wire.states if s.frame > fault.frame]
+        assert {Fault(s.fault) for s in later} == {Fault.LEASE}
+        assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
+        assert {s.u_end for s in later} == {host.safe}
+        assert host.result(Op.CLEAR_FAULT) == Result.OK
+        read = host.wait().frame
+        assert host.result(Op.ARM) == Result.OK
+        host.wait()
+        assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
+
+    def test_a_repeated_arm_is_answered_from_memory_and_does_not_arm_again(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease, arm=False)
+        arm = host.request(Op.ARM)
+        response = host.respond(arm)
+        assert response.result == Result.OK
+        fault = self.until_fault(host)
+        assert host.respond(arm) == response  # although it could not be carried out now
+        assert host.replies() == []
+        assert host.respond(arm).result == Result.NOT_NOW  # the HELLO made the device forget
+        host.wait()
+        assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
+
+    def test_disarming_acts_within_the_period(self, armed: Host) -> None:
+        told = armed.act(armed.latest(), armed.part(2))
+        armed.session.disarm()
+        state = armed.wait()
+        while state.status & Status.ARMED:
+            state = armed.wait()
+        first = next(s for s in armed.wire.states if s.frame > told.frame and not s.status & Status.ARMED)
+        assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
+        assert first.tau_us <= self.period_us
+
+    def test_another_period_takes_effect_with_configure(self, host: Host) -> None:
+        for period_us in (self.period_us, 2 * self.period_us, self.period_us // 2):
+            start = host.begin(period_us, LONG)
+            while host.latest().frame < start.frame + 5:
+                host.wait()
+            times = [s.t_us for s in host.wire.states if s.frame >= start.frame]
+            assert {b - a for a, b in pairwise(times)} == {period_us}
