@@ -49,6 +49,7 @@ from runtime.supervise.report import report
 _ME: Final = "learner"
 _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
+_NICE: Final = 10
 
 
 class Unfit(Exception):
@@ -81,6 +82,9 @@ class LearnerProcess:
         rig = self._config.rig
         self._mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
         self._agent = Agent(self._config, self._settings, self._mirror)
+        if not self._lockstep:
+            # Beside a real-time loop: what carries bytes between it and the device comes first.
+            os.nice(_NICE)
         torch.set_num_threads(1 if self._lockstep else self._settings.threads)
         rows = self._pull(closed=attached.closed, wait_ms=0)
         while rows.upto < rows.inserted:

@@ -20,8 +20,17 @@ _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""
 _LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
 _POLL_NS: Final = 50_000_000
-_REHEARSAL_LEAD_NS: Final = 500_000
-"""How long before a frame is due the tick is rehearsed; periods shorter than twice that keep the caches warm anyway."""
+_LONG_PERIOD_NS: Final = 5_000_000
+_REHEARSALS_LONG: Final = (600_000, 2)
+_REHEARSALS_SHORT: Final = (250_000, 1)
+"""(how long before a frame is due to begin, how many rehearsals) for periods above and below _LONG_PERIOD_NS.
+
+Few on purpose: a loop that spins until the frame comes is a little faster still, but on two cores it keeps the kernel
+from delivering that very frame (measured at 500 Hz beside a busy learner: nine missed ticks in 2000 instead of one).
+"""
+_PUNCTUAL_NS: Final = 200_000
+_SHORTEST_REHEARSED_NS: Final = 800_000
+"""Periods shorter than this keep the caches warm by themselves."""
 
 
 class Stopped(Exception):
@@ -44,11 +53,15 @@ class FrameSource:
         self._stop_requested = stop_requested
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
-        self._rehearse = not self._lockstep and self._period_ns >= 2 * _REHEARSAL_LEAD_NS
+        self._rehearse = not self._lockstep and self._period_ns >= _SHORTEST_REHEARSED_NS
+        long = self._period_ns >= _LONG_PERIOD_NS
+        self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
         self._sync = ClockSync(hello.time_scale or 1.0)
         self._missed = 0
         self._last_received_ns = 0
         self._overtaken = 0
+        self.punctual = False
+        """Whether the last frame came when it was expected, so that the next one is a whole period away."""
         self.busy_until_ns = 0
         """When our own work after the last frame ended: the tick, what was prepared in its slack, the rehearsal."""
 
@@ -66,11 +79,12 @@ class FrameSource:
         silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
         skipped = session.skipped
         state: State | None = None
-        rehearse_ns = self._last_received_ns + self._period_ns - _REHEARSAL_LEAD_NS
-        if self._rehearse and start < rehearse_ns:
-            state = session.wait_state(rehearse_ns)
+        due_ns = self._last_received_ns + self._period_ns
+        if self._rehearse and start < due_ns - self._lead_ns:
+            state = session.wait_state(due_ns - self._lead_ns)
             if state is None:
-                self._rehearsal.run()
+                for _ in range(self._rehearsals):
+                    self._rehearsal.run()
                 self.busy_until_ns = time.monotonic_ns()
         while state is None:
             state = session.wait_state(time.monotonic_ns() + _POLL_NS)
@@ -85,6 +99,8 @@ class FrameSource:
             if not self._lockstep:
                 session.ask_hello()  # a device that rebooted says so, and nothing else
         self._overtaken = session.skipped - skipped
+        late_ns = session.received_ns - self._last_received_ns - self._period_ns
+        self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS
         self._last_received_ns = session.received_ns
         return state
 

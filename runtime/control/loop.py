@@ -193,7 +193,7 @@ class ControlLoop:
             t7 = time.monotonic_ns()
             step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
             step.tick_ns = t7 - t0
-            if not self._lockstep:
+            if not self._lockstep and frames.punctual:
                 self._seat.prepare(t0 + self._period_ns - t7)
                 frames.busy_until_ns = time.monotonic_ns()
         if self._fault:
