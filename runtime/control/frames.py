@@ -60,6 +60,7 @@ class FrameSource:
         self._missed = 0
         self._last_received_ns = 0
         self._overtaken = 0
+        self._cpu_ns = self._busy_cpu_ns = 0
         self.punctual = False
         """Whether the last frame came when it was expected, so that the next one is a whole period away."""
         self.busy_until_ns = 0
@@ -102,6 +103,8 @@ class FrameSource:
         late_ns = session.received_ns - self._last_received_ns - self._period_ns
         self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS
         self._last_received_ns = session.received_ns
+        cpu_ns = time.thread_time_ns()
+        self._busy_cpu_ns, self._cpu_ns = cpu_ns - self._cpu_ns, cpu_ns
         return state
 
     def account(self, step: Step, state: State, previous: Step | None) -> None:
@@ -120,6 +123,8 @@ class FrameSource:
         if missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
             step.missed = missed
-            step.miss = attribute_miss(missed, expected_ns, self.busy_until_ns, self._overtaken)
+            step.miss = attribute_miss(
+                missed, expected_ns, self.busy_until_ns, self._busy_cpu_ns, self._period_ns, self._overtaken
+            )
             self._missed += missed
             self._board[Word.MISSED] = self._missed

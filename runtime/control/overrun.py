@@ -9,14 +9,18 @@ from __future__ import annotations
 from runtime.record import Miss
 
 
-def attribute_miss(missed: int, expected_ns: int, busy_until_ns: int, overtaken: int) -> Miss:
+def attribute_miss(
+    missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, overtaken: int
+) -> Miss:
     """Say why ``missed`` frames before the present one were not answered.
 
     expected_ns: when the first missed frame should have arrived; busy_until_ns: when our own work before it ended;
-    overtaken: how many of the missed frames did arrive, but lay unread until a newer one came.
+    busy_cpu_ns: processor time we had since the frame before; overtaken: how many of the missed frames did arrive, but
+    lay unread until a newer one came.  Work that ran past a frame but had little of the processor was held up by the
+    machine.
     """
     if missed <= 0:
         return Miss.NONE
     if overtaken == 0:
         return Miss.LINK
-    return Miss.PROGRAM if busy_until_ns > expected_ns else Miss.HOST
+    return Miss.PROGRAM if busy_until_ns > expected_ns and 2 * busy_cpu_ns > period_ns else Miss.HOST

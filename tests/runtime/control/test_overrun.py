@@ -7,14 +7,15 @@ from runtime.record import Miss
 
 
 @pytest.mark.parametrize(
-    ("missed", "busy_until", "overtaken", "cause"),
+    ("missed", "busy_until", "cpu", "overtaken", "cause"),
     [
-        (0, 5000, 0, Miss.NONE),
-        (1, 500, 0, Miss.LINK),
-        (1, 5000, 0, Miss.LINK),
-        (1, 1500, 1, Miss.PROGRAM),
-        (3, 3900, 3, Miss.PROGRAM),
-        (1, 999, 1, Miss.HOST),
+        (0, 5000, 900, 0, Miss.NONE),
+        (1, 500, 100, 0, Miss.LINK),
+        (1, 5000, 4900, 0, Miss.LINK),
+        (1, 1500, 1400, 1, Miss.PROGRAM),
+        (3, 3900, 3800, 3, Miss.PROGRAM),
+        (1, 999, 100, 1, Miss.HOST),
+        (1, 1500, 100, 1, Miss.HOST),
     ],
     ids=[
         "nothing missed",
@@ -23,7 +24,8 @@ from runtime.record import Miss
         "we worked past its arrival",
         "we worked past the arrival of several",
         "we waited for it and were woken late",
+        "our work was held up by the machine",
     ],
 )
-def test_a_miss_is_attributed(missed: int, busy_until: int, overtaken: int, cause: Miss) -> None:
-    assert attribute_miss(missed, 1000, busy_until, overtaken) == cause
+def test_a_miss_is_attributed(missed: int, busy_until: int, cpu: int, overtaken: int, cause: Miss) -> None:
+    assert attribute_miss(missed, 1000, busy_until, cpu, 1000, overtaken) == cause
