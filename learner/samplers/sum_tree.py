@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAN: Final = 32
-"""Children per node, a power of two: wide and flat suits array operations, 5 steps find a child."""
+"""Children per node: wide and flat suits array operations."""
 ROOT: Final = 1024
 """Nodes that may hang from the root, whose running sums are made anew at every change."""
-_STEPS: Final = tuple(FAN >> i for i in range(1, FAN.bit_length()))
 
 
 class _Level:
@@ -89,10 +88,8 @@ class SumTree:
         for level in reversed(self._levels):
             first = nodes * FAN
             targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (FAN - 1)), 0.0))
-            # Count the children whose running sum is not above the target.
-            nodes = first
-            for step in _STEPS:
-                nodes = nodes + (level.running_flat.take(nodes + (step - 1)) <= targets) * step
+            # The first child whose running sum is above the target; the last one's is, by the line before.
+            nodes = first + (level.running.take(nodes, 0) > targets[:, None]).argmax(1)
             if level is not self._levels[0]:
                 targets = targets - np.where(nodes > first, level.running_flat.take(nodes - 1), 0.0)
         return nodes

@@ -82,10 +82,11 @@ class Uniform:
             return
         seen: set[int] = set()
         for i, slot in enumerate(row.tolist()):
-            while slot in seen:
-                slot = int(self._repair.random() * self._stored)
+            if slot in seen:
+                while slot in seen:
+                    slot = int(self._repair.random() * self._stored)
+                row[i] = slot
             seen.add(slot)
-            row[i] = slot
 
     def state(self) -> State:
         """Copy out the streams, the place within the numbers drawn ahead, and how much is stored."""

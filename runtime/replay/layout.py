@@ -45,6 +45,9 @@ class Flag(enum.IntFlag):
     """Recomputed with the plant's model (000 §6.2.1), never measured."""
 
 
+_TERMINATED: Final = np.uint32(Flag.TERMINATED)
+
+
 class Layout(msgspec.Struct, frozen=True):
     """Positions of the fields in a row of ``width`` 32-bit words."""
 
@@ -113,7 +116,7 @@ class Batch:
 
     def terminated(self) -> NDArray[np.bool_]:
         """Tell which transitions end in a terminal state, (size,)."""
-        terminated: NDArray[np.bool_] = (self.meta & np.uint32(Flag.TERMINATED)) != 0
+        terminated: NDArray[np.bool_] = (self.meta & _TERMINATED).astype(np.bool_)
         return terminated
 
     def generation(self) -> Words:

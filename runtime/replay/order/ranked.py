@@ -28,6 +28,8 @@ from runtime.replay.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 
 FLAT: Final = 16384
 """Up to this length a list of all slots is quicker to make than a few ranks to look up."""
+SORT_SHARE: Final = 12
+"""Fewer than one slot in so many is quicker to renew one by one than by sorting all anew (measured: 10 to 16)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITE: Final = 0x7F800000
@@ -181,7 +183,7 @@ class RankedSlots(Leaves):
 
     def renew(self, slots: Slots, bits: int) -> None:
         """Put ``slots`` in with these ``bits`` as the newest, in their order; those that are in are taken out first."""
-        if len(slots) * BLOCK < self._n:
+        if len(slots) * SORT_SHARE < self._n:
             for slot in slots.tolist():
                 if self._key_of[slot] != 0.0:
                     self.remove(slot)
