@@ -263,7 +263,7 @@ def main(arguments: list[str]) -> int:
         return ExitCode.CONFIGURATION
     if not config.lockstep:
         # Beside a real-time loop what carries bytes between it and the device comes first: kernel threads of the
-        # ordinary class.  (SCHED_IDLE does worse: measured at 500 Hz, 55 to 91 missed ticks in 2000 instead of 2 to 15.)
+        # ordinary class.  (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
         os.nice(_NICE)
     return learn(config, args.endpoint, args.state)
 
