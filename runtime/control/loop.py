@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hw.messages import Capability, Fault, Hello, State, Status, fault_text
+from hw.messages import Fault, Hello, State, Status, fault_text
 from hw.session import DeviceSession
 from runtime.config.schema import RunConfig
 from runtime.control.explore import episode_noise
@@ -53,7 +53,6 @@ class ControlLoop:
         self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
         self._stop_requested = stop_requested
         self._lockstep = hello.time_scale == 0.0
-        self._can_reset = bool(hello.capabilities & Capability.RESET)
         self._period_ns = config.wall_period_ns
         self._steps = episode_steps(config.task, config.rate_hz)
         self._tick = Tick(config)
@@ -141,8 +140,7 @@ class ControlLoop:
             session.clear_fault()
             self._fault = int(Fault.NONE)
         session.arm()
-        if self._can_reset:
-            session.reset(device_seed(config.seed, role, episode))
+        session.reset(device_seed(config.seed, role, episode))
         self._board[Word.STATE] = ControlState.RUNNING
 
     def _run_episode(self, episode: int, kind: Kind) -> None:

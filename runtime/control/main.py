@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hw.identity import DeviceMismatch, LimitsWider
-from hw.messages import Hello
+from hw.messages import Capability, Hello
 from hw.session import DeviceSession, RequestRefused
 from hw.transport import LinkError, open_port
 from runtime.config.resolve import load_resolved
@@ -37,6 +37,7 @@ from runtime.supervise.report import report
 _ME: Final = "control"
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
+    "reset": "reset controllers are still to come; until then a device must advertise RESET, as the twin does",
     "pace": "set device.pace to the device's",
 }
 
@@ -69,6 +70,12 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
         raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
 
 
+def check_reset(hello: Hello) -> None:
+    """A learning run starts every episode from the same state; raises DeviceMismatch where the device cannot."""
+    if not hello.capabilities & Capability.RESET:
+        raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
+
+
 def _pace(scale: float) -> str:
     return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
 
@@ -91,6 +98,7 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
         session = DeviceSession(transport, config.rig, time)
         hello: Hello = session.connect(5.0)
         check_pace(config, hello)
+        check_reset(hello)
         session.configure(config.period_us, config.rig.lease_periods)
         apply_limits(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")

@@ -14,11 +14,11 @@ from sim.twin.main import twin_options
 
 
 class PtyDevice:
-    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says ``protocol``."""
+    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says ``protocol`` and ``capabilities``."""
 
-    def __init__(self, config: RunConfig, *, protocol: int = 1, time_scale: float = 0.0) -> None:
+    def __init__(self, config: RunConfig, *, protocol: int = 1, time_scale: float = 0.0, capabilities: int = 1) -> None:
         self._device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
-        self._protocol = protocol
+        self._protocol, self._capabilities = protocol, capabilities
         self._line = Line.pty()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve)
@@ -46,6 +46,7 @@ class PtyDevice:
             for body in reader.feed(self._line.read(10_000_000)):
                 for answer in self._device.handle(body):
                     if answer[0] == MessageType.HELLO:
-                        answer = encode_hello(decode_hello(answer)._replace(protocol=self._protocol))
+                        hello = decode_hello(answer)
+                        answer = encode_hello(hello._replace(protocol=self._protocol, capabilities=self._capabilities))
                     self._line.write(encode_frame(answer))
                 self.armed_ever = self.armed_ever or self._device.armed
