@@ -14,7 +14,7 @@ from sim.twin.main import twin_options
 
 
 class PtyDevice:
-    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says ``protocol`` and ``capabilities``."""
+    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says what it is told to."""
 
     def __init__(self, config: RunConfig, *, protocol: int = 1, time_scale: float = 0.0, capabilities: int = 1) -> None:
         self._device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
