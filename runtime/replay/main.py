@@ -38,6 +38,7 @@ from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
 from runtime.replay.resynthesis import Resynthesiser
 from runtime.replay.run_figures import RunFigures
+from runtime.replay.tick_events import TickEvents
 from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingReader
@@ -94,6 +95,7 @@ class ReplayProcess:
         self._accounts = EpisodeAccounts(config.task)
         self._rows = EpisodeFile(run_folder / "episodes.csv")
         self._figures = RunFigures(lockstep=config.lockstep)
+        self._tick_events = TickEvents(self._events.write)
         self._reported_s = 0.0
         self._heard_s: dict[bytes, float] = {}
         self._upkeep = Upkeep(run_folder / "buffer", self._memory, config, lambda line: report(_ME, "warning", line))
@@ -186,18 +188,7 @@ class ReplayProcess:
     def _take(self, records: NDArray[np.void]) -> None:
         self._memory.insert(self._builder.add(records))
         self._figures.add(records)
-        for at in np.flatnonzero(records["rule"] | records["missed"] | records["fault"]).tolist():
-            r = records[at]
-            self._events.write(
-                "tick",
-                episode=int(r["episode"]),
-                tick=int(r["tick"]),
-                rule=int(r["rule"]),
-                missed=int(r["missed"]),
-                miss=int(r["miss"]),
-                fault=int(r["fault"]),
-                policy=int(r["policy_id"]),
-            )
+        self._tick_events.add(records)
         for row in self._accounts.add(records):
             self._rows.append(row)
             if row.kind == "train":
