@@ -126,6 +126,7 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: int = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
     cpu: int | None = None
+    """CPU of the loop; the replay process and a local learner then stay off it."""
     lock_memory: bool = True
 
 

@@ -48,6 +48,15 @@ def enter_realtime(settings: RealTime) -> list[str]:
     return warnings
 
 
+def leave_cpu(cpu: int | None) -> None:
+    """Keep this process off the CPU that the loop has been given, so that it does not empty its caches."""
+    if cpu is None or not hasattr(os, "sched_setaffinity"):
+        return
+    others = os.sched_getaffinity(0) - {cpu}
+    if others:
+        os.sched_setaffinity(0, others)
+
+
 def freeze_collector() -> None:
     """Collect once, move what is left out of the collector's sight, and switch it off: the tick forms no cycles."""
     gc.collect()

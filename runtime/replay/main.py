@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
-from runtime.control.realtime import die_with_parent
+from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.link.messages import Attach, Refused, RequestMessage, Rows
 from runtime.link.server import Answer, LinkServer, Ticket
@@ -274,6 +274,8 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
+    if not config.lockstep:
+        leave_cpu(config.realtime.cpu)
     resynthesiser = resynthesiser_for(config, run_folder) if resynthesiser_for is not None else None
     try:
         process = ReplayProcess(config, run_folder, shm, resynthesiser)
