@@ -178,6 +178,14 @@ class Supervisor:
             self._revive(_REPLAY, self._start_replay)
             if self._config.local_learner:
                 self._revive(_LEARNER, self._start_learner)
+                if _LEARNER not in self._children and self._cannot_go_on():
+                    self._end()
+                    why = self._errors[-1] if self._errors else "see stderr.log"
+                    return ExitCode.INTERNAL, f"the learner is gone for good: {why}"
+
+    def _cannot_go_on(self) -> bool:
+        """Without a learner: in lockstep no barrier opens any more; elsewhere the loop only lacks its first policy."""
+        return self._config.lockstep or self._board[Word.POLICY] == 0
 
     def _listen(self, timeout_s: float) -> None:
         with selectors.DefaultSelector() as selector:

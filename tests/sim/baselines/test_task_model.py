@@ -1,0 +1,39 @@
+"""The exact model of a task, against the twin's own step and the tick's own reward."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.task import compile_reward
+from sim.baselines.task_model import task_model_problems
+from sim.plants.integrate import step
+from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_batch_advances_as_single_systems_do_and_earns_what_the_tick_says(name: str) -> None:
+    model = ALL[name]
+    rng = np.random.default_rng(1)
+    low = np.array([o.low for o in model.rig.observations])
+    high = np.array([o.high for o in model.rig.observations])
+    states = rng.uniform(low, high, (20, 2))
+    actions = rng.uniform(model.action_low, model.action_high, (20, len(model.action_low)))
+    following, reward = model.advance(states, actions)
+    earned = compile_reward(model.task, model.rig)
+    for k in range(20):
+        single = step(model.plant, tuple(states[k].tolist()), tuple(actions[k].tolist()), model.period_s)
+        assert following[k] == pytest.approx(single, rel=1e-12, abs=1e-12)
+        assert reward[k] == pytest.approx(earned(single, actions[k].tolist()), rel=1e-12)
+
+
+def test_the_shipped_tasks_have_a_model() -> None:
+    assert all(task_model_problems(m.rig, m.task, m.plant) == [] for m in ALL.values())
+
+
+def test_a_task_that_terminates_or_a_rig_that_sees_its_command_has_none() -> None:
+    ends = with_task(PENDULUM, terminate={"velocity": (-20.0, 20.0)})
+    assert "terminates" in task_model_problems(ends.rig, ends.task, ends.plant)[0]
+    sees = msgspec.structs.replace(MAGMAN.rig, previous_command=True)
+    assert "previous command" in task_model_problems(sees, MAGMAN.task, MAGMAN.plant)[0]

@@ -1,0 +1,81 @@
+"""The cache of the yardsticks: a hit equals a fresh result, and what matters makes another entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runtime.task import Normalization
+from sim.baselines import fuzzy_q_iteration
+from sim.baselines.fuzzy_q_iteration import Grid
+from sim.baselines.yardstick import cache_folder, fuzzy_baseline, grids_for, random_baseline
+from sim.plants import Pendulum
+from tests.sim.baselines.models import HARDWARE, MAGMAN, PENDULUM, with_task
+
+TINY = Grid((8, 9), 3)
+
+
+def entries(folder: Path) -> int:
+    return len(list(folder.iterdir()))
+
+
+def test_a_hit_equals_a_fresh_result_and_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)
+    assert entries(tmp_path) == 2
+    monkeypatch.setattr(fuzzy_q_iteration, "solve", None)
+    monkeypatch.setattr("sim.baselines.yardstick.random_reward", None)
+    assert (fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)) == fresh
+
+
+def test_what_a_result_depends_on_makes_another_entry(tmp_path: Path) -> None:
+    heavier = msgspec.structs.replace(PENDULUM, plant=Pendulum(mass=0.06))
+    cheaper = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, action_weights={"voltage": 5.0}))
+    shorter = msgspec.structs.replace(PENDULUM, steps=100)
+    for n, model in enumerate((PENDULUM, heavier, cheaper, shorter, HARDWARE), 1):
+        random_baseline(model, tmp_path, 3)
+        assert entries(tmp_path) == n
+    random_baseline(PENDULUM, tmp_path, 4)
+    assert entries(tmp_path) == 6
+
+
+def test_names_and_yardsticks_of_the_task_do_not(tmp_path: Path) -> None:
+    random_baseline(PENDULUM, tmp_path, 3)
+    random_baseline(with_task(PENDULUM, name="x", normalization=Normalization(-2.0, -1.0)), tmp_path, 3)
+    assert entries(tmp_path) == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 no archive", b"not a file of numpy"])
+def test_a_damaged_entry_is_written_anew(damage: bytes, tmp_path: Path) -> None:
+    fresh = random_baseline(PENDULUM, tmp_path, 3)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for content in (damage, whole[: len(whole) // 2]):
+        file.write_bytes(content)
+        assert random_baseline(PENDULUM, tmp_path, 3) == fresh
+        assert file.read_bytes() == whole or random_baseline(PENDULUM, tmp_path, 3) == fresh
+        assert len(file.read_bytes()) == len(whole)
+    assert entries(tmp_path) == 1
+
+
+def test_without_a_folder_to_write_to_the_result_is_still_there(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert random_baseline(PENDULUM, blocked / "below", 3) == random_baseline(PENDULUM, tmp_path / "there", 3)
+
+
+def test_the_cache_lies_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "onrig" / "baselines"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "onrig" / "baselines"
+
+
+def test_fine_grids_go_on_where_coarse_ones_end() -> None:
+    for model in (PENDULUM, MAGMAN):
+        coarse, fine = grids_for(model, "coarse"), grids_for(model, "fine")
+        sizes = [grid.nodes for grid in (*coarse, *fine)]
+        assert sizes == sorted(sizes)
+        assert (len(coarse), len(fine)) == (2, 3)

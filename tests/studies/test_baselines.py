@@ -1,0 +1,22 @@
+"""The baselines reach the yardsticks of the shipped tasks: `make study` solves the fine grids (a minute)."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.task import normalized
+from sim.baselines.fuzzy_q_iteration import mean_rewards, solve
+from sim.baselines.random_policy import random_reward
+from sim.baselines.yardstick import grids_for
+from tests.sim.baselines.models import ALL
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("name", ALL)
+def test_the_shipped_yardsticks_are_reproduced(name: str) -> None:
+    model = ALL[name]
+    estimate = random_reward(model)
+    reached = mean_rewards(model, solve(model, grids_for(model, "fine")[-1]))
+    print(f"\n{name}: random {estimate.mean:.4f} +- {estimate.standard_error:.4f}, {reached}")
+    assert abs(normalized(model.task, estimate.mean)) < 0.003
+    assert normalized(model.task, max(reached)) == pytest.approx(1.0, abs=0.005)

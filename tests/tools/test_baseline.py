@@ -1,0 +1,54 @@
+"""`onrig baseline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.baselines.fuzzy_q_iteration import Grid
+from tools.cli import main
+
+TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
+
+
+@pytest.fixture(autouse=True)
+def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sim.baselines.random_policy.EPISODES", 50)
+    monkeypatch.setattr("tools.baseline.grids_for", lambda model, fineness: TINY)
+
+
+@pytest.mark.parametrize("config", ["pendulum", "magman"])
+def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The pendulum's grid has an even number of angles, which the ball's position does not mind.
+    assert main(["baseline", config]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert [line.split()[-1] for line in lines[1:3]] == ["0.0000", "1.0000"]
+    assert "standard error" in lines[3]
+    assert len(lines) == 4 + 2 * len(TINY)
+    kept = sorted(tmp_path.rglob("*.npz"))
+    assert len(kept) == 1 + len(TINY)
+    assert main(["baseline", config]) == 0
+    assert capsys.readouterr().out == out
+    assert sorted(tmp_path.rglob("*.npz")) == kept
+
+
+def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bench.yaml"
+    path.write_text("rig: pendulum\ntask: swingup\ndevice: {port: {path: /dev/none}}\nrate_hz: 50\nepisodes: 1\n")
+    assert main(["baseline", str(path)]) == 2
+    assert "names a port" in capsys.readouterr().err
+
+
+def test_a_task_that_terminates_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["baseline", "pendulum", "--set", "task.terminate={velocity: [-20, 20]}"]) == 2
+    assert "terminates" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["baseline", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
