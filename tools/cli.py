@@ -14,6 +14,7 @@ VERBS: Final = {
     "learn": "run a learner for a rig that is running elsewhere",
     "report": "say what a run came to, and draw its learning curve",
     "bench": "measure a part of Onrig, peers beside it where they are installed",
+    "baseline": "what the random controller and a model-based one reach on a task",
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 

@@ -78,6 +78,7 @@ def plot_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     counts = bottom.twinx()
     counts.bar(x, train["interventions"], width=1.0, color="tab:red", alpha=0.6)
     counts.set_ylabel("interventions", color="tab:red")
+    counts.yaxis.get_major_locator().set_params(integer=True)
     counts.set_ylim(0, max(1.0, float(train["interventions"].max()) * 1.1))
     path = folder / "learning_curve.png"
     figure.savefig(path, dpi=120)

@@ -15,7 +15,6 @@ TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
 @pytest.fixture(autouse=True)
 def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("sim.baselines.random_policy.EPISODES", 50)
     monkeypatch.setattr("tools.baseline.grids_for", lambda model, fineness: TINY)
 
 
@@ -23,7 +22,6 @@ def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The pendulum's grid has an even number of angles, which the ball's position does not mind.
     assert main(["baseline", config]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
@@ -39,7 +37,10 @@ def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
 
 def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bench.yaml"
-    path.write_text("rig: pendulum\ntask: swingup\ndevice: {port: {path: /dev/none}}\nrate_hz: 50\nepisodes: 1\n")
+    path.write_text(
+        "rig: pendulum\ntask: swingup\ndevice: {port: {path: /dev/none}}\nrate_hz: 50\nepisodes: 1\n"
+        "learner: {updates_per_episode: 100}\n"
+    )
     assert main(["baseline", str(path)]) == 2
     assert "names a port" in capsys.readouterr().err
 

@@ -54,7 +54,6 @@ def test_a_damaged_entry_is_written_anew(damage: bytes, tmp_path: Path) -> None:
     for content in (damage, whole[: len(whole) // 2]):
         file.write_bytes(content)
         assert random_baseline(PENDULUM, tmp_path, 3) == fresh
-        assert file.read_bytes() == whole or random_baseline(PENDULUM, tmp_path, 3) == fresh
         assert len(file.read_bytes()) == len(whole)
     assert entries(tmp_path) == 1
 

@@ -1,0 +1,151 @@
+"""Fuzzy Q-iteration (Busoniu et al., Automatica 46, 2010): a model-based policy for a task with few state dimensions.
+
+theta_ij <- r(x_i, u_j) + gamma max_j' sum_i' phi_i'(f(x_i, u_j)) theta_i'j'      (synchronous, METHODS §1.1)
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.baselines.partition import Partition, partition_for
+from sim.baselines.task_model import TaskModel, Values
+
+GAMMA: Final = 0.95
+"""000 §4, as the learners'."""
+EPSILON: Final = 1e-2
+"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward."""
+_CHUNK: Final = 4096
+"""State-action pairs at a time, so that what is gathered stays in the processor's cache."""
+
+
+class Grid(NamedTuple):
+    """How finely states and actions are discretised."""
+
+    nodes: tuple[int, ...]
+    """Of each state dimension."""
+    levels: int
+    """Of each actuator: see :func:`discrete_actions`."""
+
+
+class Solution(NamedTuple):
+    """Theta at its fixed point, with what it refers to."""
+
+    partition: Partition
+    actions: Values
+    """(M, m) in SI."""
+    theta: Values
+    """(n_nodes, M)."""
+    iterations: int
+
+
+class Backup:
+    """The synchronous update of a whole theta, everything about the plant precomputed."""
+
+    def __init__(self, model: TaskModel, partition: Partition, actions: Values, gamma: float = GAMMA) -> None:
+        nodes = partition.nodes()
+        self.shape = (len(nodes), len(actions))
+        following, self._reward = model.advance(np.repeat(nodes, len(actions), 0), np.tile(actions, (len(nodes), 1)))
+        self._index, self._weight = partition.memberships(following)
+        self._gamma = gamma
+
+    def __call__(self, theta: Values) -> Values:
+        """Return the next theta of one (n_nodes, M)."""
+        best = np.empty(len(self._reward))
+        for at in range(0, len(best), _CHUNK):
+            part = slice(at, at + _CHUNK)
+            best[part] = interpolate(theta, self._index[part], self._weight[part]).max(axis=1)
+        return (self._reward + self._gamma * best).reshape(self.shape)
+
+
+def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Values:
+    """Rows (n, M) of node values (n_nodes, M) at memberships (n, k)."""
+    total = values[index[:, 0]] * weight[:, :1]
+    for corner in range(1, index.shape[1]):
+        rows = values[index[:, corner]]
+        rows *= weight[:, corner : corner + 1]
+        total += rows
+    return total
+
+
+def discrete_actions(model: TaskModel, levels: int) -> Values:
+    """Actions (M, m) to choose from, ``levels`` (odd, at least 3) of one actuator, dense about its safe value.
+
+    Several actuators: every combination of their limits, which gives the strongest pull either way from anywhere, and
+    each alone at ``levels - 1`` values above its safe one, which gives gentle pulls to hold with.  So the four coils
+    of the manipulator take 16 + 4 (levels - 2) actions and not levels^4; as the force of all coils on the ball is one
+    number and current costs nothing, intermediate combinations add little.
+    """
+    if levels < 3 or levels % 2 == 0:
+        raise ValueError(f"needs an odd number of at least 3 levels, got {levels}")
+    actuators = model.rig.actuators
+    if len(actuators) == 1:
+        a, s = actuators[0], np.linspace(-1.0, 1.0, levels)
+        span = np.where(s < 0.0, a.safe - a.low, a.high - a.safe)
+        return np.unique(a.safe + span * s * np.abs(s))[:, None]
+    chosen = [np.array(corner) for corner in itertools.product(*[(a.low, a.high) for a in actuators])]
+    safe = np.array([a.safe for a in actuators])
+    for j, a in enumerate(actuators):
+        for s in np.linspace(0.0, 1.0, levels):
+            alone = safe.copy()
+            alone[j] = a.safe + (a.high - a.safe) * s * s
+            chosen.append(alone)
+    return np.unique(np.stack(chosen), axis=0)
+
+
+def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = EPSILON) -> Solution:
+    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); a contraction, so it ends."""
+    if not (0.0 <= gamma < 1.0 and epsilon > 0.0):
+        raise ValueError(f"needs 0 <= gamma < 1 and a positive epsilon, got {gamma} and {epsilon}")
+    partition = partition_for(model, grid.nodes)
+    actions = discrete_actions(model, grid.levels)
+    backup = Backup(model, partition, actions, gamma)
+    theta = np.zeros(backup.shape)
+    change, iterations = np.inf, 0
+    while change >= epsilon:
+        following = backup(theta)
+        change = float(np.abs(following - theta).max())
+        theta = following
+        iterations += 1
+    return Solution(partition, actions, theta, iterations)
+
+
+def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float = GAMMA) -> Values:
+    """Action (m,) that is best by the exact next state and reward of each and theta from there on."""
+    actions = solution.actions
+    following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
+    value = interpolate(solution.theta, *solution.partition.memberships(following)).max(axis=1)
+    best: Values = actions[int(np.argmax(reward + gamma * value))]
+    return best
+
+
+def interpolated(solution: Solution, state: Values) -> Values:
+    """Action (m,) between the best discrete ones of the nodes around a state (Busoniu 2010, METHODS S7)."""
+    index, weight = solution.partition.memberships(state[None])
+    at_nodes = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
+    action: Values = weight[0] @ at_nodes
+    return action
+
+
+class Reached(NamedTuple):
+    """Mean reward per step of one solution under either policy, from the task's start."""
+
+    look_ahead: float
+    interpolated: float
+
+
+def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> Reached:
+    """Run one episode with each policy."""
+
+    def episode(*, ahead: bool) -> float:
+        state, total = model.start, 0.0
+        for _ in range(model.steps):
+            action = look_ahead(model, solution, state, gamma) if ahead else interpolated(solution, state)
+            following, reward = model.advance(state[None], action[None])
+            state, total = following[0], total + float(reward[0])
+        return total / model.steps
+
+    return Reached(episode(ahead=True), episode(ahead=False))

@@ -1,0 +1,109 @@
+"""The yardsticks of a task: the random controller, and fuzzy Q-iteration on finer and finer grids, kept in a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from sim.baselines import fuzzy_q_iteration, random_policy
+from sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
+from sim.baselines.random_policy import EPISODES, Estimate, random_reward
+from sim.baselines.task_model import TaskModel
+
+Fineness = Literal["coarse", "fine"]
+
+_ONE_ACTUATOR: Final = tuple(Grid((n, n + 1), 9) for n in (30, 60, 120, 200, 300))
+_SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
+_COARSE: Final = 2
+_SOURCES: Final = ("sim/baselines", "sim/plants", "runtime/task.py")
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What one grid came to."""
+
+    grid: Grid
+    iterations: int
+    reached: Reached
+
+
+def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
+    """Grids to solve, coarsest first: seconds for ``coarse``, under a minute for ``fine``."""
+    ladder = _ONE_ACTUATOR if model.plant.n_actions == 1 else _SEVERAL
+    return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+
+
+def cache_folder() -> Path:
+    """Where results lie: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "onrig" / "baselines"
+
+
+def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
+    """Mean reward of the random controller, from the cache where it is there."""
+    key = _key(model, random_policy.__name__, [episodes])
+    return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
+
+
+def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
+    """Solve one grid and run its policies, or take it from the cache."""
+
+    def fresh() -> list[float]:
+        solution = fuzzy_q_iteration.solve(model, grid)
+        return [solution.iterations, *fuzzy_q_iteration.mean_rewards(model, solution)]
+
+    key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
+    iterations, ahead, between = _cached(folder, key, 3, fresh)
+    return Row(grid, round(iterations), Reached(ahead, between))
+
+
+def _key(model: TaskModel, method: str, settings: list[float]) -> str:
+    """Hash of all that a result depends on: the model but for its name and yardsticks, settings, sources, numpy."""
+    task = msgspec.to_builtins(model.task)
+    del task["name"], task["normalization"]
+    said = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
+    digest = hashlib.sha256(msgspec.json.encode(said, order="deterministic"))
+    digest.update(np.__version__.encode())
+    for source in _SOURCES:
+        path = _ROOT / source
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]]) -> list[float]:
+    """Numbers of a key; a file that cannot be read is written anew, a folder that cannot be written is done without."""
+    path = folder / f"{key}.npz"
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), path.open("rb") as file:
+        # Opened here, as numpy leaves a damaged file open.
+        with np.load(file, allow_pickle=False) as entry:
+            kept = np.asarray(entry["values"], dtype=np.float64)
+        if kept.shape == (size,) and np.isfinite(kept).all():
+            return [float(v) for v in kept]
+    values = compute()
+    with suppress(OSError):
+        _store(path, values)
+    return values
+
+
+def _store(path: Path, values: list[float]) -> None:
+    """Write beside and rename, so that a reader finds all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, values=np.array(values, dtype=np.float64))
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

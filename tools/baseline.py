@@ -1,0 +1,69 @@
+"""``onrig baseline CONFIG``: what the random controller and fuzzy Q-iteration reach on a configuration's task.
+
+Rewards are means per step over an episode from the task's start, on the exact plant: no noise, counts, delay or shield.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from runtime.config.document import ConfigError
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.task import episode_steps, normalized
+from sim.baselines.task_model import TaskModel, task_model_problems
+from sim.baselines.yardstick import Fineness, cache_folder, fuzzy_baseline, grids_for, random_baseline
+from sim.twin.options import TwinOptions
+from tools.load import complain, explain, load
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig baseline", description=__doc__)
+    p.add_argument("config", help="path or shipped name of a configuration with a twin")
+    p.add_argument("--grid", choices=("coarse", "fine"), default="coarse", help="two quick grids, or three fine ones")
+    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Compute or look up, and print; returns the exit code."""
+    args = parser().parse_args(arguments)
+    try:
+        config = load(args.config, args.overrides)
+    except ConfigError as error:
+        return explain(error)
+    if config.device.twin is None:
+        return complain("baseline", f"{args.config} names a port, no twin to compute a baseline on")
+    twin = msgspec.convert(config.device.twin, TwinOptions)
+    problems = task_model_problems(config.rig, config.task, twin.plant)
+    if problems:
+        return complain("baseline", f"{args.config}: {'; '.join(problems)}")
+    _show(config, task_model(config, twin), args.grid)
+    return ExitCode.OK
+
+
+def task_model(config: RunConfig, twin: TwinOptions) -> TaskModel:
+    """Build the exact model of a configuration's task."""
+    steps = episode_steps(config.task, config.rate_hz)
+    return TaskModel(config.rig, config.task, twin.plant, config.period_us * 1e-6, steps, twin.substeps)
+
+
+def _show(config: RunConfig, model: TaskModel, fineness: Fineness) -> None:
+    task, folder = config.task, cache_folder()
+    print(f"task {task.name} on rig {config.rig.name}: mean reward per step over {model.steps} steps, then normalized")
+
+    def line(name: str, reward: float, more: str = "") -> None:
+        print(f"  {name:<46}{reward:>10.4f}  {normalized(task, reward):>7.4f}{more}", flush=True)
+
+    line("task: normalization.random_reward", task.normalization.random_reward)
+    line("task: normalization.reference_reward", task.normalization.reference_reward)
+    estimate = random_baseline(model, folder)
+    line("random controller", estimate.mean, f"  +- {estimate.standard_error:.4f} (standard error)")
+    for grid in grids_for(model, fineness):
+        row = fuzzy_baseline(model, grid, folder)
+        name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
+        line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
+        line(f"{name}, look-ahead", row.reached.look_ahead)
