@@ -265,7 +265,7 @@ def main(arguments: list[str]) -> int:
         # Beside a real-time loop what carries bytes between it and the device comes first: kernel threads of the
         # ordinary class.  (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
         os.nice(_NICE)
-        leave_cpu(config.realtime.cpu)
+        leave_cpu(config.realtime)
     return learn(config, args.endpoint, args.state)
 
 

@@ -76,6 +76,8 @@ def _device_findings(config: RunConfig) -> Iterator[Finding]:
         yield ("device",), "expected exactly one of 'twin' and 'port' at device"
     if isinstance(device.pace, Scaled) and not 0.01 <= device.pace.scaled <= 1000:
         yield ("device", "pace", "scaled"), "expected 0.01 to 1000 at device.pace.scaled"
+    if isinstance(config.realtime.cpu, int) and config.realtime.cpu < 0:
+        yield ("realtime", "cpu"), "expected the number of a CPU, 'auto' or null at realtime.cpu"
     if not 0 <= config.realtime.priority <= 98:
         yield ("realtime", "priority"), "expected 0 (ordinary scheduling) to 98 at realtime.priority"
 

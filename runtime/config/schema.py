@@ -125,8 +125,9 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     priority: int = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
-    cpu: int | None = None
-    """CPU of the loop; the replay process and a local learner then stay off it."""
+    cpu: int | Literal["auto"] | None = "auto"
+    """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: the last one where there
+    are several; null: any, shared with all."""
     lock_memory: bool = True
 
 

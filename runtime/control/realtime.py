@@ -28,11 +28,12 @@ def die_with_parent() -> None:
 def enter_realtime(settings: RealTime) -> list[str]:
     """Apply the settings to this process; returns one warning line for each that was not granted."""
     warnings = []
-    if settings.cpu is not None:
+    cpu = loop_cpu(settings)
+    if cpu is not None:
         try:
-            os.sched_setaffinity(0, {settings.cpu})
+            os.sched_setaffinity(0, {cpu})
         except (OSError, ValueError, AttributeError) as error:
-            warnings.append(f"CPU {settings.cpu} is not to be had ({error}); running on any")
+            warnings.append(f"CPU {cpu} is not to be had ({error}); running on any")
     if settings.priority > 0:
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(settings.priority))
@@ -48,8 +49,17 @@ def enter_realtime(settings: RealTime) -> list[str]:
     return warnings
 
 
-def leave_cpu(cpu: int | None) -> None:
+def loop_cpu(settings: RealTime) -> int | None:
+    """The CPU that the loop runs on; None for any.  Every process of a run comes to the same answer."""
+    if settings.cpu != "auto":
+        return settings.cpu
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return cpus[-1] if len(cpus) > 1 else None
+
+
+def leave_cpu(settings: RealTime) -> None:
     """Keep this process off the CPU that the loop has been given, so that it does not empty its caches."""
+    cpu = loop_cpu(settings)
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return
     others = os.sched_getaffinity(0) - {cpu}

@@ -275,7 +275,7 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
     if not config.lockstep:
-        leave_cpu(config.realtime.cpu)
+        leave_cpu(config.realtime)
     resynthesiser = resynthesiser_for(config, run_folder) if resynthesiser_for is not None else None
     try:
         process = ReplayProcess(config, run_folder, shm, resynthesiser)

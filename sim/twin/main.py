@@ -71,7 +71,7 @@ def serve(config: RunConfig, port: str | None, link: Path | None, announce: Call
         if device.time_scale != 0:
             # It stands in for hardware, so it is as punctual as the loop, and one above it.
             above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
-            enter_realtime(type(config.realtime)(priority=above, lock_memory=config.realtime.lock_memory))
+            enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
             freeze_collector()
         loop.run()
     finally:

@@ -6,11 +6,15 @@ import sys
 
 import pytest
 
+from runtime.config.schema import RealTime
+from runtime.control.realtime import loop_cpu
+
 CODE = """
 import os
+from runtime.config.schema import RealTime
 from runtime.control.realtime import leave_cpu
 before = os.sched_getaffinity(0)
-leave_cpu({cpu})
+leave_cpu(RealTime(cpu={cpu}))
 print(sorted(before), sorted(os.sched_getaffinity(0)), sep=";")
 """
 
@@ -29,6 +33,13 @@ def test_a_process_leaves_the_cpu_of_the_loop() -> None:
     mine = min(os.sched_getaffinity(0))
     before, after = affinity(str(mine))
     assert after == [c for c in before if c != mine]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
+def test_by_default_the_loop_has_the_last_cpu_to_itself() -> None:
+    last = max(os.sched_getaffinity(0))
+    assert loop_cpu(RealTime()) == last
+    assert affinity("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != last]
 
 
 @pytest.mark.parametrize("cpu", ["None", "100000"])
