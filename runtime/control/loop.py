@@ -152,8 +152,7 @@ class ControlLoop:
         complete = False
         while not complete:
             if self._stop_requested():
-                session.send_command(0 if pending is None else pending.frame + 1, tick.safe_counts)
-                raise Stopped
+                raise Stopped  # disarming, on the way out, makes the output safe at once
             state = frames.next()
             if pending is None and not state.fault and not state.status & Status.ARMED:
                 continue  # sampled before the device took the request to arm

@@ -5,6 +5,7 @@ Starts with the actuators safe, ends with the actuators safe, whatever happens i
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -113,6 +114,8 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
             loop.run()
         finally:
             board[Word.ENDED] = 1
+            counters = dataclasses.asdict(session.counters)
+            report(_ME, "event", "what came over the line", policy_swaps=seat.swaps, **counters)
     finally:
         transport.close()
 
