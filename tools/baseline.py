@@ -1,11 +1,14 @@
-"""``onrig baseline CONFIG``: what the random controller and fuzzy Q-iteration reach on a configuration's task.
+"""``onrig baseline CONFIG``: what the random controller and model-based ones reach on a configuration's task.
 
+Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean itself.  Its
+"polished" row is the yardstick: really earned, so that the optimum is that or higher; its "estimate" is no bound.
 Rewards are means per step over an episode from the task's start, on the exact plant: no noise, counts, delay or shield.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 import msgspec
 
@@ -14,7 +17,15 @@ from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
 from runtime.task import episode_steps, normalized
 from sim.baselines.task_model import TaskModel, task_model_problems
-from sim.baselines.yardstick import Fineness, cache_folder, fuzzy_baseline, grids_for, random_baseline
+from sim.baselines.yardstick import (
+    Fineness,
+    cache_folder,
+    fuzzy_baseline,
+    grids_for,
+    horizon_grids_for,
+    optimum_baseline,
+    random_baseline,
+)
 from sim.twin.options import TwinOptions
 from tools.load import complain, explain, load
 
@@ -67,3 +78,16 @@ def _show(config: RunConfig, model: TaskModel, fineness: Fineness) -> None:
         name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
         line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
         line(f"{name}, look-ahead", row.reached.look_ahead)
+    for grid in horizon_grids_for(model, fineness):
+        name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
+        best = optimum_baseline(model, grid, folder, _progress)
+        line(f"{name}, estimate", best.estimate, "  (no bound)")
+        line(f"{name}, look-ahead", best.look_ahead)
+        line(f"{name}, polished", best.polished, "  (earned)")
+
+
+def _progress(done: int, steps: int) -> None:
+    """Show how far the induction is, on a terminal only, on a line that goes when it is done."""
+    if sys.stderr.isatty():
+        text = f"  backward induction: step {done} of {steps}" if done < steps else ""
+        print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)

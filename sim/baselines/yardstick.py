@@ -1,4 +1,7 @@
-"""The yardsticks of a task: the random controller, and fuzzy Q-iteration on finer and finer grids, kept in a cache."""
+"""The yardsticks of a task, on finer and finer grids and kept in a cache.
+
+The random controller, fuzzy Q-iteration, and the finite-horizon optimum.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from sim.baselines import fuzzy_q_iteration, random_policy
+from sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, random_policy
+from sim.baselines.finite_horizon import FINER, Progress
 from sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
 from sim.baselines.random_policy import EPISODES, Estimate, random_reward
 from sim.baselines.task_model import TaskModel
@@ -24,6 +28,8 @@ Fineness = Literal["coarse", "fine"]
 _ONE_ACTUATOR: Final = tuple(Grid((n, n + 1), 9) for n in (30, 60, 120, 200, 300))
 _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
+_HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
+_HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
 _SOURCES: Final = ("sim/baselines", "sim/plants", "runtime/task.py")
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -36,9 +42,28 @@ class Row(msgspec.Struct, frozen=True):
     reached: Reached
 
 
+class Optimum(msgspec.Struct, frozen=True):
+    """Mean rewards per step that one grid gives for the finite-horizon optimum."""
+
+    grid: Grid
+    estimate: float
+    """V_0 at the start: what the induction believes; interpolation errs either way, so no bound."""
+    look_ahead: float
+    """Earned on the exact plant by the policy that looks one step ahead."""
+    polished: float
+    """Earned on the exact plant by that policy's actions, polished: the yardstick, which the optimum reaches or
+    exceeds."""
+
+
 def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
     """Grids to solve, coarsest first: seconds for ``coarse``, under a minute for ``fine``."""
     ladder = _ONE_ACTUATOR if model.plant.n_actions == 1 else _SEVERAL
+    return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+
+
+def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
+    """Grids of the finite-horizon optimum, coarsest first: about a minute for ``coarse``, minutes for ``fine``."""
+    ladder = _HORIZON_ONE if model.plant.n_actions == 1 else _HORIZON_SEVERAL
     return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
 
 
@@ -64,6 +89,18 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
     iterations, ahead, between = _cached(folder, key, 3, fresh)
     return Row(grid, round(iterations), Reached(ahead, between))
+
+
+def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:
+    """Go back over one grid, run its policy and polish what it did, or take it from the cache."""
+
+    def fresh() -> list[float]:
+        induction = finite_horizon.induce(model, grid, progress)
+        ran = finite_horizon.look_ahead(model, induction)
+        return [induction.start_mean(model), ran.mean_reward, corridor.polish(model, ran).mean_reward]
+
+    key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, FINER, corridor.PASSES])
+    return Optimum(grid, *_cached(folder, key, 3, fresh))
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:

@@ -10,12 +10,15 @@ from sim.baselines.fuzzy_q_iteration import Grid
 from tools.cli import main
 
 TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
+HORIZON = (Grid((8, 9), 3),)
 
 
 @pytest.fixture(autouse=True)
 def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("tools.baseline.grids_for", lambda model, fineness: TINY)
+    monkeypatch.setattr("tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON)
+    monkeypatch.setattr("sim.baselines.corridor.polish", lambda model, trajectory: trajectory)
 
 
 @pytest.mark.parametrize("config", ["pendulum", "magman"])
@@ -27,9 +30,9 @@ def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
     lines = out.splitlines()
     assert [line.split()[-1] for line in lines[1:3]] == ["0.0000", "1.0000"]
     assert "standard error" in lines[3]
-    assert len(lines) == 4 + 2 * len(TINY)
+    assert len(lines) == 4 + 2 * len(TINY) + 3 * len(HORIZON)
     kept = sorted(tmp_path.rglob("*.npz"))
-    assert len(kept) == 1 + len(TINY)
+    assert len(kept) == 1 + len(TINY) + len(HORIZON)
     assert main(["baseline", config]) == 0
     assert capsys.readouterr().out == out
     assert sorted(tmp_path.rglob("*.npz")) == kept

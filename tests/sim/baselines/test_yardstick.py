@@ -8,9 +8,16 @@ import msgspec
 import pytest
 
 from runtime.task import Normalization
-from sim.baselines import fuzzy_q_iteration
+from sim.baselines import finite_horizon, fuzzy_q_iteration
 from sim.baselines.fuzzy_q_iteration import Grid
-from sim.baselines.yardstick import cache_folder, fuzzy_baseline, grids_for, random_baseline
+from sim.baselines.yardstick import (
+    cache_folder,
+    fuzzy_baseline,
+    grids_for,
+    horizon_grids_for,
+    optimum_baseline,
+    random_baseline,
+)
 from sim.plants import Pendulum
 from tests.sim.baselines.models import HARDWARE, MAGMAN, PENDULUM, with_task
 
@@ -27,6 +34,17 @@ def test_a_hit_equals_a_fresh_result_and_computes_nothing(tmp_path: Path, monkey
     monkeypatch.setattr(fuzzy_q_iteration, "solve", None)
     monkeypatch.setattr("sim.baselines.yardstick.random_reward", None)
     assert (fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)) == fresh
+
+
+def test_the_optimum_is_kept_too_and_polishing_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = msgspec.structs.replace(PENDULUM, steps=10)
+    fresh = optimum_baseline(short, TINY, tmp_path)
+    assert fresh.polished >= fresh.look_ahead
+    monkeypatch.setattr(finite_horizon, "induce", None)
+    assert optimum_baseline(short, TINY, tmp_path) == fresh
+    assert entries(tmp_path) == 1
 
 
 def test_what_a_result_depends_on_makes_another_entry(tmp_path: Path) -> None:
@@ -74,7 +92,8 @@ def test_the_cache_lies_where_xdg_says(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_fine_grids_go_on_where_coarse_ones_end() -> None:
     for model in (PENDULUM, MAGMAN):
-        coarse, fine = grids_for(model, "coarse"), grids_for(model, "fine")
-        sizes = [grid.nodes for grid in (*coarse, *fine)]
-        assert sizes == sorted(sizes)
-        assert (len(coarse), len(fine)) == (2, 3)
+        for ladder in (grids_for, horizon_grids_for):
+            coarse, fine = ladder(model, "coarse"), ladder(model, "fine")
+            sizes = [grid.nodes for grid in (*coarse, *fine)]
+            assert sizes == sorted(sizes)
+            assert (len(coarse), len(fine)) == (2, 3)

@@ -1,0 +1,144 @@
+"""Polish an episode's actions: backward induction in a narrowing corridor around its own trajectory.
+
+On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
+around every state passed, goes back through them with actions near those taken, runs what that finds from the start,
+and keeps it where it earned more (iterative dynamic programming, after Luus 1990).  As the corridor narrows so does
+the error of interpolation, and the reward, which has kinks, needs no derivatives.  What comes out is a local optimum:
+which swings to take was settled by the induction over all states.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.baselines.finite_horizon import Progress, Trajectory, run
+from sim.baselines.partition import partition_for
+from sim.baselines.task_model import TaskModel, Values
+
+PASSES: Final = 20
+_NODES: Final = 9
+"""Per state dimension across the corridor; odd, so that its middle is the trajectory."""
+_LEVELS: Final = 7
+"""Of each actuator around the action taken; odd, so that this is one of them."""
+_FINER: Final = 8
+"""Times as many levels when the result runs."""
+_SHARE: Final = 0.1
+"""Half of the corridor and of the actions about it at first, as a share of half the whole range."""
+_NARROWER: Final = 0.6
+"""After a pass that found nothing better."""
+_OUTSIDE: Final = 10.0
+"""Cost of being half a corridor's width outside, in sums of reward of the episode polished."""
+
+
+class _Corridor(NamedTuple):
+    """Small grids around the states of a trajectory."""
+
+    centres: Values
+    """(T + 1, d)."""
+    half: Values
+    """(d,): half its width."""
+    period: Values
+    """(d,): a turn of a periodic dimension, else inf."""
+    outside: float
+    """Cost per half width."""
+
+    def nodes(self) -> Values:
+        """Offsets of the nodes of one grid from its centre, shape (n, d)."""
+        across = np.linspace(-1.0, 1.0, _NODES)
+        return np.array(list(itertools.product(across, repeat=len(self.half)))) * self.half
+
+    def places(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
+        """Return the place of states (n, d) in grids t (n,) in units of nodes from 0, and the cost (n,) if outside."""
+        away = states - self.centres[t]
+        for k, period in enumerate(self.period):
+            if np.isfinite(period):
+                away[:, k] -= period * np.round(away[:, k] / period)
+        away /= self.half
+        inside = np.clip(away, -1.0, 1.0)
+        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(away - inside).sum(axis=1) * self.outside
+
+
+def polish(
+    model: TaskModel, trajectory: Trajectory, passes: int = PASSES, progress: Progress | None = None
+) -> Trajectory:
+    """Return a trajectory that earns as much or more; its mean reward is what the exact plant gave for it."""
+    axes = partition_for(model, (4,) * len(model.plant.state_names)).axes
+    span = np.array([a.period or a.nodes[-1] - a.nodes[0] for a in axes])
+    period = np.array([a.period or np.inf for a in axes])
+    outside = _OUTSIDE * max(1.0, abs(trajectory.mean_reward) * model.steps)
+    share = _SHARE
+    for done in range(passes):
+        corridor = _Corridor(trajectory.states, 0.5 * share * span, period, outside)
+        found = _run(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
+        if found.mean_reward > trajectory.mean_reward:
+            trajectory = found
+        else:
+            share *= _NARROWER
+        if progress is not None:
+            progress(done + 1, passes)
+    return trajectory
+
+
+def _actions_near(model: TaskModel, actions: Values, share: float, levels: int) -> Values:
+    """Actions (n, M, m) that differ from actions (n, m) in one actuator, by some of its range or at a limit or rest."""
+    every = []
+    for j, a in enumerate(model.rig.actuators):
+        near = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
+        fixed = np.broadcast_to(np.array([a.low, a.safe, a.high]), (len(actions), 3))
+        one = np.concatenate([np.clip(near, a.low, a.high), fixed], axis=1)
+        varied = np.repeat(actions[:, None, :], one.shape[1], axis=1)
+        varied[:, :, j] = one
+        every.append(varied)
+    return np.concatenate(every, axis=1)
+
+
+def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float) -> Values:
+    """Values (T + 1, n) at the nodes of each grid."""
+    offsets = corridor.nodes()
+    n = len(offsets)
+    values = np.zeros((model.steps + 1, n))
+    for t in range(model.steps - 1, -1, -1):
+        actions = _actions_near(model, trajectory.actions[t : t + 1], share, _LEVELS)[0]
+        states = np.repeat(trajectory.states[t] + offsets, len(actions), axis=0)
+        gain = _gain(model, corridor, values[t + 1], t, states, np.tile(actions, (n, 1)))[1]
+        values[t] = gain.reshape(n, len(actions)).max(axis=1)
+    return values
+
+
+def _gain(
+    model: TaskModel, corridor: _Corridor, after: Values, t: int, states: Values, actions: Values
+) -> tuple[Values, Values]:
+    """Return next states (n, d) of states at step t, and reward and value from there on together (n,)."""
+    following, reward = model.advance(states, actions)
+    place, cost = corridor.places(np.full(len(following), t + 1), following)
+    return following, reward + _interpolate(after, place) - cost
+
+
+def _interpolate(values: Values, place: Values) -> Values:
+    lower = np.minimum(place.astype(np.intp), _NODES - 2)
+    share = place - lower
+    total = np.zeros(len(place))
+    for corner in itertools.product((0, 1), repeat=place.shape[1]):
+        index, weight = np.zeros(len(place), np.intp), np.ones(len(place))
+        for k, upper in enumerate(corner):
+            index = index * _NODES + (lower[:, k] + upper)
+            weight = weight * (share[:, k] if upper else 1.0 - share[:, k])
+        total += weight * values[index]
+    return total
+
+
+def _run(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values) -> Trajectory:
+    """Look ahead from the start with finer levels on the values of the corridor."""
+    state, chosen = model.start, []
+    levels = _FINER * (_LEVELS - 1) + 1
+    for t in range(model.steps):
+        actions = _actions_near(model, trajectory.actions[t : t + 1], share, levels)[0]
+        following, gain = _gain(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
+        best = int(np.argmax(gain))
+        state = following[best]
+        chosen.append(actions[best])
+    return run(model, np.stack(chosen))

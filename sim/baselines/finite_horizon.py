@@ -1,0 +1,192 @@
+"""The finite-horizon optimum by backward induction over a grid: no discount, one episode, the task's own mean reward.
+
+V_t(x_i) = max_a [ r(x_i, a) + sum_i' phi_i'(f(x_i, a)) V_t+1(x_i') ],   V_T = 0      (METHODS S7)
+
+Interpolation between nodes errs either way, so that V_0 at the start is an estimate and no bound.  What the policy
+earns when it runs on the exact plant is a bound: the optimum is that or higher.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.baselines.fuzzy_q_iteration import Grid, discrete_actions
+from sim.baselines.partition import Partition, partition_for
+from sim.baselines.task_model import TaskModel, Values
+from sim.plants.maths import BATCHED
+
+FINER: Final = 8
+"""Looking ahead takes this many times the levels of the induction: there they cost little."""
+_BLOCK: Final = 1 << 15
+"""State-action pairs at a time, so that what is gathered stays in the processor's cache."""
+
+Progress = Callable[[int, int], None]
+"""Told how many steps of how many the induction has gone back."""
+
+
+class Trajectory(NamedTuple):
+    """One episode on the exact plant."""
+
+    states: Values
+    """(T + 1, d), from the task's start."""
+    actions: Values
+    """(T, m) in SI."""
+    mean_reward: float
+    """Per step."""
+
+
+class Induction(NamedTuple):
+    """The best sum of rewards from each node to the end of the episode, before each step."""
+
+    partition: Partition
+    values: NDArray[np.float32]
+    """(T + 1, n_nodes); the last row is zero."""
+    levels: int
+
+    def start_mean(self, model: TaskModel) -> float:
+        """V_0 at the task's start per step: an estimate of the optimum, off by what interpolation errs."""
+        index, weight = self.partition.memberships(model.start[None])
+        return float((weight * self.values[0][index]).sum()) / model.steps
+
+
+class _Block(NamedTuple):
+    """Where every candidate of some nodes leads, precomputed; M candidates by n nodes."""
+
+    reward: NDArray[np.float32]
+    """(M, n)."""
+    lower: NDArray[np.int32]
+    """(M, n): the lower corner of the cell of the next state, in the padded grid."""
+    share: NDArray[np.float32]
+    """(d, M, n): membership of the upper node on each axis."""
+
+
+def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
+    """Actions (n, M, m) to choose from at states (n, d); ``levels`` as in :func:`discrete_actions`.
+
+    Several actuators that cost nothing: the force they exert together is what counts, so every combination of limits
+    is joined by ``levels`` from the strongest pull one way through the safe action to the strongest the other way.
+    As the pull of a coil depends on where the ball is, so do they.  Were the actuators not free, the cheapest way to a
+    force would matter too, and the fixed actions of fuzzy Q-iteration are taken.
+    """
+    weights = model.task.reward.action_weights
+    if len(model.rig.actuators) == 1 or any(weights.values()):
+        actions = discrete_actions(model, levels)
+        return np.broadcast_to(actions, (len(states), *actions.shape))
+    low, high = model.action_low, model.action_high
+    safe = np.array([a.safe for a in model.rig.actuators])
+    effect = _effects(model, states)
+    s = np.linspace(-1.0, 1.0, levels)
+    size = (s * s)[None, :, None]
+    way = np.where(s < 0.0, -1.0, 1.0)[None, :, None] * effect[:, None, :]
+    joined = safe + size * (np.where(way > 0.0, high, low) - safe)
+    corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+    return np.concatenate([joined, np.broadcast_to(corners, (len(states), *corners.shape))], axis=1)
+
+
+def _effects(model: TaskModel, states: Values) -> Values:
+    """What a unit of each actuator adds to the rate of the last state component (its acceleration), shape (n, m)."""
+    columns: tuple[Values, ...] = tuple(np.ascontiguousarray(x) for x in states.T)
+    m = len(model.rig.actuators)
+
+    def acceleration(action: Values) -> Values:
+        held: tuple[Values, ...] = tuple(np.full(len(states), a) for a in action)
+        return model.plant.derivative(BATCHED, columns, held)[-1]
+
+    none = acceleration(np.zeros(m))
+    return np.stack([acceleration(unit) - none for unit in np.eye(m)], axis=1)
+
+
+def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> Induction:
+    """Go back from the last step to the first over a grid; raises ValueError as the partition and levels do."""
+    partition = partition_for(model, grid.nodes)
+    nodes = partition.nodes()
+    blocks = [*_blocks(model, partition, nodes, grid.levels)]
+    corners = _corners(partition)
+    values = np.zeros((model.steps + 1, len(nodes)), np.float32)
+    following = np.zeros(len(nodes))
+    for t in range(model.steps - 1, -1, -1):
+        padded = _pad(partition, following)
+        following = np.concatenate([(b.reward + _interpolate(padded, b, corners)).max(axis=0) for b in blocks])
+        values[t] = following
+        if progress is not None:
+            progress(model.steps - t, model.steps)
+    return Induction(partition, values, grid.levels)
+
+
+def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
+    """Run one episode on the exact plant, each action the best of a finer set by its exact next state and V there."""
+    levels = FINER * (induction.levels - 1) + 1
+    state, chosen = model.start, []
+    for t in range(model.steps):
+        actions = candidate_actions(model, state[None], levels)[0]
+        following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
+        index, weight = induction.partition.memberships(following)
+        best = int(np.argmax(reward + (weight * induction.values[t + 1][index]).sum(axis=1)))
+        state = following[best]
+        chosen.append(actions[best])
+    return run(model, np.stack(chosen))
+
+
+def run(model: TaskModel, actions: Values) -> Trajectory:
+    """Apply actions (T, m) from the task's start; raises ValueError unless there is one for each step."""
+    if len(actions) != model.steps:
+        raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
+    states, total = [model.start], 0.0
+    for action in actions:
+        following, reward = model.advance(states[-1][None], action[None])
+        states.append(following[0])
+        total += float(reward[0])
+    return Trajectory(np.stack(states), actions, total / model.steps)
+
+
+def _blocks(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> list[_Block]:
+    many = candidate_actions(model, nodes[:1], levels).shape[1]
+    size = max(1, _BLOCK // many)
+    return [_block(model, partition, nodes[at : at + size], levels) for at in range(0, len(nodes), size)]
+
+
+def _block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> _Block:
+    actions = candidate_actions(model, nodes, levels).swapaxes(0, 1)
+    shape = actions.shape[:2]
+    following, reward = model.advance(np.tile(nodes, (shape[0], 1)), actions.reshape(-1, actions.shape[2]))
+    index, shares = np.zeros(len(following), np.intp), []
+    for axis, size, x in zip(partition.axes, _padded_shape(partition), following.T, strict=True):
+        lower, _, share = axis.memberships(np.ascontiguousarray(x))
+        index = index * size + lower
+        shares.append(share.reshape(shape))
+    return _Block(
+        reward.reshape(shape).astype(np.float32),
+        index.reshape(shape).astype(np.int32),
+        np.stack(shares).astype(np.float32),
+    )
+
+
+def _padded_shape(partition: Partition) -> tuple[int, ...]:
+    """Of a grid in which a periodic axis ends with its first node again, so that a cell's corners lie side by side."""
+    return tuple(len(a.nodes) + (a.period is not None) for a in partition.axes)
+
+
+def _pad(partition: Partition, values: Values) -> Values:
+    grid = values.reshape([len(a.nodes) for a in partition.axes])
+    again = [(0, int(a.period is not None)) for a in partition.axes]
+    return np.pad(grid, again, mode="wrap").ravel()
+
+
+def _corners(partition: Partition) -> list[int]:
+    """Offsets of a cell's corners from its lower one in the padded grid, the last axis fastest."""
+    shape = _padded_shape(partition)
+    strides = [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
+    return [sum(itertools.compress(strides, corner)) for corner in itertools.product((0, 1), repeat=len(shape))]
+
+
+def _interpolate(padded: Values, block: _Block, corners: list[int]) -> Values:
+    """Multilinear values (M, n) at the next states of a block."""
+    found = [padded[offset:].take(block.lower) for offset in corners]
+    for share in block.share[::-1]:
+        found = [low + share * (high - low) for low, high in zip(found[::2], found[1::2], strict=True)]
+    return found[0]
