@@ -64,6 +64,7 @@ class Agent:
             stream(self._config.seed, Role.SAMPLER),
             episodes=self._config.episodes,
             batch=self._settings.ddpg.batch,
+            per_alpha=self._settings.per_alpha,
         )
 
     def catch_up(self) -> None:

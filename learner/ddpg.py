@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,21 @@ from numpy.typing import NDArray
 from learner.adam import Adam
 from learner.ddpg_config import DdpgConfig
 from learner.minibatches import Minibatches, Record
-from learner.networks import NETWORK_SIZES, WIDTH, actor_layout, critic_layout, initial_vector, padded, split_layers
+from learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
 
 __all__ = ["Ddpg", "DdpgConfig", "Minibatches"]
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward: Final = torch.ops.aten.tanh_backward.grad_input
+
+
+class _Policy(NamedTuple):
+    """The actors bound to buffers for some number of states."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    kernels: list[Kernel]
 
 
 class Ddpg:
@@ -90,7 +98,7 @@ class Ddpg:
             *(partial(adam.step, part) for adam, part in zip(self._adams, self._parts(self._gradient), strict=True)),
             partial(self._target.lerp_, self._online, config.tau),
         ]
-        self._policy_kernels: list[Kernel] = self._build_policy()
+        self._policies: dict[int, _Policy] = {}
 
     def _zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=self._dtype)
@@ -182,29 +190,32 @@ class Ddpg:
                 step(partial(_relu_backward, e[i - 1], below, 0.0, grad_input=e[i - 1]))
         return kernels
 
-    def _build_policy(self) -> list[Kernel]:
-        # WIDTH rows even for one: a product of a single row rounds differently from trial to trial.
+    def _build_policy(self, rows: int) -> _Policy:
         layout = self._layouts[0]
-        self._policy_x = below = self._zeros(self.trials, WIDTH, layout.layers[0].rows)
-        self._policy_x[:, :, self._n] = 1.0
+        x = below = self._zeros(self.trials, rows, layout.layers[0].rows)
+        x[:, :, self._n] = 1.0
         kernels: list[Kernel] = []
         for layer, w in zip(layout.layers, layout.blocks(self._parts(self._online)[0], self.trials), strict=True):
-            out = self._zeros(self.trials, WIDTH, layer.cols)
+            out = self._zeros(self.trials, rows, layer.cols)
             kernels += [partial(torch.bmm, below, w, out=out), out.tanh_ if layer.last else out.relu_]
             below = out
-        self._policy_y = below
-        return kernels
+        return _Policy(x, below, kernels)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act without noise: normalised observations (S, E, n) to normalised actions (S, E, m).
 
-        E episodes of each trial run side by side (training and evaluation, say), at most ``WIDTH``.
+        E states of each trial are looked at side by side (of a training and an evaluation episode, say).
         """
         _, E, n = observation.shape
-        self._policy_x[:, :E, :n] = torch.tensor(observation, dtype=self._dtype)
-        for kernel in self._policy_kernels:
+        # Padded even for one: a product of a single row rounds differently from trial to trial.
+        rows = padded(E)
+        policy = self._policies.get(rows)
+        if policy is None:
+            policy = self._policies[rows] = self._build_policy(rows)
+        policy.x[:, :E, :n] = torch.tensor(observation, dtype=self._dtype)
+        for kernel in policy.kernels:
             kernel()
-        actions: NDArray[np.floating] = self._policy_y[:, :E, : self._m].numpy().copy()
+        actions: NDArray[np.floating] = policy.y[:, :E, : self._m].numpy().copy()
         return actions
 
     def update(self, batches: Minibatches) -> NDArray[np.floating]:

@@ -1,7 +1,8 @@
 """The learner process: ``python -m learner.main CONFIG ENDPOINT [--state FOLDER]``.
 
 Mirrors the rig's memory, trains, and offers policies.  It may come and go: the rig owns the experiences, and what this
-process knows beyond them (networks, optimisers) it keeps in FOLDER.
+process knows beyond them (networks, optimisers) it keeps in FOLDER.  Where another learner pushes already, it mirrors
+and waits for its turn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -21,96 +22,141 @@ import msgspec
 import numpy as np
 import torch
 
-from hw.rig import Rig
 from learner.agent import Agent, Replayed
-from learner.mirror import Mirror
+from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
 from learner.settings import LearnerSettings
-from runtime.config.document import ConfigError, convert, parse_document
+from runtime.config.document import ConfigError
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
-from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.messages import (
-    Attach,
-    Attached,
-    Confirm,
-    Done,
-    Errors,
-    Offer,
-    Pull,
-    ReplyMessage,
-    RequestMessage,
-    Rows,
-    Verdict,
-)
+from runtime.link.client import PATIENCE_S, LinkClient, LinkClosed, RequestRejected
+from runtime.link.keys import LearnerKeys
+from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Offer, Rows, Verdict
 from runtime.supervise.report import report
 
 _ME: Final = "learner"
 _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
+_TURN_S: Final = 1.0
+"""How often a learner that waits for its turn asks for it."""
+_ERRORS_AT_ONCE: Final = 65_536
+"""TD errors that are sent together: half a megabyte, and a sign of life in long spells of work."""
 _NICE: Final = 10
 
 
-class Unfit(Exception):
-    """This learner cannot serve that rig; says why."""
+class Connection(NamedTuple):
+    """Where the rig is, and how to come by it."""
+
+    endpoint: str
+    keys: LearnerKeys | None = None
+    patience_s: float = PATIENCE_S
+    """How long the rig may be silent; ``math.inf``: for ever."""
+    role: Role = "push"
+
+
+def _warn(line: str) -> None:
+    report(_ME, "warning", line)
 
 
 class LearnerProcess:
     """The conversation with one rig."""
 
-    def __init__(self, config: RunConfig, endpoint: str, state: Path, stop: list[bool]) -> None:
-        self._config = config
+    def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
+        self._config, self._role = config, connection.role
         self._settings = msgspec.convert(config.learner, LearnerSettings)
-        self._client = LinkClient(endpoint, lambda: stop[0])
+        self._client = LinkClient(connection.endpoint, lambda: stop[0], connection.keys, connection.patience_s, _warn)
+        self._link = Attachment(config, self._client, connection.role, _warn)
         self._state = state / "learner.npz"
         self._saved_s = time.monotonic()
         self._busy_s = 0.0
         self._done_here = 0
-        self._mirrored = False
+        self._agent_there: Agent | None = None
+        self._follows = False
+        """Whether the agent has heard of everything in the mirror, and so must hear of every write."""
         self.of_use = False
         """Whether the rig has accepted anything that was done with its memory."""
         self._error_batch = time.time_ns()
 
     def run(self) -> None:
-        """Attach, then learn until the run ends."""
-        attached = self._ask(Attach())
-        if not isinstance(attached, Attached):
-            raise Unfit(f"unexpected answer to attach: {attached}")
-        self._check(attached)
+        """Attach, then learn until the run ends; while another learner pushes, only mirror."""
+        attached = self._link.attach()
         self._run_id, self._lockstep = attached.run_id, attached.lockstep
-        rig = self._config.rig
-        self._mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
-        self._agent = Agent(self._config, self._settings, self._mirror)
-        torch.set_num_threads(1 if self._lockstep else self._settings.threads)
+        while True:
+            rows = self._catch_up(attached)
+            if not attached.pushes:
+                turn = self._await_turn(attached)
+                if turn is None:
+                    break
+                attached = turn
+                continue
+            try:
+                self._take_over(attached)
+                while not rows.ending:  # then nobody is left to answer
+                    self._learn(rows)
+                    rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
+                break
+            except LeaseLost as loss:
+                self._follows = False
+                self.save()
+                report(_ME, "warning", f"no longer pushing: {loss}")
+                attached = self._link.attach()
+        self.save()
+        if self._link.mirror is not None:
+            storage = self._link.mirror.storage
+            report(_ME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
+
+    def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=attached.closed, wait_ms=0)
         while rows.upto < rows.inserted:
             rows = self._pull(closed=attached.closed, wait_ms=0)
-        restored = self._agent.restore(self._state)
-        self._agent.catch_up()
-        self._mirrored = True
-        if attached.next_policy_id <= 1 and not restored:
+        return rows
+
+    def _await_turn(self, attached: Attached) -> Attached | None:
+        """Mirror until this learner may push (None: until the run ends)."""
+        report(_ME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
+        closed = attached.closed
+        asked_s = time.monotonic()
+        while True:
+            rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
+            closed = rows.closed
+            if rows.ending:
+                return None
+            now_s = time.monotonic()
+            if self._role == "push" and now_s - asked_s > _TURN_S:
+                asked_s = now_s
+                attached = self._link.attach()
+                if attached.pushes:
+                    return attached
+
+    def _take_over(self, attached: Attached) -> None:
+        """Begin to push, with what this process or its state knows, on a mirror that is complete."""
+        agent, resumes = self._agent_there, True
+        if agent is None:
+            assert self._link.mirror is not None
+            agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
+            torch.set_num_threads(1 if self._lockstep else self._settings.threads)
+            resumes = agent.restore(self._state)
+        agent.catch_up()
+        self._follows = True
+        if attached.next_policy_id <= 1 and not resumes:
             self._offer()
             self._tell_done(0)
         else:
-            self._rejoin(attached, restored)
-        report(_ME, "ready", "restored" if restored else "from the beginning")
-        while not rows.ending:  # then nobody is left to answer
-            self._learn(rows)
-            rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
-        self.save()
+            self._rejoin(attached, resumes)
+        report(_ME, "ready", "restored" if resumes else "from the beginning")
 
-    def _check(self, attached: Attached) -> None:
-        theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
-        if theirs != self._config.rig:
-            raise Unfit(f"the rig at the other end, '{theirs.name}', is not described as in this configuration")
+    @property
+    def _agent(self) -> Agent:
+        assert self._agent_there is not None
+        return self._agent_there
 
-    def _rejoin(self, attached: Attached, restored: bool) -> None:
+    def _rejoin(self, attached: Attached, resumes: bool) -> None:
         """Take up a run that is under way."""
         agent = self._agent
         agent.policies = max(agent.policies, attached.next_policy_id - 1)
         agent.handled = min(agent.handled, attached.closed)
-        if not restored:
+        if not resumes:
             # New networks must not act before they have seen what their predecessor learned from.
             agent.handled = attached.closed
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
@@ -131,7 +177,7 @@ class LearnerProcess:
             episode = agent.handled + 1
             behind = rows.closed - episode
             if self._lockstep:
-                self._ask(Confirm(episode, self._mirror.storage.digest()))
+                self._confirm(episode)
             agent.begin_episode(episode)
             updates = settings.updates_per_episode or 0
             if not self._lockstep and behind * updates > settings.backlog:
@@ -157,18 +203,31 @@ class LearnerProcess:
             self._tell_done(rows.closed)
             self.save(at_most_every_s=_SAVE_S)
 
+    def _confirm(self, episode: int) -> None:
+        assert self._link.mirror is not None
+        self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
+
     def _update(self, updates: int) -> None:
+        waiting: list[Replayed] = []
+        count = 0
         start = time.perf_counter()
-        pieces = list(self._agent.learn(updates))
+        for piece in self._agent.learn(updates):
+            waiting.append(piece)
+            count += len(piece.slots)
+            if count >= _ERRORS_AT_ONCE:
+                self._busy_s += time.perf_counter() - start
+                self._send_errors(waiting)
+                waiting, count = [], 0
+                start = time.perf_counter()
         self._busy_s += time.perf_counter() - start
         self._done_here += updates
-        self._send_errors(pieces)
+        self._send_errors(waiting)
 
     def _send_errors(self, pieces: list[Replayed]) -> None:
         if not pieces:
             return
         self._error_batch += 1
-        self._ask(
+        self._link.ask(
             Errors(self._error_batch),
             np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
             np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
@@ -177,42 +236,35 @@ class LearnerProcess:
 
     def _offer(self) -> None:
         policy_id, model = self._agent.export(self._run_id)
-        verdict = self._ask(Offer(policy_id, self._agent.updates), model)
+        verdict = self._link.ask(Offer(policy_id, self._agent.updates), model)
         if isinstance(verdict, Verdict) and not verdict.accepted:
             report(_ME, "warning", f"policy {policy_id} refused at {verdict.stage}: {verdict.reason}")
 
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
-        self._ask(Done(episode, self._agent.updates, rate))
+        self._link.ask(Done(episode, self._agent.updates, rate))
         self.of_use = True
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
-        storage = self._mirror.storage
-        rows, payloads = self._client.ask(Pull(storage.inserted, closed, wait_ms))
-        if not isinstance(rows, Rows) or len(payloads) != 1:
-            raise Unfit("the rig answered a pull with something else")
-        if payloads[0]:
-            slots = self._mirror.apply(payloads[0], rows.upto)
-            if self._mirrored:
-                self._agent.written(slots)
+        rows, slots = self._link.pull(closed, wait_ms)
+        if slots is not None and self._follows:
+            self._agent.written(slots)
         return rows
-
-    def _ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        return self._client.ask(request, *payloads)[0]
 
     def save(self, at_most_every_s: float = 0.0) -> None:
         """Write what to go on from."""
-        if time.monotonic() - self._saved_s >= at_most_every_s:
+        if self._agent_there is not None and time.monotonic() - self._saved_s >= at_most_every_s:
             self._saved_s = time.monotonic()
-            self._agent.save(self._state)
+            self._agent_there.save(self._state)
 
     def close(self) -> None:
-        """Close the link."""
+        """Say goodbye and close the link."""
+        self._client.tell(Leave())
         self._client.close()
 
 
-def learn(config: RunConfig, endpoint: str, state: Path | None) -> int:
-    """Serve the rig at ``endpoint`` until its run ends; returns the exit code."""
+def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
+    """Serve the rig at the other end until its run ends; returns the exit code."""
     stop = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -224,10 +276,10 @@ def learn(config: RunConfig, endpoint: str, state: Path | None) -> int:
         state.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="onrig-learner-") as passing:
         while True:
-            process = LearnerProcess(config, endpoint, state or Path(passing), stop)
+            process = LearnerProcess(config, connection, state or Path(passing), stop)
             try:
                 process.run()
-            except LinkClosed as error:
+            except (LinkClosed, OtherVersion) as error:
                 if not stop[0]:
                     report(_ME, "error", str(error))
                     return ExitCode.HARDWARE
@@ -235,11 +287,14 @@ def learn(config: RunConfig, endpoint: str, state: Path | None) -> int:
             except Unfit as error:
                 report(_ME, "error", str(error))
                 return ExitCode.CONFIGURATION
+            except MemoryChanged as change:
+                # A new replay process: mirror its memory, with the same networks.
+                process.save()
+                report(_ME, "warning", f"{change}; mirroring it from the beginning")
             except RequestRejected as error:
                 if not process.of_use:
                     report(_ME, "error", str(error))
                     return ExitCode.INTERNAL
-                # The rig's memory is another one now (a new replay process): mirror that, with the same networks.
                 process.save()
                 report(_ME, "warning", f"{error}; attaching anew")
             else:
@@ -266,7 +321,7 @@ def main(arguments: list[str]) -> int:
         # ordinary class.  (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
         os.nice(_NICE)
         leave_cpu(config.realtime)
-    return learn(config, args.endpoint, args.state)
+    return learn(config, Connection(args.endpoint), args.state)
 
 
 if __name__ == "__main__":

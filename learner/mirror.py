@@ -12,9 +12,13 @@ from runtime.replay.storage import STAMP_WORDS, Storage
 
 
 class Mirror:
-    """Applies the rig's writes in order and gathers minibatches."""
+    """Applies the rig's writes in order and gathers minibatches.
 
-    def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool) -> None:
+    ``intervened_weight`` is how much an experience in which the shield acted counts in the critic's loss.
+    """
+
+    def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
+        self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, n_obs, n_act, cyclic=cyclic)
         self._batches: dict[int, Batch] = {}
 
@@ -47,6 +51,14 @@ class Mirror:
             reward=batch.reward.reshape(shape),
             next_observation=batch.next_observation.reshape(*shape, -1),
             terminated=batch.terminated().reshape(shape),
-            weights=None if draw.weights is None else draw.weights.reshape(shape),
+            weights=self._weights(draw, batch, shape),
         )
         return minibatches, batch.generation()
+
+    def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
+        """Importance-sampling weights, times what experiences count in which the shield acted; None for all 1."""
+        sampling = None if draw.weights is None else draw.weights.reshape(shape)
+        if self._intervened_weight == 1.0:
+            return sampling
+        own = np.where(batch.intervened(), self._intervened_weight, 1.0).reshape(shape)
+        return own if sampling is None else sampling * own

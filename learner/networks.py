@@ -180,6 +180,11 @@ def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) ->
     return Layout((first, second, *rest, Layer(hidden[-1], 1, last=True)))
 
 
+def q_layout(n_observations: int, n_levels: int, hidden: Sequence[int]) -> Layout:
+    """Lay out DQN's network: observation -> hidden, relu ... -> one value per discrete action, linear (000 App. B)."""
+    return actor_layout(n_observations, n_levels, hidden)
+
+
 def initial_vector(layout: Layout, stream: np.random.Generator) -> NDArray[np.float64]:
     """Draw one trial's initial parameters, shape (P,): Glorot-uniform hidden layers, U(±3e-3) output, zero biases.
 

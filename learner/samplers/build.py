@@ -14,13 +14,19 @@ from runtime.replay.strategy import Strategy
 
 
 def sampler_for(
-    strategy: Strategy, capacity: int, stream: np.random.Generator, *, episodes: int, batch: int
+    strategy: Strategy,
+    capacity: int,
+    stream: np.random.Generator,
+    *,
+    episodes: int,
+    batch: int,
+    per_alpha: float = 0.7,
 ) -> Sampler:
     """Build the sampling half of ``strategy`` for a memory of ``capacity``; ``stream`` (PCG64) becomes its own.
 
-    Exponents as in the papers (METHODS §1.1, §1.2): rank-based alpha 0.7 and beta 0.5 -> 1 over ``episodes`` of the
-    run; proportional alpha 0.6 and beta 0.4 -> 1.  Raises ValueError for a sampling it does not know, and when the
-    memory cannot hold one minibatch of ``batch``.
+    Exponents as in the papers (METHODS §1.1, §1.2): rank-based alpha ``per_alpha`` (0.7 there) and beta 0.5 -> 1 over
+    ``episodes`` of the run; proportional alpha 0.6 and beta 0.4 -> 1.  Raises ValueError for a sampling it does not
+    know, and when the memory cannot hold one minibatch of ``batch``.
     """
     if capacity < batch:
         raise ValueError(f"a memory of {capacity} experiences gives no minibatch of {batch}")
@@ -31,11 +37,11 @@ def sampler_for(
         case "Uniform+FIS":
             return Fis(Uniform(stream), capacity, beta=beta)
         case "PER":
-            return RankPer(capacity, stream)
+            return RankPer(capacity, stream, alpha=per_alpha)
         case "PER+IS":
-            return RankPer(capacity, stream, beta=beta)
+            return RankPer(capacity, stream, alpha=per_alpha, beta=beta)
         case "PER+FIS":
-            return Fis(RankPer(capacity, stream), capacity, beta=beta)
+            return Fis(RankPer(capacity, stream, alpha=per_alpha), capacity, beta=beta)
         case "PropPER":
             return ProportionalPer(capacity, stream)
         case "PropPER+IS":

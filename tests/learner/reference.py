@@ -1,4 +1,4 @@
-"""A plain DDPG in autograd, written from 000 §3.2, which the hand-written one is held against."""
+"""Plain DDPG and DQN in autograd, written from 000 §3.2 and App. B, which the hand-written ones are held against."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from learner.ddpg import Ddpg, DdpgConfig, Minibatches
-from learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout
+from learner.dqn import Dqn
+from learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
 
 Vector = NDArray[np.floating]
 
@@ -102,6 +103,27 @@ def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Mi
     q = _network(critic, value, s, torch.tanh(_network(actor, policy, s, None)))
     (actor_gradient,) = torch.autograd.grad(-q.mean(), policy)
     return Reference(delta.detach().numpy(), actor_gradient.numpy(), critic_gradient.numpy())
+
+
+def reference_dqn_update(dqn: Dqn, n: int, batches: Minibatches, trial: int) -> tuple[Vector, Vector]:
+    """TD errors and gradient of one trial on one minibatch (K = 1) by autograd in float64."""
+    config = dqn.config
+    layout = q_layout(n, config.levels, NETWORK_SIZES[config.network].critic)
+    online, target = (torch.tensor(np.asarray(dqn.state()[k], dtype=np.float64)[trial]) for k in ("online", "target"))
+    online.requires_grad_()
+    s, a, r, s2 = (
+        torch.tensor(np.asarray(x[0, trial], dtype=np.float64))
+        for x in (batches.observation, batches.action, batches.reward, batches.next_observation)
+    )
+    alive = torch.tensor(1.0 - batches.terminated[0, trial].astype(np.float64))
+    weights = torch.ones_like(r) if batches.weights is None else torch.tensor(batches.weights[0, trial])
+    taken = torch.argmin((a - torch.linspace(-1, 1, config.levels, dtype=torch.float64)).abs(), dim=1)
+    with torch.no_grad():
+        best = _network(layout, target, s2, None).max(dim=1).values
+    q = _network(layout, online, s, None)[torch.arange(len(r)), taken]
+    delta = config.reward_scale * r + config.gamma * alive * best - q
+    (gradient,) = torch.autograd.grad((weights * delta**2).mean(), online)
+    return delta.detach().numpy(), gradient.numpy()
 
 
 def numpy_policy(layers: Sequence[tuple[Vector, Vector]], observation: Vector) -> Vector:

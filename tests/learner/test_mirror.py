@@ -97,3 +97,22 @@ def test_a_truncated_episode_is_not_a_terminated_one() -> None:
         mirror.storage.insert(mirror.storage.inserted, [0.0], [0.0], 0.0, [0.0], flag)
     batches, _ = mirror.gather(Draw(np.arange(4).reshape(1, 4), None))
     assert batches.terminated.tolist() == [[[False, False, True, False]]]
+
+
+@pytest.mark.parametrize("sampling", [None, [0.5, 2.0, 1.0]])
+def test_experiences_in_which_the_shield_acted_count_as_much_as_they_are_said_to(sampling: list[float] | None) -> None:
+    mirror = Mirror(4, 1, 1, cyclic=True, intervened_weight=0.25)
+    for slot, flag in enumerate((Flag.INTERVENED, Flag(0), Flag.INTERVENED | Flag.TERMINATED)):
+        mirror.storage.insert(slot, [0.0], [0.0], 0.0, [0.0], flag, 1, 0.0)
+    weights = None if sampling is None else np.array([sampling])
+    minibatches, _ = mirror.gather(Draw(np.array([[0, 1, 2]]), weights))
+    assert minibatches.weights is not None
+    expected = np.array([0.25, 1.0, 0.25]) * (1.0 if sampling is None else np.array(sampling))
+    np.testing.assert_allclose(minibatches.weights, expected[None, None])
+
+
+def test_without_a_weight_of_their_own_nothing_is_weighted() -> None:
+    mirror = Mirror(4, 1, 1, cyclic=True)
+    mirror.storage.insert(0, [0.0], [0.0], 0.0, [0.0], Flag.INTERVENED, 1, 0.0)
+    minibatches, _ = mirror.gather(Draw(np.array([[0]]), None))
+    assert minibatches.weights is None

@@ -14,6 +14,7 @@ from learner.networks import (
     actor_layout,
     critic_layout,
     initial_vector,
+    q_layout,
     split_layers,
 )
 
@@ -31,6 +32,12 @@ def test_parameter_counts_are_those_of_table_8(size: str, n_actions: int, actor:
     hidden = NETWORK_SIZES[size]
     assert actor_layout(2, n_actions, hidden.actor).n_parameters == actor
     assert critic_layout(2, n_actions, hidden.critic).n_parameters == critic
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("small", 4035), ("ddpg_original", 126015)])
+def test_a_dqn_network_has_the_hidden_layers_of_the_critic_and_an_output_per_level(size: str, parameters: int) -> None:
+    # 2-50-50-20-15: 150 + 2550 + 1020 + 315; 2-400-300-15: 1200 + 120300 + 4515.
+    assert q_layout(2, 15, NETWORK_SIZES[size].critic).n_parameters == parameters
 
 
 def layouts() -> st.SearchStrategy[Layout]:

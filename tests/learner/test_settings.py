@@ -6,7 +6,9 @@ import sys
 import msgspec
 import pytest
 
-from learner.settings import LearnerSettings, settings_problems
+from learner.ddpg_config import DdpgConfig
+from learner.dqn_config import DqnConfig
+from learner.settings import LearnerSettings, rig_problems, settings_problems
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -24,6 +26,10 @@ SOUND = LearnerSettings(updates_per_episode=100)
         ({"updates_per_episode": None, "updates_per_transition": 101.0}, False, ["updates_per_transition"]),
         ({"updates_per_episode": 0}, True, ["updates_per_episode"]),
         ({"threads": 0, "backlog": 0}, True, ["threads", "backlog"]),
+        ({"algorithm": "dqn"}, True, []),
+        ({"dqn": DqnConfig(epsilon=())}, True, ["dqn.epsilon"]),
+        ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, True, ["dqn.epsilon[1]"]),
+        ({"dqn": DqnConfig(epsilon=((1, 1.1), (9, -0.1)))}, True, ["dqn.epsilon[0]", "dqn.epsilon[1]"]),
     ],
 )
 def test_what_does_not_fit_together_is_told_at_its_place(
@@ -31,6 +37,23 @@ def test_what_does_not_fit_together_is_told_at_its_place(
 ) -> None:
     problems = settings_problems(msgspec.structs.replace(SOUND, **changes), lockstep=lockstep)
     assert [at for at, _ in problems] == places
+
+
+def test_a_rig_takes_ddpg_only() -> None:
+    assert rig_problems(SOUND) == []
+    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
+    assert (at, message) == ("algorithm", "the rig's learner exports DDPG policies; dqn is for `onrig experiment`")
+
+
+def test_the_batch_is_that_of_the_algorithm() -> None:
+    both = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
+    assert (both.batch, msgspec.structs.replace(both, algorithm="dqn").batch) == (7, 9)
+
+
+@pytest.mark.parametrize("section", [{"algorithm": "sac"}, {"per_alpha": -0.1}, {"dqn": {"tau": 0.01}}])
+def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(section, LearnerSettings)
 
 
 def test_the_settings_can_be_read_without_torch() -> None:

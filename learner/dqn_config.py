@@ -1,0 +1,46 @@
+"""The hyper-parameters of DQN as 000 uses it (§6.3, App. B), apart from ``learner.dqn`` so that no torch is needed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from learner.ddpg_config import Fraction, NonNegative, Positive
+
+
+class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """DQN of de Bruin et al. 2018; what 000 does not state for it is as for the critic of its DDPG."""
+
+    network: Literal["small", "ddpg_original"] = "small"
+    """Hidden layers of the critic of that size (000 Table 8): 50-50-20 or 400-300."""
+    levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
+    """Discrete actions, uniform on [-1, 1] (000 §6.3)."""
+    batch: Annotated[int, msgspec.Meta(ge=1)] = 16
+    gamma: Fraction = 0.95
+    target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
+    """Updates from one copy of the network to its target to the next."""
+    lr: Positive = 1e-3
+    weight_decay: NonNegative = 5e-3
+    """Of the weights, not of the biases."""
+    decay: Literal["decoupled", "coupled"] = "decoupled"
+    """As in ``DdpgConfig`` (METHODS S2)."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    adam_eps: Positive = 1e-8
+    reward_scale: Positive = 1e-3
+    """Factor on every reward before it is learned from; 1e-3 pendulum (METHODS S1)."""
+    epsilon: tuple[tuple[float, float], ...] = ((1, 0.7), (500, 0.01))
+    """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
+    ``runtime.explore.schedule.interpolate`` reads it."""
+
+
+def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:
+    """List what is wrong with the schedule, as (path, message) pairs."""
+    problems = [] if config.epsilon else [("epsilon", "expected at least one [episode, probability]")]
+    for i, (episode, probability) in enumerate(config.epsilon):
+        if i and episode <= config.epsilon[i - 1][0]:
+            problems.append((f"epsilon[{i}]", f"episodes must increase, got {episode:g}"))
+        if not 0 <= probability <= 1:
+            problems.append((f"epsilon[{i}]", f"expected a probability of 0 to 1, got {probability:g}"))
+    return problems

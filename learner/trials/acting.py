@@ -1,0 +1,119 @@
+"""How trials act: the policy with exploration noise (DDPG), or epsilon-greedy (DQN); evaluation without either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.ddpg import Ddpg
+from learner.dqn import Dqn
+from learner.dqn_config import DqnConfig
+from learner.trials.rollout import TRAINING, Values
+from runtime.config.exploration import Exploration, OrnsteinUhlenbeck
+from runtime.explore.schedule import amplitudes, interpolate, is_quiet
+from runtime.random_streams import Role, stream
+
+
+class Acting(Protocol):
+    """Policies of S trials and how they explore."""
+
+    @property
+    def signal(self) -> Values:
+        """What is added to the policy's actions in this training episode, (S, T, m), before the sum is clipped."""
+        ...
+
+    def begin_episode(self, episode: int) -> None:
+        """Draw what training episode ``episode`` explores with."""
+        ...
+
+    def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
+        """Act at step t (see ``rollout.Act``)."""
+        ...
+
+    def elsewhere(self, observation: NDArray[np.floating]) -> Values:
+        """Return what would be done before ``signal`` at other states (S, T, n) of the same steps: (S, T, m)."""
+        ...
+
+    def on_levels(self, uniform: Values) -> Values:
+        """Map numbers over [0, 1) to such that stand for actions there are (all of them, but for discrete actions)."""
+        ...
+
+
+class Noisy:
+    """DDPG's policy plus the exploration process of the configuration, one signal per (seed, episode) as on the rig."""
+
+    def __init__(
+        self, policy: Ddpg, exploration: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
+    ) -> None:
+        self._policy, self._exploration, self._seeds = policy, exploration, seeds
+        self._actuators = tuple(actuators)
+        self.signal: Values = np.zeros((len(seeds), steps, len(actuators)))
+
+    def begin_episode(self, episode: int) -> None:
+        """Draw the signals: those of ``runtime``'s ``episode_noise``, for all trials in one pass over the steps."""
+        process = self._exploration
+        if not isinstance(process, OrnsteinUhlenbeck):
+            return
+        if is_quiet(process.quiet, episode):
+            self.signal = np.zeros_like(self.signal)
+            return
+        steps, n_actions = self.signal.shape[1:]
+        streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
+        drawn = process.gain * np.stack([s.standard_normal((steps, n_actions)) for s in streams], axis=1)
+        u = np.zeros_like(drawn)
+        for k in range(1, steps):
+            u[k] = (1.0 - process.friction) * u[k - 1] + drawn[k - 1]
+        # The amplitude multiplies the clipped noise (METHODS S4).
+        scaled = np.array(amplitudes(process, self._actuators, episode)) * np.clip(u, -1.0, 1.0)
+        self.signal = np.ascontiguousarray(scaled.transpose(1, 0, 2))
+
+    def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
+        """Act at step t."""
+        wish = self._policy.policy(observation).astype(np.float64)
+        chosen = wish.copy()
+        chosen[:, TRAINING] = np.clip(wish[:, TRAINING] + self.signal[:, t], -1.0, 1.0)
+        return chosen, wish
+
+    def elsewhere(self, observation: NDArray[np.floating]) -> Values:
+        """Return the policy's actions."""
+        return self._policy.policy(observation).astype(np.float64)
+
+    def on_levels(self, uniform: Values) -> Values:
+        """Return the numbers as they are: every action is there."""
+        return uniform
+
+
+class EpsilonGreedy:
+    """DQN's greedy action, in place of which a uniformly random one is taken with probability epsilon (000 App. B)."""
+
+    def __init__(self, policy: Dqn, config: DqnConfig, seeds: Sequence[int], steps: int) -> None:
+        self._policy, self._config, self._seeds, self._steps = policy, config, seeds, steps
+        self.signal: Values = np.zeros((len(seeds), steps, 1))
+        self._explores: NDArray[np.bool_] = np.zeros((len(seeds), steps, 1), np.bool_)
+        self._random: Values = np.zeros((len(seeds), steps, 1))
+
+    def begin_episode(self, episode: int) -> None:
+        """Draw when the episode explores, and what it then does."""
+        streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
+        drawn = np.stack([s.random((self._steps, 2)) for s in streams])
+        self._explores = drawn[:, :, :1] < interpolate(self._config.epsilon, episode)
+        self._random = 2.0 * self.on_levels(drawn[:, :, 1:]) - 1.0
+
+    def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
+        """Act at step t."""
+        wish = self._policy.policy(observation).astype(np.float64)
+        chosen = wish.copy()
+        chosen[:, TRAINING] = np.where(self._explores[:, t], self._random[:, t], wish[:, TRAINING])
+        return chosen, wish
+
+    def elsewhere(self, observation: NDArray[np.floating]) -> Values:
+        """Return what would be done, random actions where the same steps of the episode took one."""
+        return np.where(self._explores, self._random, self._policy.policy(observation).astype(np.float64))
+
+    def on_levels(self, uniform: Values) -> Values:
+        """Return the levels, uniform on [0, 1], each for an equal share of the numbers."""
+        levels: int = self._config.levels
+        return np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1)

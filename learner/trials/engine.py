@@ -1,0 +1,126 @@
+"""S trials of one configuration trained together; trial s gives bit for bit what the same seed gives alone.
+
+(On one kind of machine, with one torch thread.)  A trial whose networks diverge disturbs no other: its actions are NaN
+from then on, its plant's states follow, and so do its scores, which is how one tells (no action is put in place of
+them: a score with a policy that there is not would look like a bad one).
+
+A training episode, then its updates, as on the rig; the evaluation episode runs beside the training episode and so
+under the policy from before those updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.ddpg import Ddpg
+from learner.dqn import Dqn
+from learner.settings import LearnerSettings
+from learner.trials.acting import EpsilonGreedy, Noisy
+from learner.trials.memories import Memories
+from learner.trials.rollout import Rollouts
+from learner.trials.synthetic import TrialsSynthetic
+from runtime.config.exploration import NoExploration, OrnsteinUhlenbeck
+from runtime.config.schema import RunConfig
+from runtime.explore.schedule import follows_episode_alone
+from runtime.random_streams import Role, stream
+from sim.synthetic.model import model_problems
+from sim.twin.faults import FaultPlan
+from sim.twin.options import TwinOptions
+
+CHUNK: Final = 100
+"""Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
+
+
+class Scores(NamedTuple):
+    """What one episode of S trials came to."""
+
+    train: NDArray[np.float64]
+    """(S,) mean raw reward per step of the training episode."""
+    evaluation: NDArray[np.float64]
+    """(S,) of a noise-free episode under the same policy (METHODS S5)."""
+    batch_noise: NDArray[np.float64] | None
+    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units (000
+    Table 6); None where the twin has no noise or nothing was replayed yet."""
+
+
+class Trials:
+    """Networks, memories and plants of S trials."""
+
+    def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int]) -> None:
+        """Set up one trial per seed (``config.seed`` has no say); ValueError when it cannot run ``config``."""
+        problems = trials_problems(config, settings)
+        if problems:
+            raise ValueError("; ".join(problems))
+        n, m = len(config.rig.signals), len(config.rig.actuators)
+        networks = [stream(seed, Role.NETWORKS) for seed in seeds]
+        self._rollouts = Rollouts(config, seeds)
+        self._acting: Noisy | EpsilonGreedy
+        if settings.algorithm == "dqn":
+            dqn = Dqn(settings.dqn, n, m, networks)
+            self._acting = EpsilonGreedy(dqn, settings.dqn, seeds, self._rollouts.steps)
+            self._algorithm: Ddpg | Dqn = dqn
+        else:
+            ddpg = Ddpg(settings.ddpg, n, m, networks)
+            self._acting = Noisy(
+                ddpg, config.exploration, seeds, self._rollouts.steps, [a.name for a in config.rig.actuators]
+            )
+            self._algorithm = ddpg
+        twin = msgspec.convert(config.device.twin, TwinOptions)
+        self._memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
+        self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
+        self._updates = settings.updates_per_episode or 0
+        self.episodes = 0
+        """Episodes done."""
+
+    def episode(self) -> Scores:
+        """Do the next training episode of every trial and the updates after it."""
+        self.episodes = episode = self.episodes + 1
+        self._acting.begin_episode(episode)
+        rollout = self._rollouts(episode, self._acting)
+        memories = self._memories
+        rows = memories.rows_of(rollout)
+        altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
+        memories.insert(rows, altered)
+        memories.begin_episode(episode)
+        noise = self._learn() if memories.ready else None
+        return Scores(rollout.mean_reward, rollout.evaluation, noise)
+
+    def _learn(self) -> NDArray[np.float64] | None:
+        left, noises, memories = self._updates, [], self._memories
+        ahead = 1 if memories.feedback else CHUNK
+        while left > 0:
+            k = min(ahead, left)
+            left -= k
+            minibatches, noise = memories.draw(k)
+            memories.updated(self._algorithm.update(minibatches))
+            if noise is not None:
+                noises.append(noise * k)
+        return np.sum(noises, axis=0) / self._updates if noises else None
+
+
+def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
+    """List why a configuration cannot be run as trials; empty when it can."""
+    if config.device.twin is None:
+        return ["trials run on a twin: give device.twin"]
+    twin = msgspec.convert(config.device.twin, TwinOptions)
+    problems = model_problems(config.rig, twin.plant)
+    if twin.latency_us or twin.faults != FaultPlan():
+        problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
+    if config.rig.previous_command:
+        problems.append("trials do not observe the previous command: rig.previous_command must be false")
+    if config.task.terminate:
+        problems.append("trials have episodes that end by time alone: task.terminate must be empty")
+    if settings.updates_per_episode is None:
+        problems.append("trials learn between episodes: give learner.updates_per_episode")
+    if settings.algorithm == "dqn" and len(config.rig.actuators) != 1:
+        problems.append("dqn discretises one action, this rig has several: use ddpg")
+    if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
+        problems.append("trials explore with process ou or none")
+    elif not follows_episode_alone(config.exploration):
+        problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
+    return problems

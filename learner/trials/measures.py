@@ -1,0 +1,193 @@
+"""How well trials learn: the measures of 000 §5.1, and bootstrap bounds of their means and differences.
+
+Everything is a pure function of its arguments.  The resamples come from a stream of their own that depends only on
+how many trials there are, so the same results get the same bounds, whoever asks and in whatever order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.task import Task
+
+Values = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LEVEL: Final = 0.8
+"""Normalised performance whose first episode is the rise time (000 §5.1)."""
+FINAL_EPISODES: Final = 100
+"""Episodes at the end of a trial that mu_final is the mean of (000 §5.1)."""
+RESAMPLES: Final = 10_000
+COVERAGE: Final = 0.95
+_ENTROPY: Final = 0x000_5EED
+
+
+class Bounds(NamedTuple):
+    """An estimate with its 95 % confidence interval; NaN ends where there is but one trial."""
+
+    value: float
+    low: float
+    high: float
+
+    def excludes(self, value: float) -> bool:
+        """Whether ``value`` lies outside of the interval."""
+        return self.low > value or self.high < value
+
+
+class Band(NamedTuple):
+    """Means over trials with their bounds, each ``(N,)``."""
+
+    mean: Values
+    low: Values
+    high: Values
+
+
+class RiseTime(NamedTuple):
+    """When each trial rose, each ``(T,)``."""
+
+    episode: Integers
+    """First episode (from 1 on) at the level; where there is none the last episode, so that means are lower bounds."""
+    risen: NDArray[np.bool_]
+    """Whether the level was reached at all."""
+
+    @property
+    def never(self) -> int:
+        """Number of trials that did not rise: where it is not 0, a mean rise time is a lower bound."""
+        return int(np.count_nonzero(~self.risen))
+
+
+def normalized_curves(task: Task, mean_rewards: Values) -> Values:
+    """Performance mu_r of mean raw rewards per step, any shape: as ``runtime.task.normalized`` (000 §5.1)."""
+    n = task.normalization
+    return (np.asarray(mean_rewards, np.float64) - n.random_reward) / (n.reference_reward - n.random_reward)
+
+
+def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
+    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, of all if there are fewer: ``(T,)`` (000 §5.1).
+
+    Raises ValueError for a ``mu`` without episodes.
+    """
+    mean: Values = _curves(mu)[:, -max(1, episodes) :].mean(axis=1)
+    return mean
+
+
+def mu_max(mu: Values) -> Values:
+    """Highest performance of each trial of ``mu`` ``(T, E)``: ``(T,)`` (000 §5.1).
+
+    Raises ValueError for a ``mu`` without episodes.
+    """
+    highest: Values = _curves(mu).max(axis=1)
+    return highest
+
+
+def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
+    """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (000 §5.1).
+
+    ``episodes`` are the columns' numbers, rising; by default 1 to E.  000 does not say what it does with trials that
+    never rise: here they count with their last episode and are told apart.  Raises ValueError without episodes.
+    """
+    mu = _curves(mu)
+    numbers = np.arange(1, mu.shape[1] + 1) if episodes is None else np.asarray(episodes, np.int64)
+    reached = np.asarray(mu >= level)
+    risen = np.asarray(np.any(reached, axis=1))
+    return RiseTime(np.where(risen, numbers[reached.argmax(axis=1)], numbers[-1]).astype(np.int64), risen)
+
+
+def moving_average(values: Values, window: int) -> Values:
+    """Mean of the last ``window`` values along the last axis, of fewer at the start; same shape."""
+    values = np.asarray(values, np.float64)
+    n = values.shape[-1]
+    total = np.concatenate((np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)), axis=-1)
+    end = np.arange(1, n + 1)
+    first = np.maximum(end - max(1, window), 0)
+    mean: Values = (total[..., end] - total[..., first]) / (end - first)
+    return mean
+
+
+def mean_bounds(values: NDArray[np.float64] | Integers) -> Bounds:
+    """Mean of one measure over the trials, ``(T,)``, with 95 % percentile bootstrap bounds (000 §5.1)."""
+    column = np.asarray(values, np.float64).reshape(-1, 1)
+    band = curve_bounds(column)
+    return Bounds(float(band.mean[0]), float(band.low[0]), float(band.high[0]))
+
+
+def curve_bounds(values: Values) -> Band:
+    """Mean over the trials of each column of ``values`` ``(T, N)``, with 95 % percentile bootstrap bounds.
+
+    The bounds hold for each column alone.  Raises ValueError without trials.
+    """
+    means = _resampled(values)
+    low, high = _interval(means)
+    return Band(np.asarray(values, np.float64).mean(axis=0), low, high)
+
+
+def paired(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
+    """Rows of the trials that two cells have in common, by their seeds, in the seeds' order."""
+    _, a, b = np.intersect1d(seeds, other, return_indices=True)
+    return a.astype(np.int64), b.astype(np.int64)
+
+
+def paired_difference(a: Values | Integers, b: Values | Integers) -> Bounds:
+    """Mean of ``a - b`` with 95 % bounds, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
+    a, b = _pair(a, b)
+    return mean_bounds(a - b)
+
+
+def paired_ratio(a: Values | Integers, b: Values | Integers) -> Bounds:
+    """Ratio of the means of ``a`` and ``b`` ``(T,)`` (positive, of the same seeds) with 95 % bounds.
+
+    For rise times; both are resampled together.  Raises ValueError for values that are not positive.
+    """
+    a, b = _pair(a, b)
+    if not (np.all(a > 0) and np.all(b > 0)):
+        raise ValueError("a ratio needs positive values")
+    means = _resampled(np.stack((a, b), axis=1))
+    low, high = _interval(means[:, :1] / means[:, 1:])
+    return Bounds(float(a.mean() / b.mean()), float(low[0]), float(high[0]))
+
+
+def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(f"pairs need two vectors of one length, got shapes {a.shape} and {b.shape}")
+    return a, b
+
+
+def _curves(mu: Values) -> Values:
+    mu = np.asarray(mu, np.float64)
+    if mu.ndim != 2 or not mu.shape[1]:
+        raise ValueError(f"expected trials by episodes, at least one episode, got shape {mu.shape}")
+    return mu
+
+
+def _resampled(values: Values) -> Values:
+    """Means of all resamples: ``(T, N)`` to ``(RESAMPLES, N)``; NaN for a single trial."""
+    values = np.asarray(values, np.float64)
+    if values.ndim != 2 or not len(values):
+        raise ValueError(f"expected trials by values, at least one trial, got shape {values.shape}")
+    if len(values) == 1:
+        return np.full((RESAMPLES, values.shape[1]), np.nan)
+    # Relative to the first trial, so that equal values give exactly that value as bounds, free of rounding.
+    means: Values = values[0] + _weights(len(values)) @ (values - values[0])
+    return means
+
+
+def _interval(means: Values) -> tuple[Values, Values]:
+    if np.isnan(means).any():
+        nothing = np.full(means.shape[1], np.nan)
+        return nothing, nothing.copy()
+    tail = 0.5 * (1 - COVERAGE)
+    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
+    return low, high
+
+
+@lru_cache(maxsize=8)
+def _weights(trials: int) -> Values:
+    """How much each trial counts in each resample, ``(RESAMPLES, T)``; rows sum to 1."""
+    rng = np.random.default_rng(np.random.SeedSequence(_ENTROPY, spawn_key=(trials,)))
+    counts = rng.multinomial(trials, np.full(trials, 1 / trials), size=RESAMPLES)
+    return np.asarray(counts / trials, np.float64)

@@ -1,0 +1,192 @@
+"""What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
+
+The rules are the rig's (``runtime.replay.keepers``, ``learner.samplers``); what a rig needs besides — generations,
+mirrors, checkpoints — an experiment does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.minibatches import Minibatches
+from learner.settings import LearnerSettings
+from learner.trials.rollout import Rollout
+from learner.trials.sampling import sampling_for
+from runtime.config.resolve import capacity_of
+from runtime.config.schema import RunConfig
+from runtime.random_streams import Role, stream
+from runtime.replay.keepers import keeper_for
+from runtime.replay.keepers.keeper import Keeper
+from runtime.replay.layout import Slots
+from runtime.replay.strategy import parse_strategy
+
+Rows = NDArray[np.float32]
+
+
+class Altered(NamedTuple):
+    """What one episode offers where experiences are made synthetic (``runtime.replay.resynthesis``)."""
+
+    rows: Rows
+    """(S, T, width): the measured rows, some of them replaced."""
+    synthetic: NDArray[np.bool_]
+    """(S, T): which."""
+    renews: NDArray[np.bool_]
+    """(S, T): whether the offer decides anew what its slot holds."""
+
+
+class Memories:
+    """The memories of S trials."""
+
+    def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], *, noisy: bool) -> None:
+        self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
+        self._noise_at = 2 * self._n + self._m + 2
+        self.width = self._noise_at + (self._n + self._m if noisy else 0)
+        """Floats in a row: observation, action, next observation, reward, exploration, and the noise in them."""
+        self._noisy = noisy
+        self._batch = settings.batch
+        self._capacity = capacity_of(config)
+        strategy = parse_strategy(config.selection.strategy)
+        self._write_probability = config.selection.write_probability
+        self._offered = 0
+        self._keepers: list[Keeper] = [
+            keeper_for(
+                strategy,
+                self._capacity,
+                stream(seed, Role.KEEPER),
+                write_probability=config.selection.write_probability,
+            )
+            for seed in seeds
+        ]
+        self._sampling = sampling_for(
+            strategy,
+            self._capacity,
+            seeds,
+            episodes=config.episodes,
+            batch=self._batch,
+            per_alpha=settings.per_alpha,
+        )
+        self.feedback = self._sampling.feedback
+        """True where each draw depends on the update before it."""
+        self._keeper_listens = strategy.retention == "TDE"
+        # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
+        self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
+        """(S, capacity, width)"""
+        self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
+        self._stored = [0] * len(seeds)
+        self.slots: Slots = np.zeros((0, 0, 0), np.int64)
+        """(K, S, B): where the minibatches drawn last lie."""
+        self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether every memory holds a whole minibatch.
+
+        Where experiences are dropped at random this waits until that is as good as certain, whoever the trials are: a
+        look at what each of them holds would make the start of one depend on the others.
+        """
+        surely = self._batch if self._write_probability == 1.0 else 4 * self._batch + 40
+        return self._offered * self._write_probability >= surely
+
+    def rows_of(self, rollout: Rollout) -> Rows:
+        """Pack an episode into rows (S, T, width)."""
+        parts = [rollout.observation, rollout.action, rollout.next_observation]
+        parts += [rollout.reward[..., None], rollout.exploration[..., None]]
+        if rollout.noise is not None:
+            parts.append(rollout.noise)
+        return np.concatenate(parts, axis=2)
+
+    def begin_episode(self, episode: int) -> None:
+        """Tell the samplers how far the run is."""
+        self._sampling.begin_episode(episode)
+
+    def insert(self, measured: Rows, altered: Altered | None) -> None:
+        """Offer an episode of every trial to its keeper, (S, T, width), in order."""
+        self._tell_keepers()
+        exploration = self._noise_at - 1
+        self._offered += measured.shape[1]
+        written = []
+        for trial, rows in enumerate(measured):
+            if altered is not None:
+                written.append(self._insert_altered(trial, rows, altered))
+                continue
+            slots = self._place(trial, rows[:, exploration])
+            kept = slots >= 0
+            rows, slots = rows[kept], slots[kept]
+            written.append(slots)
+            if len(set(slots.tolist())) < len(slots):
+                # Of the rows for one slot the last one stays.
+                slots, last = np.unique(slots[::-1], return_index=True)
+                rows = rows[::-1][last]
+            self.rows[trial, slots] = rows
+        self._sampling.written(written)
+
+    def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
+        keeper = self._keepers[trial]
+        slots = []
+        for magnitude in exploration.tolist():
+            slot = keeper.place()
+            if slot >= 0:
+                keeper.written(slot, magnitude)
+            slots.append(slot)
+        return np.array(slots, np.int64)
+
+    def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
+        """Keep what the law of ``sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
+        ``runtime.replay.memory``."""
+        keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._noise_at - 1
+        kept, offered = self.rows[trial], altered.rows[trial]
+        renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
+        slots = []
+        for i in range(len(measured)):
+            slot = keeper.place()
+            slots.append(slot)
+            if slot < 0:
+                continue
+            if renews[i] or slot >= self._stored[trial]:
+                kept[slot], synthetic[slot] = offered[i], made[i]
+                self._stored[trial] = max(self._stored[trial], slot + 1)
+            elif not synthetic[slot]:
+                kept[slot] = measured[i]
+            keeper.written(slot, float(kept[slot, at]))
+        placed = np.array(slots, np.int64)
+        return placed[placed >= 0]
+
+    def draw(self, updates: int) -> tuple[Minibatches, NDArray[np.float64] | None]:
+        """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
+        self.slots, weights = self._sampling.draw(updates)
+        first = np.arange(len(self.rows), dtype=np.int64)[:, None] * self._capacity
+        rows = self.rows.reshape(-1, self.width).take(self.slots + first, axis=0)
+        n, m = self._n, self._m
+        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._noisy else None
+        minibatches = Minibatches(
+            observation=rows[..., :n],
+            action=rows[..., n : n + m],
+            reward=rows[..., 2 * n + m],
+            next_observation=rows[..., n + m : 2 * n + m],
+            terminated=np.zeros(self.slots.shape, np.bool_),
+            weights=weights,
+        )
+        return minibatches, noise
+
+    def updated(self, td: NDArray[np.floating]) -> None:
+        """Tell samplers and keepers the TD errors (K, S, B) of the minibatches drawn last."""
+        errors = td.astype(np.float32, copy=False)
+        self._sampling.updated(errors)
+        if self._keeper_listens:
+            self._unheard.append((self.slots, np.abs(errors)))
+
+    def _tell_keepers(self) -> None:
+        """Tell keepers all TD errors since the last episode at once, which is in time and much quicker."""
+        if not self._unheard:
+            return
+        slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
+        self._unheard.clear()
+        for trial, keeper in enumerate(self._keepers):
+            of_trial = errors[:, trial].reshape(-1)
+            # A diverged trial's errors are no numbers; they rank nothing.
+            finite = np.isfinite(of_trial)
+            keeper.td_updated(slots[:, trial].reshape(-1)[finite], of_trial[finite])

@@ -1,0 +1,255 @@
+"""Mirror and TD errors over a network that delays, stalls and cuts: nothing twice, nothing missing, nothing afresh."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
+from runtime.link import client as client_module
+from runtime.link.client import LinkClient
+from runtime.link.endpoint import parse_tcp
+from runtime.link.keys import load_learner_keys, load_rig_keys
+from runtime.link.messages import Accepted, Errors, Leave
+from runtime.replay.desk import LearnerDesk
+from tests.runtime.samples import PENDULUM
+from tools.benchmarks.lossy_link import LossyLink
+from tools.benchmarks.rig_end import RigEnd, with_memory
+from tools.keys import main as make_keys
+
+PATIENCE_S = 30.0
+SMALL = with_memory(PENDULUM, "FIFO[Uniform]", 500)
+
+
+class Rig:
+    """A rig's end, served by the test; learners run in threads."""
+
+    def __init__(self, end: RigEnd) -> None:
+        self.end = end
+        self.threads: list[threading.Thread] = []
+        self.failures: list[BaseException] = []
+
+    def learner(self, work: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self.failures.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    @property
+    def idle(self) -> bool:
+        return not any(thread.is_alive() for thread in self.threads)
+
+    def serve_until_idle(self, each: Callable[[], object] = lambda: None) -> None:
+        while not self.idle:
+            each()
+            self.end.turn()
+        assert self.failures == []
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with RigEnd(SMALL, tmp_path) as end:
+        yield Rig(end)
+
+
+def client_of(endpoint: str, keys: object = None) -> LinkClient:
+    return LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)  # type: ignore[arg-type]
+
+
+def attachment(endpoint: str, role: Role = "push") -> Attachment:
+    return Attachment(SMALL, client_of(endpoint), role)
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]"])
+def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    total, cuts = 6000, 3
+    monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
+    monkeypatch.setattr(client_module, "_MAX_RECONNECT_MS", 20)
+    make_keys([str(tmp_path / "keys")])
+    keys = load_learner_keys(tmp_path / "keys")
+    config = with_memory(PENDULUM, strategy, 2000)
+    notes: list[str] = []
+    written: list[int] = []
+    with (
+        RigEnd(config, tmp_path, load_rig_keys(tmp_path / "keys")) as end,
+        LossyLink(parse_tcp(end.endpoints[1]).port, delay_s=0.001, loss=0.02, stall_s=0.01) as wire,
+    ):
+        rig = Rig(end)
+        client = client_of(wire.endpoint, keys)
+        link = Attachment(config, client, "push", notes.append)
+
+        def mirror() -> None:
+            link.attach()
+            rows, slots = link.pull(0, 200)
+            while not rows.ending or rows.upto < rows.inserted:
+                written.append(0 if slots is None else len(slots))
+                rows, slots = link.pull(rows.closed, 200)
+
+        end.fill(1000)
+        rig.learner(mirror)
+        wire.cut_after(20_000)
+        made = 1000
+
+        def each() -> None:
+            nonlocal made
+            if wire.is_cut and wire.knocks >= 2:
+                wire.mend()
+                wire.knocks = 0
+                if wire.cuts < cuts:
+                    wire.cut_after(20_000)
+            if made < total:
+                end.fill(10)
+                made += 10
+            end.desk.ending = made >= total and wire.cuts >= cuts and not wire.is_cut
+
+        rig.serve_until_idle(each)
+        assert wire.cuts >= cuts
+        assert link.mirror is not None
+        assert link.mirror.storage.inserted == end.memory.storage.inserted
+        assert link.mirror.storage.digest() == end.memory.storage.digest()
+        assert len(notes) >= cuts
+        assert all("going on from write" in note for note in notes)
+        assert sum(written) <= end.memory.storage.inserted, "nothing was mirrored twice"
+        client.close()
+
+
+def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
+    monkeypatch.setattr(client_module, "RETRY_MS", 20)
+    taken: list[float] = []
+    monkeypatch.setattr(rig.end.memory, "take_errors", lambda slots, generations, values: taken.extend(values.tolist()))
+    rig.end.fill(100)
+    with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
+        link = attachment(wire.endpoint)
+
+        def push() -> None:
+            link.attach()
+            for n in range(1, 61):
+                slot, generation = np.zeros(1, "<i8").tobytes(), np.ones(1, "<u4").tobytes()
+                assert link.ask(Errors(n), slot, generation, np.full(1, n, "<f4").tobytes()) == Accepted()
+
+        rig.learner(push)
+        seen = 0
+
+        def each() -> None:
+            nonlocal seen
+            if len(taken) >= seen + 10 and not wire.is_cut:
+                seen += 10
+                wire.cut()
+            if wire.is_cut and wire.knocks:
+                wire.mend()
+                wire.knocks = 0
+
+        rig.serve_until_idle(each)
+        assert wire.cuts >= 3
+        assert taken == [float(n) for n in range(1, 61)]
+        link._client.close()
+
+
+def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "RETRY_MS", 5)
+    rig.end.fill(300)
+    with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
+        link = attachment(wire.endpoint)
+        rig.learner(link.attach)
+        rig.serve_until_idle()
+        wire.freeze()
+        rig.learner(lambda: link.pull(0, 0))
+        rig.serve_until_idle(lambda: wire.mend() if link._client.retries >= 3 else None)
+        assert link.mirror is not None
+        assert link.mirror.storage.digest() == rig.end.memory.storage.digest()
+        link._client.close()
+
+
+def test_a_slow_learner_skips_what_has_been_overwritten_and_is_exact_again(rig: Rig) -> None:
+    """What is not fetched is not queued: the buffer itself is what the mirror catches up from."""
+    link = attachment(rig.end.endpoints[0])
+    rig.learner(link.attach)
+    rig.serve_until_idle()
+    rig.end.fill(5000)
+    rig.learner(lambda: link.pull(0, 0))
+    rig.serve_until_idle()
+    assert link.mirror is not None
+    assert link.mirror.storage.inserted == 5000
+    assert link.mirror.storage.digest() == rig.end.memory.storage.digest()
+    link._client.close()
+
+
+def test_the_second_learner_mirrors_and_takes_over_when_the_first_leaves(rig: Rig) -> None:
+    rig.end.fill(50)
+    first, second = attachment(rig.end.endpoints[0]), attachment(rig.end.endpoints[0])
+    said: list[object] = []
+
+    def take_turns() -> None:
+        said.append(first.attach().pushes)
+        attached = second.attach()
+        said.append((attached.pushes, attached.why.split("(")[0]))
+        second.pull(0, 0)
+        with pytest.raises(LeaseLost, match="another learner pushes"):
+            second.ask(Errors(1), b"", b"", b"")
+        first.ask(Leave())
+        said.append(second.attach().pushes)
+
+    rig.learner(take_turns)
+    rig.serve_until_idle()
+    assert said == [True, (False, "another learner pushes "), True]
+    assert second.mirror is not None
+    assert second.mirror.storage.digest() == rig.end.memory.storage.digest()
+    for link in (first, second):
+        link._client.close()
+
+
+def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
+    link = attachment(rig.end.endpoints[0])
+    rig.learner(link.attach)
+    rig.serve_until_idle()
+    old = rig.end.desk
+    rig.end.desk = LearnerDesk(
+        rig.end.memory,
+        old._policies,
+        run_id="b",
+        config_text=old._config_text,
+        lockstep=True,
+        event=lambda kind, **w: None,
+    )
+
+    def pull() -> None:
+        with pytest.raises(MemoryChanged):
+            link.pull(0, 0)
+
+    rig.learner(pull)
+    rig.serve_until_idle()
+    link._client.close()
+
+
+def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = msgspec.structs.replace(SMALL, rig=msgspec.structs.replace(SMALL.rig, name="another"))
+    links = [attachment(rig.end.endpoints[0]), Attachment(other, client_of(rig.end.endpoints[0]), "push")]
+
+    def fail() -> None:
+        with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', is not described"):
+            links[1].attach()
+        monkeypatch.setattr("learner.attachment.LINK_VERSION", 1)
+        with pytest.raises(OtherVersion, match="the learner speaks version 1 of the link, the rig 2; install the same"):
+            links[0].attach()
+
+    rig.learner(fail)
+    rig.serve_until_idle()
+    for link in links:
+        link._client.close()

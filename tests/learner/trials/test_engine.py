@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from learner.settings import LearnerSettings
+from learner.trials.engine import Scores, Trials, trials_problems
+from runtime.config.schema import RunConfig
+from tools.load import load
+
+SHORT = ["task.episode_s=0.5", "learner.updates_per_episode=7", "episodes=12"]
+"""Episodes of 25 steps."""
+NOISE = ["device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.05"]
+SYNTHETIC = "selection.synthetic={states: 0.2, actions: 0.3, refresh: 0.5}"
+SMALL = "selection.capacity=90"
+CASES = {
+    "uniform": ["selection.strategy=FIFO[Uniform]", SMALL],
+    "full": ["selection.strategy=FULL[PER+IS]"],
+    "ranked": ["selection.strategy=TDE(1.0)[PER]", SMALL],
+    "reservoir": ["selection.strategy=Resv[Uniform+FIS]", SMALL],
+    "exploration": ["selection.strategy=Expl(1.0)[PER+FIS]", SMALL, *NOISE],
+    "synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, SYNTHETIC],
+    "thinned": ["selection.strategy=FIFO[Uniform]", SMALL, "selection.write_probability=0.5"],
+    "dqn": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=dqn"],
+    "dqn, synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.algorithm=dqn", SYNTHETIC],
+}
+
+
+def _settings(config: RunConfig) -> LearnerSettings:
+    return msgspec.convert(config.learner, LearnerSettings)
+
+
+def _run(overrides: Sequence[str], seeds: Sequence[int], name: str = "pendulum", episodes: int = 10) -> list[Scores]:
+    config = load(name, [*SHORT, *overrides])
+    trials = Trials(config, _settings(config), seeds)
+    return [trials.episode() for _ in range(episodes)]
+
+
+@pytest.mark.parametrize("overrides", CASES.values(), ids=CASES.keys())
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(overrides: list[str]) -> None:
+    seeds = [5, 0, 11, 3, 8, 2, 1]
+    together = _run(overrides, seeds)
+    for at in (0, 3, 6):
+        for among, alone in zip(together, _run(overrides, [seeds[at]]), strict=True):
+            assert among.train[at] == alone.train[0]
+            assert among.evaluation[at] == alone.evaluation[0]
+            if among.batch_noise is not None and alone.batch_noise is not None:
+                assert (among.batch_noise[at] == alone.batch_noise[0]).all()
+
+
+def test_so_does_a_trial_of_a_plant_with_walls_and_several_actions() -> None:
+    together = _run(CASES["uniform"], [4, 9, 7], "magman")
+    alone = _run(CASES["uniform"], [9], "magman")
+    assert [s.evaluation[1] for s in together] == [s.evaluation[0] for s in alone]
+
+
+def test_trials_differ_by_their_seeds_alone() -> None:
+    same = _run(CASES["uniform"], [6, 6, 7])[-1]
+    assert same.evaluation[0] == same.evaluation[1]
+    assert same.evaluation[0] != same.evaluation[2]
+
+
+def test_training_explores_and_evaluation_does_not() -> None:
+    quiet = ["exploration={process: none}"]
+    scores = _run(quiet, [0, 1])
+    assert all((s.train == s.evaluation).all() for s in scores)
+    assert any((s.train != s.evaluation).any() for s in _run([], [0, 1]))
+
+
+def test_trials_learn_to_hold_a_ball() -> None:
+    overrides = ["task.episode_s=2", "learner.updates_per_episode=50", "episodes=40"]
+    config = load("magman", overrides)
+    trials = Trials(config, _settings(config), range(3))
+    means = [trials.episode().evaluation.mean() for _ in range(36)]
+    assert means[0] < -5.0
+    assert np.mean(means[-5:]) > -3.5
+
+
+def test_the_noise_in_minibatches_is_that_of_the_twin() -> None:
+    scores = _run([*NOISE, "selection.strategy=FULL[Uniform]"], range(8), episodes=12)
+    noise = np.stack([s.batch_noise for s in scores if s.batch_noise is not None])
+    half_normal = np.sqrt(2.0 / np.pi)
+    expected = half_normal * np.array([0.02, 0.02, 0.05])
+    assert noise.mean(axis=(0, 1)) == pytest.approx(expected, rel=0.05)
+    assert _run(CASES["uniform"], [0], episodes=3)[-1].batch_noise is None
+
+
+def test_noise_disturbs_plant_and_policy() -> None:
+    for setting in NOISE:
+        noisy, still = (_run([*more, "exploration={process: none}"], [0], episodes=2)[1] for more in ([setting], []))
+        assert noisy.evaluation[0] != still.evaluation[0]
+
+
+@pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn"])
+def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case: str) -> None:
+    config = load("pendulum", [*SHORT, *CASES[case]])
+    undisturbed = _run(CASES[case], [3, 4, 5])
+    trials = Trials(config, _settings(config), [3, 4, 5])
+    for episode, expected in enumerate(undisturbed):
+        if episode == 4:
+            _poison(trials, 1)
+        scores = trials.episode()
+        for among, alone in ((scores.train, expected.train), (scores.evaluation, expected.evaluation)):
+            assert (among[[0, 2]] == alone[[0, 2]]).all()
+            assert np.isnan(among[1]) == (episode >= 4)
+
+
+def _poison(trials: Trials, trial: int) -> None:
+    """Make the networks of one trial what a divergence leaves of them."""
+    state = trials._algorithm.state()
+    for name, values in state.items():
+        if name.startswith("online"):
+            values[trial] = np.nan
+    trials._algorithm.restore(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "told"),
+    [
+        ("pendulum", ["rig.previous_command=true"], "previous_command"),
+        ("pendulum", ["task.terminate={velocity: [-20, 20]}"], "terminate"),
+        ("magman", ["learner.algorithm=dqn"], "dqn"),
+        ("pendulum", ["exploration={process: gaussian, std: 0.3}"], "process"),
+        ("pendulum", ["device.twin.latency_us=2000"], "latency_us"),
+        ("pendulum", ["device.twin.faults={stall: 0.1}"], "faults"),
+    ],
+)
+def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides: list[str], told: str) -> None:
+    config = load(name, overrides)
+    problems = trials_problems(config, _settings(config))
+    assert len(problems) == 1
+    assert told in problems[0]
+    with pytest.raises(ValueError, match=told):
+        Trials(config, _settings(config), [0])

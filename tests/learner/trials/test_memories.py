@@ -1,0 +1,95 @@
+"""What trials keep is what the rig's memory would keep."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from learner.settings import LearnerSettings
+from learner.trials.memories import Altered, Memories
+from runtime.replay.layout import Flag
+from runtime.replay.memory import Memory
+from runtime.replay.resynthesis import Resynthesised
+from runtime.replay.transitions import Transitions
+from tools.load import load
+
+STEPS, CAPACITY, SEED = 30, 70, 3
+STRATEGIES = ("FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]", "Expl(1.0)[Uniform]", "TDE(1.0)[Uniform]")
+
+
+class _Offered:
+    """A resynthesiser that answers with what was prepared for the episode."""
+
+    offer: Resynthesised
+
+    def __call__(self, measured: Transitions) -> Resynthesised:
+        return self.offer
+
+
+def _transitions(rng: np.random.Generator, flags: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Transitions:
+    nothing = np.zeros(STEPS, np.uint32)
+    floats = rng.random((STEPS, 7)).astype(np.float32)
+    return Transitions(
+        floats[:, 0:2], floats[:, 2:3], floats[:, 3], floats[:, 4:6], flags, nothing, floats[:, 6], nothing, nothing
+    )
+
+
+def _rows(t: Transitions) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    columns = [t.observation, t.action, t.next_observation, t.reward[:, None], t.exploration[:, None]]
+    return np.concatenate(columns, axis=1)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthetic: bool) -> None:
+    overrides = [f"selection.strategy={strategy}", "episodes=8", f"seed={SEED}"]
+    if not strategy.startswith("FULL"):
+        overrides.append(f"selection.capacity={CAPACITY}")
+    config = load("pendulum", overrides)
+    settings = msgspec.convert(config.learner, LearnerSettings)
+    # The trial looked at is the second of two; the first is offered other experiences.
+    ours = Memories(config, settings, [SEED + 1, SEED], noisy=False)
+    offered = _Offered()
+    theirs = Memory(config, offered if synthetic else None)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        none = np.zeros(STEPS, np.uint32)
+        measured, other = _transitions(rng, none), _transitions(rng, none)
+        made = rng.random(STEPS) < 0.4
+        changed = _transitions(rng, made.astype(np.uint32) * np.uint32(Flag.SYNTHETIC))
+        renews = rng.random(STEPS) < 0.6
+        offered.offer = Resynthesised(changed, renews)
+        theirs.insert(measured)
+        altered = None
+        if synthetic:
+            altered = Altered(
+                np.stack([_rows(other), _rows(changed)]), np.stack([made, made]), np.stack([renews, renews])
+            )
+        ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
+        if strategy.startswith("TDE"):
+            minibatches, _ = ours.draw(5)
+            td = rng.standard_normal((5, 2, 16)).astype(np.float32)
+            slots = ours.slots[:, 1].reshape(-1)
+            assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
+            ours.updated(td)
+            theirs.keeper.td_updated(slots, np.abs(td[:, 1].reshape(-1)))
+    stored = theirs.storage.stored
+    floats = theirs.storage.words.view(np.float32)[:stored, :-1]
+    assert (ours.rows[1, :stored] == floats).all()
+    assert stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
+
+
+@pytest.mark.parametrize(("probability", "steps"), [(1.0, 16), (0.25, 416)])
+def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, steps: int) -> None:
+    overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
+    config = load("pendulum", overrides)
+    settings = msgspec.convert(config.learner, LearnerSettings)
+    memories = Memories(config, settings, range(20), noisy=False)
+    rows = np.zeros((20, steps - 1, memories.width), np.float32)
+    memories.insert(rows, None)
+    assert not memories.ready
+    memories.insert(rows[:, :1], None)
+    assert memories.ready
+    minibatches, _ = memories.draw(3)
+    assert minibatches.reward.shape == (3, 20, 16)

@@ -1,0 +1,94 @@
+"""What is drawn for S trials at once is what the rig's samplers draw for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from learner.samplers.build import sampler_for
+from learner.trials.sampling import Sampling, sampling_for
+from runtime.random_streams import Role, stream
+from runtime.replay.strategy import parse_strategy
+
+SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
+BATCH, EPISODES, CAPACITY = 8, 30, 150
+
+
+def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
+    strategy = parse_strategy(f"FIFO[{sampling}]")
+    return sampling_for(strategy, capacity, seeds, episodes=EPISODES, batch=batch, per_alpha=0.7)
+
+
+def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
+    """TD errors of a minibatch: now and then with ties, infinities, and what is no number."""
+    if rng.random() < 0.3:
+        return rng.choice([1.0, -1.0, 2.0, 0.0, np.inf, np.nan], BATCH).astype(np.float32)
+    return rng.standard_normal(BATCH).astype(np.float32)
+
+
+def _written(rng: np.random.Generator, stored: int) -> NDArray[np.int64]:
+    """Slots of an episode: of another length each time, in the end such as are held already, some of them twice."""
+    count = int(rng.integers(BATCH, 40))
+    if stored + count <= CAPACITY:
+        return np.arange(stored, stored + count)
+    return rng.integers(0, stored, count)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("seeds", [[3], [7, 7, 0, 12, 5]])
+def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds: list[int]) -> None:
+    ours = _sampling(sampling, seeds)
+    strategy = parse_strategy(f"FIFO[{sampling}]")
+    theirs = [
+        sampler_for(strategy, CAPACITY, stream(seed, Role.SAMPLER), episodes=EPISODES, batch=BATCH) for seed in seeds
+    ]
+    assert ours.feedback == theirs[0].feedback
+    rng = np.random.default_rng(1)
+    stored = [0] * len(seeds)
+    for episode in range(1, EPISODES + 1):
+        written = [_written(rng, n) for n in stored]
+        stored = [max(n, int(slots.max()) + 1) for n, slots in zip(stored, written, strict=True)]
+        ours.written(written)
+        ours.begin_episode(episode)
+        for sampler, slots in zip(theirs, written, strict=True):
+            sampler.written(slots)
+            sampler.begin_episode(episode)
+        for _ in range(15):
+            drawn = ours.draw(1)
+            errors = np.stack([_errors(rng) for _ in seeds])
+            ours.updated(errors[None])
+            for trial, sampler in enumerate(theirs):
+                expected = sampler.draw(BATCH)
+                assert (drawn.slots[:, trial] == expected.slots).all()
+                assert (drawn.weights is None) == (expected.weights is None)
+                if drawn.weights is not None and expected.weights is not None:
+                    assert (drawn.weights[:, trial] == expected.weights).all()
+                sampler.updated(expected.slots[0], errors[trial])
+
+
+def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
+    ours = _sampling("PER", [4], batch=16)
+    theirs = sampler_for(parse_strategy("FIFO[PER]"), CAPACITY, stream(4, Role.SAMPLER), episodes=EPISODES, batch=16)
+    ours.written([np.arange(100)])
+    theirs.written(np.arange(100))
+    for _ in range(600):
+        assert (ours.draw(1).slots[0, 0] == theirs.draw(16).slots[0]).all()
+
+
+@pytest.mark.parametrize("sampling", ["Uniform", "PER"])
+def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> None:
+    with pytest.raises(ValueError, match="gives no minibatch of 8"):
+        _sampling(sampling, [0], capacity=7)
+    ours = _sampling(sampling, [0, 1])
+    ours.written([np.arange(7), np.arange(9)])
+    ours.begin_episode(1)
+    with pytest.raises(ValueError, match="from the 7 stored"):
+        ours.draw(1)
+
+
+def test_rank_based_draws_are_asked_for_one_by_one() -> None:
+    ours = _sampling("PER", [0])
+    ours.written([np.arange(20)])
+    with pytest.raises(ValueError, match="update before it"):
+        ours.draw(2)
