@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from runtime.config.schema import OrnsteinUhlenbeck, RunConfig
-from runtime.control.explore import interpolate
+from runtime.config.exploration import NoExploration
+from runtime.config.schema import RunConfig
+from runtime.explore.schedule import amplitudes
 
 _READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
 
@@ -69,9 +70,13 @@ def plot_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     top.legend(loc="lower right", frameon=False)
     what = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
     top.set_title(f"{', '.join(what)}, seed {config.seed}", fontsize=10)
-    if isinstance(config.exploration, OrnsteinUhlenbeck):
-        amplitude = [interpolate(config.exploration.amplitude, e) for e in x]
-        bottom.plot(x, amplitude, color="tab:purple", label="exploration amplitude")
+    exploration = config.exploration
+    if not isinstance(exploration, NoExploration):
+        done = np.cumsum(train["steps"])
+        at = {"episodes": x, "steps": done, "seconds": done * config.period_us * 1e-6}[exploration.over]
+        names = [a.name for a in config.rig.actuators]
+        amplitude = [max(amplitudes(exploration, names, value)) for value in at.tolist()]
+        bottom.plot(x, amplitude, color="tab:purple", label="exploration amplitude as scheduled")
     bottom.set_ylim(0, 1.05)
     bottom.set_ylabel("amplitude", color="tab:purple")
     bottom.set_xlabel("training episode")

@@ -1,4 +1,4 @@
-"""``onrig report DIR``: what a run came to, in a short table, and its learning curve."""
+"""``onrig report DIR``: what a run or an experiment came to, in tables and figures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from runtime.replay.layout import Layout
 from runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from runtime.replay.strategy import parse_strategy
 from tools.check import in_one_line
-from tools.explain import Table
+from tools.experiments.store import SPEC
 from tools.load import complain, explain
 from tools.plots import episode_columns, plot_learning_curve
+from tools.table import Table
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (000 §5.1)."""
@@ -46,7 +47,7 @@ class Curve(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = argparse.ArgumentParser(prog="onrig report", description=__doc__)
-    p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run")
+    p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
     return p
 
 
@@ -54,7 +55,11 @@ def main(arguments: list[str]) -> int:
     """Report; returns the exit code."""
     folder: Path = parser().parse_args(arguments).folder
     if not (folder / "config.yaml").is_file():
-        what = "holds no run (there is no config.yaml)" if folder.is_dir() else "is no folder"
+        if (folder / SPEC).is_file():
+            from tools.reports.experiment import report_experiment
+
+            return report_experiment(folder)
+        what = f"holds no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is no folder"
         return complain("report", f"'{folder}' {what}")
     try:
         config = load_resolved(folder / "config.yaml")

@@ -1,0 +1,42 @@
+"""A trials engine whose results are a function of seed and episode alone, and that can be made to fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.settings import LearnerSettings
+from runtime.config.schema import RunConfig
+
+DEADLY_SEED = 13
+FAULTY_SEED = 14
+
+
+class Scores(NamedTuple):
+    train: NDArray[np.float64]
+    evaluation: NDArray[np.float64]
+    batch_noise: NDArray[np.float64] | None
+
+
+class Trials:
+    def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int]) -> None:
+        print("a library that is talkative")
+        self._rate_hz = config.rate_hz
+        self._noisy = bool(config.device.twin and config.device.twin["sensor_noise"])
+        self._seeds = np.array(seeds, dtype=np.float64)
+        self._episode = 0
+
+    def episode(self) -> Scores:
+        self._episode += 1
+        if self._episode == 2 and DEADLY_SEED in self._seeds:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._episode == 2 and FAULTY_SEED in self._seeds:
+            raise ValueError("not with this seed")
+        train = -self._seeds - self._episode / 7 - self._rate_hz
+        noise = np.stack([self._seeds, self._seeds + self._episode], axis=1)
+        return Scores(train, train / 3, noise if self._noisy and self._episode > 1 else None)

@@ -1,0 +1,48 @@
+"""Small experiments for tests."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from tools.experiments.grid import cells_of
+from tools.experiments.spec import load_spec
+from tools.experiments.store import Cell
+
+SMALL = """
+    name: small
+    title: A small one
+    trials: 4
+    episodes: 3
+    set: {task.episode_s: 0.4}
+    blocks:
+      - config: pendulum
+        grid:
+          strategy: ["FIFO[Uniform]", "FULL[PER]"]
+          rate_hz: [50, 100]
+      - config: pendulum
+        set: {noise: 0.02}
+    """
+
+
+def written(folder: Path, text: str, name: str = "small.yaml") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return path
+
+
+def cells(path: Path) -> list[Cell]:
+    return cells_of(load_spec(path), lambda config, settings: [])
+
+
+def small_cells(folder: Path) -> list[Cell]:
+    return cells(written(folder, SMALL))
+
+
+def trial_files(folder: Path) -> dict[str, bytes]:
+    """Every result under a folder, by its name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted((folder / "trials").rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,100 @@
+"""Experiments on a Ray cluster of two nodes that the test starts; each has one CPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.experiments import specs
+from tests.tools.experiments.test_experiment import SPEC, experiment
+
+pytest.importorskip("ray")
+
+from tools.experiments import cluster
+
+_NODES = """
+import sys
+from ray.cluster_utils import Cluster
+node = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+nodes.add_node(**node)
+print(nodes.address, flush=True)
+sys.stdin.read()
+nodes.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster in a process of its own: what Ray leaves open there is no concern of the tests'."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _NODES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "RAY_USAGE_STATS_ENABLED": "0"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lines = (line.strip() for line in process.stdout)
+    yield next(line for line in lines if line.rpartition(":")[2].isdecimal())
+    process.stdin.close()
+    process.wait(60)
+    process.stdout.close()
+
+
+def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address: str) -> None:
+    spec = specs.written(tmp_path, SPEC)
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.cli", "experiment", spec, "--out", tmp_path / "there", "--cluster", address],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("6 of 6 trials are in")
+    assert experiment(spec, "--out", tmp_path / "here", "--workers", 1) == 0
+    assert specs.trial_files(tmp_path / "there") == specs.trial_files(tmp_path / "here")
+
+
+def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = specs.written(tmp_path, SPEC)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert experiment(spec, "--out", tmp_path / "out", "--cluster", f"127.0.0.1:{port}") == 4
+    assert capsys.readouterr().err == (
+        f"onrig experiment: there is no Ray cluster at 127.0.0.1:{port} (Connection refused); start one with "
+        f"`ray start --head`; `onrig experiment {spec} --out {tmp_path}/out --resume` goes on from here\n"
+    )
+
+
+def test_a_port_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
+    spec = specs.written(tmp_path, SPEC)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert experiment(spec, "--out", tmp_path / "out", "--cluster", address) == 4
+    assert f"there is no Ray cluster at {address} (no answer within 0.5 s)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("good", ["auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"])
+def test_addresses_that_may_be(good: str) -> None:
+    assert cluster.address_problem(good) is None
+
+
+@pytest.mark.parametrize("bad", ["", "local", "head", "head:", "head:0", "head:99999", "http://head:1", "a b:1"])
+def test_addresses_that_cannot_be(bad: str) -> None:
+    assert cluster.address_problem(bad) == f"'{bad}' is no address: HOST:PORT, ray://HOST:PORT or auto"

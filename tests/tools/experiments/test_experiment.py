@@ -1,0 +1,207 @@
+"""``onrig experiment`` from outside: folders, exit codes, stopping and going on, with the real trials engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from tests.tools.experiments import specs
+from tools.cli import main
+from tools.experiments.store import read_cells, read_spec, read_trials
+
+PATIENCE_S: Final = 60.0
+SPEC: Final = """
+    name: tiny
+    title: A tiny one
+    trials: 3
+    episodes: 12
+    set: {task.episode_s: 0.4, noise: 0.01}
+    blocks:
+      - config: pendulum
+        grid: {strategy: ["FIFO[Uniform]", "FULL[PER]"]}
+    """
+LONGER: Final = SPEC.replace("trials: 3", "trials: 5").replace("episodes: 12", "episodes: 25")
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return specs.written(tmp_path, SPEC, "tiny.yaml")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Results of the longer experiment when nothing stops it."""
+    folder = tmp_path_factory.mktemp("whole")
+    spec = specs.written(folder, LONGER)
+    assert experiment(spec, "--out", folder / "out", "--workers", 2, "--chunk", 3) == 0
+    return specs.trial_files(folder / "out")
+
+
+def experiment(*arguments: object) -> int:
+    return main(["experiment", *map(str, arguments)])
+
+
+def started(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tools.cli", "experiment", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+
+
+def wait_for_trials(folder: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not specs.trial_files(folder):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+
+
+def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert experiment(spec, "--workers", 1) == 0
+    folder = tmp_path / "runs" / "tiny-1"
+    assert "6 of 6 trials are in runs/tiny-1" in capsys.readouterr().out
+    assert read_spec(folder).title == "A tiny one"
+    for cell in read_cells(folder):
+        trials = read_trials(folder, cell)
+        assert trials.seeds.tolist() == [0, 1, 2]
+        assert trials.train.shape == trials.evaluation.shape == (3, 12)
+        assert trials.batch_noise is not None
+        assert trials.batch_noise.shape == (3, 3)
+    meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=dict[str, object])
+    assert {"git_revision", "versions", "cpus", "started"} <= meta.keys()
+    before = specs.trial_files(folder)
+    assert experiment(spec, "--resume", "--trials", 4, "--only", "strategy=FULL[PER]", "--chunk", 1) == 0
+    after = specs.trial_files(folder)
+    assert len(after) == 7
+    assert before.items() <= after.items(), "what was there stays as it was"
+    assert len(msgspec.json.decode((folder / "meta.json").read_bytes())["resumed"]) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_experiment_goes_on_to_the_same_files(
+    tmp_path: Path, how: signal.Signals, whole: dict[str, bytes]
+) -> None:
+    spec = specs.written(tmp_path, LONGER)
+    stopped = tmp_path / "stopped"
+    process = started(spec, "--out", stopped, "--workers", 2, "--chunk", 1)
+    wait_for_trials(stopped, process)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    there = len(specs.trial_files(stopped))
+    assert 0 < there < 10
+    if how == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130
+        assert err.splitlines() == [
+            f"onrig experiment: stopped; `onrig experiment {spec} --out {stopped} --resume` goes on from here"
+        ]
+    assert experiment(spec, "--out", stopped, "--resume", "--workers", 1) == 0
+    assert specs.trial_files(stopped) == whole
+    assert len(whole) == 10
+
+
+def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert experiment(spec, "--out", folder, "--trials", 1) == 0
+    capsys.readouterr()
+    assert experiment(spec, "--out", folder) == 2
+    assert capsys.readouterr().err == (
+        f"onrig experiment: '{folder}' holds an experiment already; add --resume to go on with it, or choose another\n"
+    )
+    other = specs.written(tmp_path, SPEC.replace("episodes: 12", "episodes: 13"), "other.yaml")
+    assert experiment(other, "--out", folder, "--resume") == 2
+    assert "holds a cell that is not in this spec (pendulum, FIFO[Uniform])" in capsys.readouterr().err
+    more = specs.written(tmp_path, SPEC.replace('"FULL[PER]"', '"FULL[PER]", "Resv[PER]"'), "more.yaml")
+    assert experiment(more, "--out", folder, "--resume", "--trials", 1) == 0
+    assert len(specs.trial_files(folder)) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "tiny.yaml"], "'tiny.yaml' is no folder"),
+        (["--out", "full"], "'full' holds something else than an experiment; choose another folder"),
+        (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
+        (["--out", "none", "--resume"], "'none' is not there to resume; leave out --resume to start it"),
+        (["--resume"], "--resume: there is no runs/tiny-N; leave out --resume to start one"),
+        (["--workers", "0"], "--workers: expected 1 to 100000, got 0"),
+        (["--only", "colour=red"], "--only: the grid has no axis 'colour' (one of config, strategy)"),
+        (["--only", "strategy=FIFO"], "--only: no cell has 'strategy' FIFO (one of FIFO[Uniform], FULL[PER])"),
+        (["--cluster", "nowhere"], "--cluster: 'nowhere' is no address: HOST:PORT, ray://HOST:PORT or auto"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    assert experiment(spec, *arguments) == 2
+    assert capsys.readouterr().err == f"onrig experiment: {message}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "tiny.yaml"]
+
+
+def test_a_bad_spec_starts_nothing(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec.write_text(spec.read_text().replace("FULL[PER]", "FULL[BEST]"), encoding="utf-8")
+    assert experiment(spec) == 2
+    assert capsys.readouterr().err.startswith(f"{spec}:8:40: unknown sampling 'BEST'")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unknown_experiment_is_refused_with_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert experiment("figure-99") == 2
+    assert "there is no 'figure-99'; shipped are: figure-10, " in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_the_cells_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert experiment("table-6", "--dry-run") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "4 cells of 50 trials, 600000 episodes; would run in runs/table-6-1"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_in_one_line(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tools.experiments.runner.write_trial", full)
+    assert experiment(spec, "--out", tmp_path / "out", "--workers", 1) == 3
+    assert capsys.readouterr().err == (
+        f"onrig experiment: '{tmp_path}/out' cannot be written: No space left on device; "
+        f"`onrig experiment {spec} --out {tmp_path}/out --resume` goes on from here\n"
+    )
+
+
+def test_two_at_once_in_one_folder_are_kept_apart(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import fcntl
+
+    folder = tmp_path / "out"
+    folder.mkdir()
+    fd = os.open(folder, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    assert experiment(spec, "--out", folder) == 2
+    os.close(fd)
+    assert capsys.readouterr().err == f"onrig experiment: '{folder}': another `onrig experiment` is at work there\n"
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,247 @@
+"""From a spec to its cells: combinations, what they resolve to, and what is refused at which line."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from learner.settings import LearnerSettings
+from runtime.config.problem import ConfigError
+from runtime.config.resolve import find, shipped
+from runtime.config.schema import RunConfig
+from sim.twin.options import TwinOptions
+from tests.tools.experiments import specs
+from tools.experiments.grid import cells_of
+from tools.experiments.identity import cell_id, same
+from tools.experiments.spec import load_spec
+from tools.experiments.store import Cell
+
+HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"
+
+
+def cells(folder: Path, blocks: str, head: str = HEAD) -> list[Cell]:
+    return specs.cells(specs.written(folder, head + textwrap.indent(textwrap.dedent(blocks).lstrip("\n"), "  ")))
+
+
+def problems(folder: Path, blocks: str, head: str = HEAD) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        cells(folder, blocks, head)
+    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in refused.value.problems]
+
+
+def learner(cell: Cell) -> LearnerSettings:
+    return msgspec.convert(cell.config.learner, LearnerSettings)
+
+
+def twin(cell: Cell) -> TwinOptions:
+    return msgspec.convert(cell.config.device.twin, TwinOptions)
+
+
+def test_a_block_gives_every_combination_with_its_label(tmp_path: Path) -> None:
+    found = cells(
+        tmp_path, "- {config: pendulum, grid: {strategy: ['FIFO[Uniform]', 'FULL[PER]'], rate_hz: [50, 100]}}"
+    )
+    assert [cell.label for cell in found] == [
+        {"config": "pendulum", "strategy": strategy, "rate_hz": rate}
+        for strategy in ("FIFO[Uniform]", "FULL[PER]")
+        for rate in (50, 100)
+    ]
+    assert [(c.config.selection.strategy, c.config.rate_hz) for c in found][1] == ("FIFO[Uniform]", 100.0)
+    assert len({cell.id for cell in found}) == 4
+    assert all(cell.config.episodes == 100 for cell in found)
+
+
+def test_updates_follow_from_a_reuse_of_eight(tmp_path: Path) -> None:
+    found = cells(
+        tmp_path,
+        """
+        - {config: magman, grid: {rate_hz: [25, 50, 200]}}
+        - {config: magman, set: {rate_hz: 200, write_probability: 0.25}}
+        - {config: magman, set: {learner.ddpg.batch: 64}}
+        """,
+    )
+    assert [learner(cell).updates_per_episode for cell in found] == [50, 100, 400, 100, 25]
+
+
+def test_updates_that_are_set_stay(tmp_path: Path) -> None:
+    found = cells(tmp_path, "- {config: pendulum, grid: {learner.updates_per_episode: [7, 9]}}")
+    assert [learner(cell).updates_per_episode for cell in found] == [7, 9]
+
+
+def test_short_names_set_what_they_stand_for(tmp_path: Path) -> None:
+    (cell,) = cells(
+        tmp_path,
+        """
+        - config: pendulum
+          set: {noise: 0.02, network: ddpg_original, gamma: 0.9, per_alpha: 0.5, capacity: 500, write_probability: 0.5,
+                synthetic_states: 0.1, synthetic_actions: 0.2, refresh: 0.3, strategy: "TDE(1)[PER]"}
+        """,
+    )
+    assert (twin(cell).sensor_noise, twin(cell).actuator_noise) == (0.02, 0.02)
+    assert (learner(cell).ddpg.network, learner(cell).dqn.network) == ("ddpg_original", "ddpg_original")
+    assert (learner(cell).ddpg.gamma, learner(cell).per_alpha) == (0.9, 0.5)
+    selection, synthetic = cell.config.selection, cell.config.selection.synthetic
+    assert (selection.capacity, selection.write_probability, selection.strategy) == (500, 0.5, "TDE(1.0)[PER]")
+    assert synthetic is not None
+    assert (synthetic.states, synthetic.actions, synthetic.refresh) == (0.1, 0.2, 0.3)
+
+
+def test_the_axis_alpha_fills_a_strategy(tmp_path: Path) -> None:
+    found = cells(tmp_path, "- {config: pendulum, grid: {strategy: ['Expl({alpha})[PER]'], alpha: [0.5, 1]}}")
+    assert [cell.config.selection.strategy for cell in found] == ["Expl(0.5)[PER]", "Expl(1.0)[PER]"]
+
+
+def test_the_hardwares_inertia_brings_its_yardsticks(tmp_path: Path) -> None:
+    paper, hardware = cells(tmp_path, "- {config: pendulum, grid: {inertia: [paper, hardware]}}")
+    assert (paper.config.task.name, hardware.config.task.name) == ("swingup", "swingup-hardware")
+    assert (paper.config.rig.name, hardware.config.rig.name) == ("pendulum", "pendulum-hw")
+    assert getattr(twin(hardware).plant, "inertia", None) == "hardware"
+
+
+def test_nothing_synthetic_is_the_same_as_no_synthetic_experiences(tmp_path: Path) -> None:
+    (plain,) = cells(tmp_path, "- config: pendulum")
+    (zero,) = cells(tmp_path, "- {config: pendulum, set: {synthetic_states: 0}}")
+    assert (zero.config.selection.synthetic, zero.id) == (None, plain.id)
+
+
+def test_a_block_replaces_what_the_whole_spec_sets(tmp_path: Path) -> None:
+    head = HEAD.replace("blocks:", "set: {rate_hz: 20, noise: 0.01}\nblocks:")
+    a, b = cells(tmp_path, "- config: pendulum\n- {config: pendulum, set: {rate_hz: 40}}", head)
+    assert (a.config.rate_hz, b.config.rate_hz) == (20, 40)
+    assert (twin(a).sensor_noise, b.label) == (0.01, {"config": "pendulum", "rate_hz": 40})
+
+
+def test_a_run_may_stand_beside_the_spec(tmp_path: Path) -> None:
+    own = find("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
+    (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
+    (cell,) = cells(tmp_path, "- config: ./mine.yaml")
+    assert (cell.config.rate_hz, cell.label) == (25, {"config": "mine"})
+
+
+def test_an_id_depends_on_what_differs_and_not_on_the_seed(tmp_path: Path) -> None:
+    (cell,) = cells(tmp_path, "- config: pendulum")
+    other = msgspec.structs.replace(cell.config, seed=5)
+    assert cell_id(other) == cell.id
+    assert same(other, cell.config)
+    faster = msgspec.structs.replace(cell.config, rate_hz=60.0)
+    assert cell_id(faster) != cell.id
+    assert not same(faster, cell.config)
+
+
+def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
+    """A configuration that was written before ``learner.per_alpha`` came to be is that of the same cell."""
+    (cell,) = cells(tmp_path, "- config: pendulum")
+    older = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
+    config = msgspec.structs.replace(cell.config, learner=older)
+    assert cell_id(config) == cell.id
+    assert same(config, cell.config)
+
+
+@pytest.mark.parametrize(
+    ("block", "culprit", "message"),
+    [
+        ("{config: pendulum, grid: {strategi: [1]}}", "strategi", "unknown axis 'strategi' (did you mean 'strategy'?)"),
+        ("{config: pendulum, grid: {rate_hz: []}}", "[]", "axis 'rate_hz' has no values"),
+        ("{config: pendulum, grid: {rate_hz: [5, 50, 5.0]}}", "5.0", "axis 'rate_hz' has the value 5.0 twice"),
+        ("{config: pendulum, grid: {strategy: [LIFO]}}", "LIFO", "'LIFO' is not of the form"),
+        ("{config: pendulum, grid: {strategy: ['Best[PER]']}}", "'Best", "unknown retention 'Best'"),
+        (
+            "{config: pendulum, set: {strategy: 'FIFO[Uniform]'}, grid: {capacity: [100, 8]}}",
+            "8]",
+            "a memory of 8 experiences gives no batch of 16",
+        ),
+        ("{config: pendulum, grid: {strategy: ['Expl({alpha})[PER]']}}", "'Expl", "'Expl({alpha})[PER]' has a place"),
+        ("{config: pendulum, grid: {rate_hz: [0.01]}}", "0.01", "expected 0.1 to 10000"),
+        ("{config: pendulum, grid: {noise: [much]}}", "much", "expected float, got str"),
+        ("{config: pendulum, grid: {learner.ddpg.gama: [0.9]}}", "0.9", "unknown field 'gama'"),
+        ("{config: pendulum, grid: {alpha: [1, 2]}}", "{alpha", "the cell pendulum, alpha 2 is the same as pendulum,"),
+        ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the spec's own 'first_seed'"),
+        (
+            "{config: pendulum, set: {capacity: 99}, grid: {selection.capacity: [50]}}",
+            "selection",
+            "'selection.capacity'",
+        ),
+        ("{config: pendulumm}", "pendulumm", "there is no 'pendulumm'; shipped are:"),
+        ("{config: pendulum, grids: {}}", "grids", "unknown field 'grids'"),
+        (
+            "{config: pendulum, set: {rate_hz: 50}}\n- {config: pendulum, set: {rate_hz: 50.0}}",
+            "",
+            "the cell pendulum,",
+        ),
+    ],
+)
+def test_an_impossible_grid_is_refused_at_its_line(tmp_path: Path, block: str, culprit: str, message: str) -> None:
+    (found,) = problems(tmp_path, f"- {block}")
+    if "\n" in block:
+        assert found.startswith(f"7:5: {message}")
+    else:
+        assert found.startswith(f"6:{f'  - {block}'.rindex(culprit) + 1}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("trials: 2", "trials: 0", "3:9: expected 1 to 100000, got 0"),
+        ("episodes: 100", "episodes: 0", "4:11: expected at least 1, got 0"),
+        ("name: n", "name: a/b", "1:7: "),
+        ("title: T\n", "title: T\ncolour: red\n", "3:1: unknown key 'colour'"),
+        ("title: T\n", "", "1:1: missing required key 'title'"),
+        ("title: T\n", "title: T\nfirst_seed: -1\n", "3:13: expected 0 to"),
+    ],
+)
+def test_a_bad_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    found = problems(tmp_path, "- config: pendulum", HEAD.replace(old, new))
+    assert any(line.startswith(expected) for line in found), found
+
+
+def test_too_few_episodes_for_a_single_batch_are_refused(tmp_path: Path) -> None:
+    head = HEAD.replace("episodes: 100", "episodes: 2\nset: {task.episode_s: 0.1, strategy: 'FIFO[Uniform]'}")
+    assert problems(tmp_path, "- config: pendulum", head) == [
+        "4:11: 2 episodes of 5 steps are too few for a batch of 16 at episodes"
+    ]
+
+
+def test_problems_of_all_blocks_are_told_at_once(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        "- {config: pendulum, grid: {strategy: [Y]}}\n- {config: magman, grid: {strategy: [X]}}",
+    )
+    assert [line.split(":")[0] for line in found] == ["6", "7"]
+
+
+def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_path: Path) -> None:
+    def no_dqn(config: RunConfig, settings: LearnerSettings) -> list[str]:
+        return ["no dqn today"] if settings.algorithm == "dqn" else []
+
+    path = specs.written(tmp_path, HEAD + "  - {config: pendulum, grid: {algorithm: [ddpg, dqn]}}\n")
+    with pytest.raises(ConfigError) as refused:
+        cells_of(load_spec(path), no_dqn)
+    assert str(refused.value) == f"{path}:6:49: no dqn today"
+
+
+@pytest.mark.parametrize("name", shipped("experiments"))
+def test_every_shipped_experiment_can_be_run(name: str) -> None:
+    from learner.trials.engine import trials_problems
+
+    file = load_spec(find(name, "experiments"))
+    assert file.spec.name == name
+    assert file.spec.figures
+    found = cells_of(file, trials_problems)
+    assert len(found) > 1
+    for cell in found:
+        if cell.config.rig.name == "magman":
+            assert learner(cell).ddpg.actor_lr == 1e-4, "the paper's"
+            assert cell.config.learner["updates_per_episode"] == round(
+                8 * 4 * cell.config.rate_hz * cell.config.selection.write_probability / 16
+            )
+
+
+def test_the_experiments_of_the_claims_have_enough_trials() -> None:
+    for number in ("figure-3", "figure-12", "figure-13", "figure-14", "figure-15", "table-6"):
+        full, quick = (load_spec(find(number + end, "experiments")).spec for end in ("", "-quick"))
+        # At 200 Hz an episode is four times the work.
+        assert (full.trials, quick.trials, quick.episodes) == (50, 32, 1000 if number == "figure-13" else 2000)
+        assert full.episodes == (2000 if number == "figure-3" else 3000)

@@ -1,0 +1,123 @@
+"""The folder of an experiment: what is written comes back, and what is damaged does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tools.experiments import specs
+from tools.experiments.store import (
+    Cell,
+    Trial,
+    missing_seeds,
+    read_cells,
+    read_spec,
+    read_trials,
+    sweep,
+    write_cells,
+    write_trial,
+)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return specs.small_cells(tmp_path)[0]
+
+
+def trial(seed: float, *, noisy: bool = True) -> Trial:
+    train = np.array([-1.0, -1.0 / 3, seed])
+    return Trial(train, train * 2, np.array([0.1, 0.2, seed]) if noisy else None)
+
+
+def test_cells_come_back_as_they_were(tmp_path: Path) -> None:
+    there = specs.small_cells(tmp_path)
+    write_cells(tmp_path, there)
+    assert read_cells(tmp_path) == there
+
+
+def test_the_spec_of_a_folder_is_its_copy(tmp_path: Path) -> None:
+    specs.written(tmp_path, specs.SMALL, "spec.yaml")
+    assert (read_spec(tmp_path).name, read_spec(tmp_path).trials) == ("small", 4)
+
+
+def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Cell) -> None:
+    for seed in (10, 2, 7):
+        write_trial(tmp_path, cell, seed, trial(seed))
+    found = read_trials(tmp_path, cell)
+    assert found.seeds.tolist() == [2, 7, 10]
+    assert found.train.tolist() == [trial(s).train.tolist() for s in (2, 7, 10)]
+    assert found.evaluation.tolist() == [trial(s).evaluation.tolist() for s in (2, 7, 10)]
+    assert found.batch_noise is not None
+    assert found.batch_noise.tolist() == [[0.1, 0.2, s] for s in (2, 7, 10)]
+
+
+def test_a_cell_without_trials_has_none_of_as_many_episodes(tmp_path: Path, cell: Cell) -> None:
+    found = read_trials(tmp_path, cell)
+    assert found.train.shape == found.evaluation.shape == (0, 3)
+    assert (found.seeds.tolist(), found.batch_noise) == ([], None)
+
+
+def test_trials_without_noise_have_none(tmp_path: Path, cell: Cell) -> None:
+    write_trial(tmp_path, cell, 1, trial(1, noisy=False))
+    assert read_trials(tmp_path, cell).batch_noise is None
+
+
+def test_the_same_trial_gives_the_same_file(tmp_path: Path, cell: Cell) -> None:
+    for folder in ("a", "b"):
+        write_trial(tmp_path / folder, cell, 3, trial(3))
+    assert specs.trial_files(tmp_path / "a") == specs.trial_files(tmp_path / "b") != {}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "other length"])
+def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, cell: Cell, damage: str) -> None:
+    write_trial(tmp_path, cell, 1, trial(1))
+    write_trial(tmp_path, cell, 2, trial(2))
+    path = tmp_path / "trials" / cell.id / "1.npz"
+    whole = path.read_bytes()
+    if damage == "other length":
+        with path.open("wb") as file:
+            np.savez(file, train=np.zeros(2), evaluation=np.zeros(2))
+    else:
+        at = whole.index(trial(1).train.tobytes())
+        flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        path.write_bytes({"cut": whole[: len(whole) // 2], "flipped": flipped, "emptied": b""}[damage])
+    assert missing_seeds(tmp_path, cell, range(4)) == [0, 1, 3]
+    assert read_trials(tmp_path, cell).seeds.tolist() == [2]
+    write_trial(tmp_path, cell, 1, trial(1))
+    assert path.read_bytes() == whole
+
+
+def test_a_whole_trial_is_never_overwritten(tmp_path: Path, cell: Cell) -> None:
+    write_trial(tmp_path, cell, 1, trial(1))
+    write_trial(tmp_path, cell, 1, trial(99))
+    assert read_trials(tmp_path, cell).train[0, 2] == 1
+
+
+def test_a_file_that_cannot_be_finished_leaves_nothing(
+    tmp_path: Path, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tools.experiments.store.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_trial(tmp_path, cell, 1, trial(1))
+    assert specs.trial_files(tmp_path) == {}
+
+
+def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None:
+    write_trial(tmp_path, cell, 1, trial(1))
+    half = tmp_path / "trials" / cell.id / ".2.npz.unfinished"
+    half.write_bytes(b"PK")
+    assert read_trials(tmp_path, cell).seeds.tolist() == [1]
+    sweep(tmp_path)
+    assert not half.exists()
+    assert missing_seeds(tmp_path, cell, [1, 2]) == [2]
+
+
+def test_damaged_cells_are_told_by_their_file(tmp_path: Path) -> None:
+    (tmp_path / "cells.json").write_bytes(b"[{")
+    with pytest.raises(ValueError, match=r"cells\.json' is damaged"):
+        read_cells(tmp_path)

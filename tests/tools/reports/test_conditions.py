@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import msgspec
+
+from tests.tools.reports.synthetic import cell, noise
+from tools.experiments.store import Cell
+from tools.reports.conditions import Value, common, grouped, in_words, settings, varying
+
+
+def words(cells: list[Cell]) -> list[str]:
+    found = settings(cells)
+    axes = varying(found)
+    return [in_words(axes, [s.conditions[axis] for axis in axes]) for s in found]
+
+
+def test_conditions_are_read_from_the_configuration_and_named_where_they_vary() -> None:
+    cells = [
+        cell("pendulum", strategy="FIFO[Uniform]"),
+        cell("magman", *noise(0.02), strategy="FIFO[Uniform]"),
+        cell("pendulum", "rate_hz=100", "selection.write_probability=0.5", strategy="FIFO[Uniform]"),
+        cell("pendulum", "rate_hz=100", "learner.ddpg.gamma=0.9747", strategy="FIFO[Uniform]"),
+        cell("pendulum", "selection.synthetic={actions: 0.25, refresh: 0.5}", strategy="FIFO[Uniform]"),
+        cell("pendulum", "selection.capacity=20000", "learner.algorithm=dqn", strategy="FIFO[Uniform]"),
+        cell("pendulum", "learner.ddpg.network=ddpg_original", strategy="FIFO[Uniform]"),
+    ]
+    plain = "small network, 50 Hz"
+    rest = "σ = 0, nothing synthetic, capacity 10\u2009000"
+    small = "σ = 0, nothing synthetic, capacity 20\u2009000"
+    assert words(cells) == [
+        f"pendulum, DDPG, {plain}, {rest}",
+        f"magman, DDPG, {plain}, σ = 0.02, nothing synthetic, capacity 10\u2009000",
+        f"pendulum, DDPG, small network, 100 Hz, γ 0.95, [DE], {rest}",
+        f"pendulum, DDPG, small network, 100 Hz, γ corrected, all kept, {rest}",
+        f"pendulum, DDPG, {plain}, σ = 0, 25% synthetic actions, capacity 10\u2009000",
+        f"pendulum, DQN, {plain}, {small}",
+        f"pendulum, DDPG, ddpg_original network, 50 Hz, {rest}",
+    ]
+
+
+def test_the_capacity_of_full_keeps_it_from_no_comparison() -> None:
+    found = settings([cell(strategy="FIFO[Uniform]"), cell(strategy="FULL[Uniform]")])
+    assert varying(found) == []
+    assert found[1].conditions["capacity"] is None
+
+
+def test_exponents_are_part_of_the_strategy_and_shown_where_there_are_several() -> None:
+    cells = [
+        cell(strategy="Expl(1.0)[PER]"),
+        cell("pendulum", "learner.per_alpha=0.4", strategy="FIFO[PER+IS]"),
+        cell(strategy="TDE(1.2)[Uniform]"),
+    ]
+    found = settings(cells)
+    assert [s.strategy for s in found] == ["Expl(1)[PER(0.7)]", "FIFO[PER(0.4)+IS]", "TDE(1.2)[Uniform]"]
+    assert [s.family for s in found] == ["Expl(α)[PER]", "FIFO[PER+IS]", "TDE(α)[Uniform]"]
+    assert [(s.alpha, s.per_alpha) for s in found] == [(1.0, 0.7), (None, 0.4), (1.2, None)]
+    assert settings(cells[:1])[0].strategy == "Expl(1)[PER]"
+
+
+def test_an_axis_that_nothing_here_knows_of_tells_cells_apart_by_its_label() -> None:
+    found = [(tau, cell("pendulum", f"learner.ddpg.tau={tau}", strategy="FIFO[Uniform]")) for tau in (0.01, 0.02)]
+    cells = [msgspec.structs.replace(one, label={**one.label, "learner.ddpg.tau": tau}) for tau, one in found]
+    assert words(cells) == ["learner.ddpg.tau 0.01", "learner.ddpg.tau 0.02"]
+
+
+def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
+    items: list[tuple[dict[str, Value], str]] = [
+        ({"capacity": 5.0, "noise": 0.0}, "small"),
+        ({"capacity": None, "noise": 0.0}, "full"),
+        ({"capacity": 9.0, "noise": 0.0}, "large"),
+        ({"capacity": None, "noise": 1.0}, "noisy"),
+    ]
+    assert grouped(items, ["capacity", "noise"]) == {
+        (5.0, 0.0): ["small", "full"],
+        (9.0, 0.0): ["full", "large"],
+        (None, 1.0): ["noisy"],
+    }
+
+
+def test_what_all_cells_share_is_named_as_far_as_it_is_worth_naming() -> None:
+    assert common(settings([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
+    noisy = [cell(c, *noise(0.02), strategy="FIFO[Uniform]") for c in ("pendulum", "magman")]
+    assert common(settings(noisy)) == "DDPG, small network, 50 Hz, σ = 0.02"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tools.reports.synthetic import Make, cell, flat, raw, write_experiment
+from tools.experiments.store import Cell, Trial
+from tools.reports.estimates import against_baseline, against_plainer_sampling, estimate, groups
+from tools.reports.results import Result, read_experiment
+
+LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.6, "FIFO[PER+IS]": 0.5, "FIFO[PER]": 0.4}
+
+
+def by_strategy(one: Cell, seed: int) -> Trial:
+    return flat(LEVELS[one.config.selection.strategy])(one, seed)
+
+
+def results(folder: Path, cells: Sequence[Cell], make: Make = by_strategy, trials: int = 4) -> list[Result]:
+    return read_experiment(write_experiment(folder, cells, trials, make=make)).results
+
+
+def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: Path) -> None:
+    cells = [cell(strategy=s) for s in ("FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]")]
+    write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is not cells[0] or seed != 1)
+    found = against_baseline(read_experiment(tmp_path).results)
+    assert [(d.strategy, d.against, d.pairs) for d in found] == [
+        ("FULL[Uniform]", "FIFO[Uniform]", 3),
+        ("FULL[PER]", "FIFO[Uniform]", 4),
+    ]
+    # The spread over the seeds is the same in both and so drops out.
+    assert found[0].final == pytest.approx((0.2, 0.2, 0.2))
+    assert found[1].highest == pytest.approx((0.1, 0.1, 0.1))
+    assert found[0].rise == pytest.approx((1.0, 1.0, 1.0))
+    assert found[0].censored
+
+
+def test_without_fifo_uniform_the_first_strategy_is_the_baseline(tmp_path: Path) -> None:
+    found = against_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
+    assert [(d.strategy, d.against) for d in found] == [("FULL[Uniform]", "FULL[PER]")]
+
+
+def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
+    cells = [cell("pendulum", strategy="FIFO[Uniform]"), cell("magman", strategy="FULL[Uniform]")]
+    found = results(tmp_path, cells)
+    assert [g.conditions for g in groups(found)] == ["pendulum", "magman"]
+    assert against_baseline(found) == []
+
+
+def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
+    names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
+    found = against_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
+    pairs = [(d.strategy, d.against, round(d.final.value, 9)) for d in found]
+    assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
+
+
+def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path: Path) -> None:
+    def make(one: Cell, seed: int) -> Trial:
+        mu = np.full(one.config.episodes, 0.2)
+        mu[10 + seed :] = 0.9 if seed < 3 else 0.7
+        return Trial(raw(one, mu - 5), raw(one, mu), None)
+
+    [result] = results(tmp_path, [cell(strategy="FIFO[Uniform]", episodes=200)], make)
+    e = estimate(result)
+    assert e.final.value == pytest.approx((3 * 0.9 + 0.7) / 4)
+    assert e.highest.value == pytest.approx((3 * 0.9 + 0.7) / 4)
+    assert e.rise.value == pytest.approx((11 + 12 + 13 + 200) / 4)
+    assert e.never == 1

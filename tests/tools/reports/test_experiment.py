@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
+from tools.cli import main
+from tools.experiments.store import Cell, Trial
+from tools.reports.experiment import missing
+
+PNG = b"\x89PNG\r\n\x1a\n"
+LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.9}
+
+
+def by_strategy(one: Cell, seed: int) -> Trial:
+    return flat(LEVELS[one.config.selection.strategy])(one, seed)
+
+
+def three(config: str = "pendulum", *overrides: str) -> list[Cell]:
+    return [cell(config, *overrides, strategy=s) for s in LEVELS]
+
+
+def row(table: str, *starts: str) -> list[str]:
+    """Cells of the Markdown row that starts with these."""
+    [found] = [line for line in table.splitlines() if line.startswith("| " + " | ".join(starts) + " |")]
+    return [text.strip() for text in found.strip("|").split("|")][len(starts) :]
+
+
+def test_an_experiment_is_told_in_figures_tables_and_one_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [*three(), *three("magman")]
+    write_experiment(tmp_path, cells, 12, make=by_strategy, figures=[3, 12, 13, "table-6"], title="A <b>title</b>")
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    names = ["figure-03-learning-curves.png", "figure-12-strategies.png"]
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == names
+    assert all((tmp_path / "figures" / name).read_bytes().startswith(PNG) for name in names)
+
+    tables = (tmp_path / "tables.md").read_text()
+    # Seeds add 0 to 0.11: their mean is 0.055, which pairing takes out of the differences.
+    assert row(tables, "pendulum", "FIFO[Uniform]")[:2] == ["12/12", "0.555 [0.536, 0.574]"]
+    assert row(tables, "magman", "FULL[PER] − FIFO[Uniform]")[:2] == ["12", "▲ +0.400 [+0.400, +0.400]"]
+    assert row(tables, "pendulum", "FIFO[Uniform]")[3:] == ["≥ 120 [120, 120]", "12"]
+    assert row(tables, "pendulum", "FULL[PER]")[3:] == ["1 [1, 1]", ""]
+    assert row(tables, "pendulum", "FULL[PER] − FIFO[Uniform]")[3] == "▲ 0.008 [0.008, 0.008] *"
+    assert row(tables, "pendulum", "FULL[PER] − FULL[Uniform]")[1] == "▲ +0.200 [+0.200, +0.200]"
+    assert "* ▲ FULL[Uniform] against FIFO[Uniform]: above in μ_final by 0.200 [0.200, 0.200]" in tables
+
+    page = (tmp_path / "report.html").read_text()
+    assert "A &lt;b&gt;title&lt;/b&gt;" in page
+    assert page.count("data:image/png;base64,") == 2
+    assert not re.search(r"<script|https?://|<link|@import|url\(", page)
+    order = [page.index(part) for part in ("At a glance", "Figures", "Differences to", "All cells", "<h2>Spec")]
+    assert order == sorted(order)
+    assert "n = 12" in page
+
+    assert "pendulum, FULL[PER]" in out
+    assert "Figure 13 is not drawn: it needs finished trials of two strategies above 50 Hz" in out
+    assert "Table 6 is not there" in out
+    assert "Unfinished" not in out
+
+
+def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_taken_away(tmp_path: Path) -> None:
+    write_experiment(tmp_path, three()[:2], 3, make=by_strategy)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "figure-20-retention-alpha.png").write_bytes(PNG)
+    (tmp_path / "figures" / "mine.png").write_bytes(PNG)
+    pages = []
+    for _ in range(2):
+        assert main(["report", str(tmp_path)]) == 0
+        pages.append((tmp_path / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+    assert {p.name for p in (tmp_path / "figures").iterdir()} == {
+        "figure-03-learning-curves.png",
+        "figure-12-strategies.png",
+        "mine.png",
+    }
+
+
+def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = three()
+    write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is cells[0] and seed < 1)
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Unfinished: 1 of 12 trials, in 1 of 3 cells" in out
+    assert "Some means are of 1 trials" in out
+    tables = (tmp_path / "tables.md").read_text()
+    assert row(tables, "FIFO[Uniform]") == ["1/4", "0.500", "0.500", "≥ 120", "1"], "one trial has no bounds"
+
+
+def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
+    levels = {"Expl(1.0)[Uniform]": 1.6e-2, "TDE(1.0)[PER]": 1.8e-2}
+
+    def make(one: Cell, seed: int) -> Trial:
+        level = levels[one.config.selection.strategy]
+        return flat(0.9)(one, seed)._replace(
+            batch_noise=level * (1 + 0.01 * (seed % 2)) * flat(1.0)(one, 0).train[:3] ** 0
+        )
+
+    cells = [cell("pendulum", *noise(0.02), strategy=s) for s in levels]
+    write_experiment(tmp_path, cells, 4, make=make, figures=["table-6"])
+    assert main(["report", str(tmp_path)]) == 0
+    table = (tmp_path / "tables.md").read_text().split("## Table 6")[1].split("## All cells")[0]
+    assert "| position | position: − first | position: 000 | velocity |" in table
+    first, other = row(table, "Expl(1)[Uniform]"), row(table, "TDE(1)[PER]")
+    assert [first[k] for k in (1, 2, 3)] == ["1.608 [1.600, 1.616]", "", "1.584"]
+    assert [other[k] for k in (2, 3, 9)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "drawn", "noisy", "lines"),
+    [
+        ([3, 12, "table-6"], {3, 12}, True, []),
+        ([6, 9, 23], {5, 10}, False, []),
+        (["12", 16], {3}, False, ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report draws that."]),
+        (["table-9"], {3}, True, ["'table-9' is not there: no report makes it"]),
+        (["table-6"], {3}, False, ["Table 6 is not there: no finished trial has noise"]),
+    ],
+)
+def test_what_is_wanted_and_not_drawn_has_a_line(
+    wanted: list[int | str], drawn: set[int], noisy: bool, lines: list[str]
+) -> None:
+    found = missing(wanted, drawn, has_noise=noisy)
+    assert len(found) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
+
+
+def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["report", str(folder)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert not (folder / "report.html").exists()
+    return line
+
+
+def test_an_experiment_without_finished_trials_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_experiment(tmp_path, three(), 3, done=lambda one, seed: False)
+    assert refused(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no finished trials yet"
+
+
+def test_an_experiment_of_which_nothing_is_finite_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_experiment(tmp_path, three(), 3, make=lambda one, seed: flat(float("inf"))(one, seed))
+    assert refused(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no trial with finite rewards"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [("cells.json", None, "cannot be read"), ("cells.json", "[1", "damaged"), ("spec.yaml", "name: [", "spec.yaml:")],
+)
+def test_what_cannot_be_read_is_told_in_one_line(
+    tmp_path: Path, name: str, content: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_experiment(tmp_path, three(), 2, make=by_strategy)
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert said in refused(tmp_path, capsys)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_experiment(tmp_path, three(), 2, make=by_strategy)
+    (tmp_path / "figures").write_text("in the way")
+    assert "cannot be written" in refused(tmp_path, capsys)

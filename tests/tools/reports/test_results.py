@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tools.reports.synthetic import cell, flat, raw, write_experiment
+from tools.experiments.store import Cell, Trial
+from tools.reports.results import Result, read_experiment
+
+
+def only(folder: Path, make: object, trials: int = 3, episodes: int = 200) -> Result:
+    one = cell(strategy="FIFO[Uniform]", episodes=episodes)
+    [result] = read_experiment(write_experiment(folder, [one], trials, make=make)).results  # type: ignore[arg-type]
+    return result
+
+
+def test_episodes_that_were_not_evaluated_are_left_out_with_their_numbers_kept(tmp_path: Path) -> None:
+    def make(one: Cell, seed: int) -> Trial:
+        mu = np.full(200, np.nan)
+        mu[9::10] = np.linspace(0.06, 1.01, 20)
+        return Trial(raw(one, np.zeros(200)), raw(one, mu), None)
+
+    result = only(tmp_path, make)
+    assert result.episodes.tolist() == list(range(10, 201, 10))
+    assert result.rise.episode.tolist() == [160] * 3
+    assert result.final == pytest.approx(np.linspace(0.56, 1.01, 10).mean()), "the last 100 episodes hold ten of them"
+    assert result.evaluated
+
+
+def test_without_evaluation_training_counts(tmp_path: Path) -> None:
+    nothing = np.full(200, np.nan)
+    result = only(tmp_path, lambda one, seed: Trial(raw(one, np.full(200, 0.3)), nothing, None))
+    assert not result.evaluated
+    assert result.final == pytest.approx([0.3] * 3)
+
+
+def test_trials_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
+    def make(one: Cell, seed: int) -> Trial:
+        trial = flat(0.5)(one, seed)
+        if seed == 1:
+            trial.evaluation[50:] = np.nan
+        return trial
+
+    result = only(tmp_path, make)
+    assert result.seeds.tolist() == [0, 2]
+    assert result.spoilt == 1
+    assert result.final == pytest.approx([0.5, 0.52])
+
+
+def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) -> None:
+    cells = [cell(strategy=s) for s in ("FIFO[Uniform]", "FULL[Uniform]")]
+    write_experiment(tmp_path, cells, 3, done=lambda one, seed: one is cells[1] and seed < 2)
+    experiment = read_experiment(tmp_path)
+    assert (experiment.cells, experiment.trials, experiment.finished) == (2, 2, False)
+    assert [r.setting.strategy for r in experiment.results] == ["FULL[Uniform]"]

@@ -1,0 +1,177 @@
+"""``onrig experiment SPEC``: many trials of many strategies, on all cores or on a cluster.
+
+What is finished is kept, one file per trial.  A stopped experiment goes on with --resume where it was; trials that
+were under way start over.  Neither that nor --workers, --chunk or --cluster changes any trial's result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from runtime.config.document import ConfigError, Problem
+from runtime.config.problem import START
+from runtime.config.resolve import find
+from runtime.exit_codes import ExitCode
+from tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
+from tools.experiments.grid import cells_of
+from tools.experiments.progress import display_here
+from tools.experiments.runner import AT_ONCE, Outcome, missing, run_units, split
+from tools.experiments.select import NoSuchCells, chosen
+from tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
+from tools.experiments.store import Cell
+from tools.experiments.workers import LocalWorkers, NoWorkers, Workers
+from tools.load import complain, explain
+
+_NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
+_NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig experiment", description=__doc__)
+    p.add_argument("spec", help="path or shipped name of an experiment (figure-12-quick)")
+    p.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: runs/NAME-N)")
+    p.add_argument("--resume", action="store_true", help="go on in DIR (default: the latest runs/NAME-N)")
+    p.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: one per core)")
+    p.add_argument("--cluster", metavar="ADDRESS", help="run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto")
+    p.add_argument("--trials", type=int, metavar="N", help="trials per cell instead of the spec's")
+    p.add_argument(
+        "--only", action="append", default=[], metavar="AXIS=VALUE", help="only the cells with this value (repeatable)"
+    )
+    p.add_argument(
+        "--chunk", type=int, default=AT_ONCE, metavar="N", help="trials trained together (default: %(default)s)"
+    )
+    p.add_argument("--dry-run", action="store_true", help="check everything and list the cells, run nothing")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Run; returns the exit code."""
+    args = parser().parse_args(arguments)
+    fault = _argument_problem(args)
+    if fault is not None:
+        return complain("experiment", fault)
+    for module, message in (("torch", _NO_TORCH), *((("ray", _NO_RAY),) if args.cluster else ())):
+        if find_spec(module) is None:
+            return complain("experiment", message, ExitCode.PREFLIGHT)
+    if args.cluster:
+        from tools.experiments.cluster import address_problem
+
+        fault = address_problem(args.cluster)
+        if fault is not None:
+            return complain("experiment", f"--cluster: {fault}")
+    from learner.trials.engine import trials_problems
+
+    try:
+        file = _load(args.spec)
+        cells = cells_of(file, trials_problems)
+        wanted = chosen(cells, args.only)
+    except ConfigError as error:
+        return explain(error)
+    except NoSuchCells as error:
+        return complain("experiment", f"--only: {error}")
+    folder = args.out or (last_folder(file.spec) if args.resume else next_folder(file.spec))
+    if folder is None:
+        return complain("experiment", f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
+    seeds = range(file.spec.first_seed, file.spec.first_seed + (args.trials or file.spec.trials))
+    try:
+        check_folder(folder, cells, resume=args.resume)
+        if args.dry_run:
+            return _list(file, wanted, seeds, folder)
+        with opened(folder, file.path, cells):
+            return _run(args, folder, wanted, seeds)
+    except Unsuitable as error:
+        return complain("experiment", str(error))
+    except OSError as error:
+        full = args.resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = ExitCode.PREFLIGHT if full else ExitCode.CONFIGURATION
+        return complain("experiment", f"'{folder}' cannot be written: {error.strerror or error}", code)
+
+
+def _run(args: argparse.Namespace, folder: Path, cells: Sequence[Cell], seeds: range) -> int:
+    """Do what is missing; what becomes of a folder that could be opened."""
+    again = f"`onrig experiment {args.spec} --out {folder} --resume` goes on from here"
+    todo = missing(folder, cells, seeds)
+    there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
+    print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
+    if not todo:
+        return ExitCode.OK
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    display = None
+    workers: Workers | None = None
+    try:
+        workers = _workers(args)
+        display = display_here()
+        outcome = run_units(folder, split(todo, workers.slots, args.chunk), there, workers, display)
+    except NoWorkers as error:
+        return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
+    except OSError as error:
+        message = f"'{folder}' cannot be written: {error.strerror or error}; {again}"
+        return complain("experiment", message, ExitCode.PREFLIGHT)
+    except KeyboardInterrupt:
+        return complain("experiment", f"stopped; {again}", ExitCode.INTERRUPTED)
+    finally:
+        if display is not None:
+            display.close()
+        if workers is not None:
+            workers.close()
+        signal.signal(signal.SIGTERM, before)
+    return _conclude(outcome, folder, again)
+
+
+def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
+    print(f"{outcome.trials} of {outcome.total} trials are in {folder}; `onrig report {folder}` draws them")
+    if outcome.lost:
+        n = sum(len(lost.unit.seeds) for lost in outcome.lost)
+        return complain("experiment", f"{n} trials were lost, see above; {again}", ExitCode.INTERNAL)
+    return ExitCode.OK
+
+
+def _workers(args: argparse.Namespace) -> Workers:
+    if args.cluster:
+        from tools.experiments.cluster import ClusterWorkers
+
+        return ClusterWorkers(args.cluster)
+    return LocalWorkers(args.workers or len(os.sched_getaffinity(0)))
+
+
+def _load(name: str) -> SpecFile:
+    try:
+        return load_spec(find(name, "experiments"))
+    except FileNotFoundError as error:
+        raise ConfigError([Problem(name, START, str(error))]) from None
+
+
+def _list(file: SpecFile, cells: Sequence[Cell], seeds: range, folder: Path) -> int:
+    from tools.experiments.grid import shown
+
+    for cell in cells:
+        print(f"{cell.id}  {shown(cell)}")
+    episodes = len(cells) * len(seeds) * file.spec.episodes
+    print(f"{len(cells)} cells of {len(seeds)} trials, {episodes} episodes; would run in {folder}")
+    return ExitCode.OK
+
+
+def _argument_problem(args: argparse.Namespace) -> str | None:
+    for name in ("workers", "trials", "chunk"):
+        value = getattr(args, name)
+        if value is not None and not 1 <= value <= MAX_TRIALS:
+            return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
+    if args.cluster is not None and args.workers is not None:
+        return "--workers is for this machine; a cluster has its own CPUs: leave out one of --workers and --cluster"
+    return None
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""Units as tasks on a Ray cluster; Onrig, in the same version, must be installed on its nodes.
+
+Ray itself sends the function by its name and its arguments as bytes: nothing of ours is pickled by value.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import ray
+
+from tools.experiments.jobs import ENGINE, Failed, Finished, Job, Reply, Unit, do, engine_named, job_of, trials_of
+from tools.experiments.workers import Done, Event, Lost, NoWorkers
+
+PROBE_S: Final = 5.0
+CONNECT_S: Final = 60.0
+"""A driver on a busy machine takes several seconds; a port where something else listens never answers."""
+_LOOK_S: Final = 0.5
+_RETRIES: Final = 2
+"""Times that a unit is started anew when its node is lost."""
+_ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+_TRY: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
+
+
+def address_problem(address: str) -> str | None:
+    """What is wrong with the form of an address; None where nothing is."""
+    match = _ADDRESS.fullmatch(address)
+    if address == "auto" or (match is not None and 0 < int(match["port"]) < 1 << 16):
+        return None
+    return f"'{address}' is no address: HOST:PORT, ray://HOST:PORT or auto"
+
+
+class ClusterWorkers:
+    """The CPUs of a Ray cluster."""
+
+    def __init__(self, address: str, engine: str = ENGINE) -> None:
+        """Connect; raises NoWorkers within about a minute where there is no cluster."""
+        _probe(address)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            cpus = int(ray.cluster_resources().get("CPU", 0))
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise NoWorkers(_unreachable(address, _last_line(str(error)))) from None
+        if cpus < 1:
+            ray.shutdown()
+            raise NoWorkers(f"the Ray cluster at {address} has no CPU to offer")
+        self.slots: Final = cpus
+        self._engine: Final = engine
+        self._pending: dict[ray.ObjectRef[bytes], Unit] = {}
+
+    def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
+        """As in ``Workers``."""
+        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
+        for unit in units:
+            self._pending[task.remote(msgspec.json.encode(job_of(unit)), self._engine)] = unit
+        while self._pending:
+            finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_LOOK_S)
+            if not finished:
+                yield None
+            for reference in finished:
+                yield _outcome(self._pending.pop(reference), reference)
+
+    def close(self) -> None:
+        """As in ``Workers``."""
+        for reference in self._pending:
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(reference, force=True)
+        self._pending.clear()
+        ray.shutdown()
+
+
+def run_remotely(job: bytes, engine: str) -> bytes:
+    """Do a job on a node of the cluster: bytes of a `Job` to bytes of a `Finished` or `Failed`."""
+    import torch
+
+    torch.set_num_threads(1)
+    answer: Finished | Failed
+    try:
+        answer = do(msgspec.json.decode(job, type=Job), engine_named(engine), lambda episodes: None)
+    except Exception as error:
+        answer = Failed(f"{type(error).__name__}: {error}")
+    return msgspec.json.encode(answer)
+
+
+def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
+    try:
+        reply = msgspec.json.decode(ray.get(reference), type=Reply)
+    except ray.exceptions.RayError as error:
+        return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
+    if isinstance(reply, Finished):
+        return Done(unit, trials_of(reply))
+    return Lost(unit, reply.reason if isinstance(reply, Failed) else "the cluster gave no answer")
+
+
+def _probe(address: str) -> None:
+    """Try the port and then, in a process that can be ended, to connect: Ray's own attempt knows no limit."""
+    match = _ADDRESS.fullmatch(address)
+    if match is not None:
+        try:
+            socket.create_connection((match["host"].strip("[]"), int(match["port"])), PROBE_S).close()
+        except OSError as error:
+            raise NoWorkers(_unreachable(address, error.strerror or str(error))) from None
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", _TRY, address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CONNECT_S,
+            env=os.environ | {"PYTHONWARNINGS": "ignore"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoWorkers(_unreachable(address, f"no answer within {CONNECT_S:g} s")) from None
+    if tried.returncode != 0:
+        raise NoWorkers(_unreachable(address, _last_line(tried.stderr.decode(errors="replace"))))
+
+
+def _unreachable(address: str, reason: str) -> str:
+    return f"there is no Ray cluster at {address} ({reason}); start one with `ray start --head`"
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

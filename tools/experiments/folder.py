@@ -1,0 +1,120 @@
+"""Opening an experiment's folder: a new one, or one to go on in."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runtime.supervise.run_folder import circumstances
+from tools.experiments.grid import shown
+from tools.experiments.identity import same
+from tools.experiments.spec import Spec
+from tools.experiments.store import CELLS, META, SPEC, TRIALS, Cell, read_cells, sweep, write_cells, write_whole
+
+RUNS: Final = Path("runs")
+
+
+class Unsuitable(Exception):
+    """The folder is not one that this experiment can be run in; the message says why and what to do."""
+
+
+def next_folder(spec: Spec) -> Path:
+    """The folder of a new run of an experiment: ``runs/NAME-1`` and so on."""
+    return RUNS / f"{spec.name}-{max(_numbers(spec), default=0) + 1}"
+
+
+def last_folder(spec: Spec) -> Path | None:
+    """The folder of the latest run of an experiment; None where there is none."""
+    number = max(_numbers(spec), default=None)
+    return None if number is None else RUNS / f"{spec.name}-{number}"
+
+
+def check_folder(folder: Path, cells: Sequence[Cell], *, resume: bool) -> None:
+    """Raise Unsuitable where these cells cannot be run in a folder."""
+    if not folder.exists():
+        if resume:
+            raise Unsuitable(f"'{folder}' is not there to resume; leave out --resume to start it")
+        return
+    if not folder.is_dir():
+        raise Unsuitable(f"'{folder}' is no folder")
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if not names:
+        return
+    if not names & {SPEC, CELLS, TRIALS}:
+        raise Unsuitable(f"'{folder}' holds something else than an experiment; choose another folder")
+    if not resume:
+        raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to go on with it, or choose another")
+    _check_cells(folder, {cell.id: cell for cell in cells})
+
+
+@contextlib.contextmanager
+def opened(folder: Path, spec: Path, cells: list[Cell]) -> Iterator[None]:
+    """Hold a folder that `check_folder` found suitable, with what is known before the first trial.
+
+    Raises OSError where it cannot be written, and Unsuitable while another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unsuitable(f"'{folder}': another `onrig experiment` is at work there") from None
+        sweep(folder)
+        write_whole(folder / SPEC, spec.read_bytes())
+        write_whole(folder / META, _meta(folder))
+        write_cells(folder, cells)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _check_cells(folder: Path, cells: dict[str, Cell]) -> None:
+    remedy = "resume it with its own spec, to which blocks and trials may be added, or choose another folder"
+    try:
+        before = read_cells(folder)
+    except FileNotFoundError:
+        before = []
+    except (OSError, ValueError):
+        # Damaged: the folders of the trials bear the names of their cells.
+        trials = folder / TRIALS
+        unknown = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
+        if unknown:
+            raise Unsuitable(
+                f"'{folder}' holds trials of a cell {unknown[0]} that is not in this spec; {remedy}"
+            ) from None
+        return
+    for cell in before:
+        if cell.id not in cells:
+            raise Unsuitable(f"'{folder}' holds a cell that is not in this spec ({shown(cell)}); {remedy}")
+        if not same(cell.config, cells[cell.id].config):
+            what = f"'{folder}' was made by a version of Onrig with other defaults for {shown(cell)}"
+            raise Unsuitable(f"{what}; choose another folder")
+
+
+def _meta(folder: Path) -> bytes:
+    """Where and with what it ran; those that went on with it later are listed under ``resumed``."""
+    now = circumstances()
+    try:
+        meta = msgspec.json.decode((folder / META).read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.DecodeError):
+        meta = now
+    else:
+        resumed = meta.get("resumed")
+        meta["resumed"] = [*(resumed if isinstance(resumed, list) else []), now]
+    return msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n"
+
+
+def _numbers(spec: Spec) -> Iterator[int]:
+    pattern = re.compile(rf"{re.escape(spec.name)}-(\d{{1,9}})")
+    for path in RUNS.iterdir() if RUNS.is_dir() else ():
+        match = pattern.fullmatch(path.name)
+        if match is not None:
+            yield int(match[1])

@@ -1,0 +1,241 @@
+"""From a spec to its cells: every combination resolved and checked before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from learner.settings import LearnerSettings
+from runtime.config.document import problem_at
+from runtime.config.problem import ConfigError, NodePath, Problem
+from runtime.config.resolve import find
+from runtime.config.schema import RunConfig
+from runtime.replay.strategy import parse_strategy
+from runtime.task import episode_steps
+from tools.experiments.axes import PLACEHOLDER, Setting, name_problem, paths_of, settings_of, short_name
+from tools.experiments.identity import cell_id
+from tools.experiments.spec import Block, Spec, SpecFile
+from tools.experiments.store import Cell
+from tools.load import load
+
+REUSE: Final = 8
+"""Times an experience is replayed on average (000 App. B.1): the number of updates follows from it unless it is set."""
+MAX_CELLS: Final = 2000
+_UPDATES: Final = "learner.updates_per_episode"
+_UNLIMITED: Final = Setting("limits", {}, ())
+"""Trials have no shield, as 000 has none; what a rig's limits ask of its rate and lease must not keep them."""
+_FILLED: Final = f"{{{PLACEHOLDER}}}"
+
+EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
+"""Why the trials engine cannot run a configuration: ``learner.trials.engine.trials_problems``."""
+Values = dict[str, tuple[object, NodePath]]
+"""By its short name each value that a cell sets, and where in the spec it stands; the later ones win."""
+Label = dict[str, str | float | int]
+
+
+class _Trouble(NamedTuple):
+    message: str
+    at: NodePath | None
+    """Where in the spec the culprit stands, if that is known."""
+
+
+def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
+    """Work out every cell; raises ConfigError with every problem, at its line of the spec.
+
+    Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
+    eight times on average (000 App. B.1): 100 for 200 steps and batches of 16, as many more at higher rates, and again
+    fewer where experiences are dropped before they are kept ([DE], which is to undo what the higher rate did; 6.4).
+    """
+    problems: list[Problem] = []
+    cells: dict[str, Cell] = {}
+    labels: set[bytes] = set()
+    named = list(_name_problems(file, file.spec.set, ("set",), {}))
+    for i, block in enumerate(file.spec.blocks):
+        at: NodePath = ("blocks", i)
+        taken: dict[str, str] = {}
+        wrong = [
+            *_name_problems(file, block.set, (*at, "set"), taken),
+            *_name_problems(file, block.grid, (*at, "grid"), taken),
+            *_duplicates(file, block, at),
+        ]
+        if named or wrong:
+            problems += wrong
+            continue
+        try:
+            found = list(_block_cells(file, block, at, engine_problems))
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        for cell in found:
+            label = msgspec.json.encode(cell.label, order="sorted")
+            if cell.id in cells:
+                message = f"the cell {shown(cell)} is the same as {shown(cells[cell.id])}"
+                problems.append(_at(file, (*at, "grid"), message))
+            elif label in labels:
+                message = f"two cells are both {shown(cell)}: set what tells them apart in one of the blocks"
+                problems.append(_at(file, at, message))
+            cells[cell.id] = cell
+            labels.add(label)
+    if named or problems:
+        raise ConfigError(sorted({*named, *problems}, key=lambda p: (p.mark, p.message)))
+    return list(cells.values())
+
+
+def shown(cell: Cell) -> str:
+    """A cell in a few words."""
+    return ", ".join(str(v) if k in ("config", "strategy") else f"{k} {v}" for k, v in cell.label.items())
+
+
+def _name_problems(
+    file: SpecFile, names: Mapping[str, object], at: NodePath, taken: dict[str, str]
+) -> Iterator[Problem]:
+    """What is wrong with names to set; ``taken`` says which name sets a path already, and learns of these."""
+    for name in names:
+        fault = name_problem(name)
+        for target in paths_of(name) or (name,):
+            if target in taken:
+                fault = f"'{name}' sets {target}, as '{taken[target]}' does already"
+            taken[target] = name
+        if fault is not None:
+            yield problem_at(file.document, (*at, name), fault, at_key=True)
+
+
+def _duplicates(file: SpecFile, block: Block, at: NodePath) -> Iterator[Problem]:
+    for name, values in block.grid.items():
+        seen: dict[bytes, object] = {}
+        for i, value in enumerate(values):
+            key = msgspec.json.encode(_plain(value), order="sorted")
+            if key in seen:
+                message = f"axis '{name}' has the value {_as_label(value)} twice"
+                yield problem_at(file.document, (*at, "grid", name, i), message)
+            seen[key] = value
+    count = 1
+    for values in block.grid.values():
+        count *= len(values)
+    if count > MAX_CELLS:
+        yield _at(file, (*at, "grid"), f"{count} combinations are more than {MAX_CELLS}")
+
+
+def _block_cells(file: SpecFile, block: Block, at: NodePath, engine_problems: EngineProblems) -> Iterator[Cell]:
+    try:
+        path = find(block.config, beside=file.path.parent)
+        base = load(str(path), [_UNLIMITED.assignment])
+    except FileNotFoundError as error:
+        raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
+    except ConfigError as error:
+        told = "; ".join(str(problem) for problem in error.problems)
+        raise ConfigError([_at(file, (*at, "config"), told)]) from None
+    fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
+    own: Values = {short_name(name): (value, (*at, "set", name)) for name, value in block.set.items()}
+    axes = [
+        [(short_name(name), (value, (*at, "grid", name, i))) for i, value in enumerate(values)]
+        for name, values in block.grid.items()
+    ]
+    problems: dict[str, Problem] = {}
+    for combination in itertools.product(*axes):
+        here: Values = {**own, **dict(combination)}
+        # Those of the whole spec that the block replaces are left out, so that the block's come last and win.
+        values: Values = {**{name: value for name, value in fixed.items() if name not in here}, **here}
+        config, troubles = _resolve(str(path), base, file.spec, values, engine_problems)
+        label: Label = {"config": path.stem}
+        label |= {name: _as_label(value) for name, (value, _) in here.items()}
+        if config is not None and not troubles:
+            yield Cell(cell_id(config), label, config)
+            continue
+        for trouble in troubles:
+            if trouble.message not in problems:
+                where = trouble.at or _culprit(str(path), base, file.spec, values, trouble, engine_problems)
+                problems[trouble.message] = _at(file, where or (*at, "config"), trouble.message)
+    if problems:
+        raise ConfigError(problems.values())
+
+
+def _resolve(
+    path: str, base: RunConfig, spec: Spec, values: Values, engine_problems: EngineProblems
+) -> tuple[RunConfig | None, list[_Trouble]]:
+    """The configuration of one cell, or what is wrong with it."""
+    try:
+        settings = _settings(base, spec, values)
+    except _Unfilled as error:
+        return None, [_Trouble(str(error), error.at)]
+    origins = {f"--set {setting.assignment}": setting.at for setting in settings}
+    try:
+        config = load(path, [setting.assignment for setting in settings])
+    except ConfigError as error:
+        return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    steps = episode_steps(config.task, config.rate_hz)
+    if _UPDATES not in values:
+        updates = max(1, round(REUSE * steps * config.selection.write_probability / learner.batch))
+        learner = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
+    selection = msgspec.structs.replace(config.selection, strategy=str(parse_strategy(config.selection.strategy)))
+    synthetic = selection.synthetic
+    if synthetic is not None and synthetic.states == synthetic.actions == 0:
+        selection = msgspec.structs.replace(selection, synthetic=None)
+    config = msgspec.structs.replace(
+        config,
+        seed=0,
+        selection=selection,
+        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
+    )
+    troubles = [_Trouble(message, None) for message in engine_problems(config, learner)]
+    if config.episodes * steps < learner.batch:
+        message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
+        troubles.append(_Trouble(message, ("episodes",)))
+    return config, troubles
+
+
+class _Unfilled(ValueError):
+    """A strategy and the axis ``alpha`` do not fit."""
+
+    def __init__(self, message: str, at: NodePath) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def _settings(base: RunConfig, spec: Spec, values: Values) -> list[Setting]:
+    """Everything a cell sets; what comes later in ``values`` comes later here, and so wins."""
+    filler = values.get(PLACEHOLDER)
+    settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED]
+    for name, (value, at) in values.items():
+        if name == "strategy" and isinstance(value, str) and _FILLED in value:
+            if filler is None:
+                message = f"'{value}' has a place for {PLACEHOLDER}, but there is no axis '{PLACEHOLDER}' at strategy"
+                raise _Unfilled(message, at)
+            value = value.replace(_FILLED, str(_as_label(filler[0])))
+        settings += settings_of(name, value, at, base)
+    return settings
+
+
+def _culprit(
+    path: str,
+    base: RunConfig,
+    spec: Spec,
+    values: Values,
+    trouble: _Trouble,
+    engine_problems: EngineProblems,
+) -> NodePath | None:
+    """The value without which the trouble would not be: the axes are tried first."""
+    for name in reversed(values):
+        rest = {n: v for n, v in values.items() if n != name}
+        if trouble.message not in {t.message for t in _resolve(path, base, spec, rest, engine_problems)[1]}:
+            return values[name][1]
+    return None
+
+
+def _as_label(value: object) -> str | float | int:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _plain(value: object) -> object:
+    """The same for 1 and 1.0."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _at(file: SpecFile, at: NodePath, message: str) -> Problem:
+    return problem_at(file.document, at, message)

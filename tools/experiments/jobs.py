@@ -1,0 +1,146 @@
+"""A job, some trials of one cell, and doing it: the same here, in a worker's process and on a cluster."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.settings import LearnerSettings
+from runtime.config.schema import RunConfig
+from tools.experiments.store import Cell, Trial
+
+ENGINE: Final = "learner.trials.engine"
+"""Module whose ``Trials`` runs the trials."""
+
+
+class Scores(Protocol):
+    """Of one episode of S trials: ``learner.trials.engine.Scores``."""
+
+    @property
+    def train(self) -> NDArray[np.float64]:
+        """(S,)"""
+
+    @property
+    def evaluation(self) -> NDArray[np.float64]:
+        """(S,)"""
+
+    @property
+    def batch_noise(self) -> NDArray[np.float64] | None:
+        """(S, n + m)"""
+
+
+class Trials(Protocol):
+    """S trials in step: ``learner.trials.engine.Trials``."""
+
+    def episode(self) -> Scores:
+        """Do the next episode of every trial."""
+
+
+Engine = Callable[[RunConfig, LearnerSettings, Sequence[int]], Trials]
+
+
+class Unit(NamedTuple):
+    """What one worker does at a time: some trials of one cell, trained together."""
+
+    cell: Cell
+    seeds: tuple[int, ...]
+
+    @property
+    def work(self) -> float:
+        """Batch updates of all its trials: what its time goes into."""
+        updates = self.cell.config.learner.get("updates_per_episode")
+        each = float(updates) if isinstance(updates, int | float) else 1.0
+        return each * self.cell.config.episodes * len(self.seeds)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A unit, as it is sent to a worker."""
+
+    config: RunConfig
+    seeds: tuple[int, ...]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A trial, as it is sent back: arrays of float64 in bytes, so that not a bit changes."""
+
+    train: bytes
+    evaluation: bytes
+    batch_noise: bytes | None
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The worker takes jobs."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """So many episodes of the job are done."""
+
+    episodes: int
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The job is done: its trials in the order of its seeds."""
+
+    trials: tuple[Kept, ...]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The job cannot be done; the worker goes on."""
+
+    reason: str
+
+
+Reply = Ready | Progress | Finished | Failed
+
+
+def job_of(unit: Unit) -> Job:
+    """What a worker has to know of a unit."""
+    return Job(unit.cell.config, unit.seeds)
+
+
+def engine_named(module: str) -> Engine:
+    """The trials engine in a module."""
+    engine: Engine = importlib.import_module(module).Trials
+    return engine
+
+
+def do(job: Job, engine: Engine, on_episode: Callable[[int], None]) -> Finished:
+    """Run all episodes of a job's trials; ``on_episode`` is told after each how many are done."""
+    settings = msgspec.convert(job.config.learner, LearnerSettings)
+    trials = engine(job.config, settings, job.seeds)
+    E, S = job.config.episodes, len(job.seeds)
+    train, evaluation = np.empty((S, E)), np.empty((S, E))
+    noise: NDArray[np.float64] | None = None
+    noisy_episodes = 0
+    for episode in range(E):
+        scores = trials.episode()
+        train[:, episode] = scores.train
+        evaluation[:, episode] = scores.evaluation
+        if scores.batch_noise is not None:  # there is none before the first minibatches either
+            noise = scores.batch_noise if noise is None else noise + scores.batch_noise
+            noisy_episodes += 1
+        on_episode(episode + 1)
+    mean = None if noise is None else noise / noisy_episodes
+    return Finished(
+        tuple(
+            Kept(train[s].tobytes(), evaluation[s].tobytes(), None if mean is None else mean[s].tobytes())
+            for s in range(S)
+        )
+    )
+
+
+def trials_of(finished: Finished) -> list[Trial]:
+    """The trials of a finished job as arrays."""
+    return [
+        Trial(
+            np.frombuffer(kept.train),
+            np.frombuffer(kept.evaluation),
+            None if kept.batch_noise is None else np.frombuffer(kept.batch_noise),
+        )
+        for kept in finished.trials
+    ]

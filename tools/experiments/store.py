@@ -1,0 +1,169 @@
+"""The folder of an experiment: what was asked for, and a file of its own for every finished trial.
+
+``spec.yaml`` (as given), ``cells.json`` (id, label and resolved configuration of every cell), ``meta.json`` (where and
+with what it ran) and ``trials/CELL/SEED.npz``.  A trial's file comes into being whole and is never changed; one that
+is damaged all the same counts as missing, and is made again by resuming.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.schema import RunConfig
+from tools.experiments.spec import Spec, load_spec
+
+SPEC: Final = "spec.yaml"
+CELLS: Final = "cells.json"
+META: Final = "meta.json"
+TRIALS: Final = "trials"
+_UNFINISHED: Final = ".unfinished"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One combination of a grid's values; its trials differ in nothing but their seed."""
+
+    id: str
+    """Short digest of the resolved configuration, the seed left out."""
+    label: dict[str, str | float | int]
+    """``config`` (the run's name) and the value of every axis and of what its block sets, by their short names; what
+    is neither text nor a number stands there as JSON."""
+    config: RunConfig
+
+
+class Trial(NamedTuple):
+    """What is kept of one trial of E episodes."""
+
+    train: NDArray[np.float64]
+    """(E,) mean raw reward per step of each training episode."""
+    evaluation: NDArray[np.float64]
+    """(E,) the same of the noise-free episode after it."""
+    batch_noise: NDArray[np.float64] | None
+    """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
+
+
+class CellTrials(NamedTuple):
+    """The finished trials of a cell, T of E episodes, by ascending seed."""
+
+    seeds: NDArray[np.int64]
+    """(T,)"""
+    train: NDArray[np.float64]
+    """(T, E) mean raw reward per step of each training episode."""
+    evaluation: NDArray[np.float64]
+    """(T, E) the same of the noise-free episode after it."""
+    batch_noise: NDArray[np.float64] | None
+    """(T, n_obs + n_act); None where there is no noise."""
+
+
+def read_spec(folder: Path) -> Spec:
+    """Read what an experiment's folder was asked for; raises ConfigError."""
+    return load_spec(folder / SPEC).spec
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """Read every cell of an experiment, in the order of its spec.
+
+    Raises OSError where the file cannot be read, ValueError where it is none.
+    """
+    try:
+        return msgspec.json.decode((folder / CELLS).read_bytes(), type=list[Cell])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
+
+
+def read_trials(folder: Path, cell: Cell) -> CellTrials:
+    """Read the finished trials of a cell; T is 0 where there are none yet."""
+    found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
+    whole = {seed: trial for seed, trial in found.items() if trial is not None}
+    noises = [trial.batch_noise for trial in whole.values() if trial.batch_noise is not None]
+    shape = (len(whole), cell.config.episodes)
+    return CellTrials(
+        np.array(list(whole), dtype=np.int64),
+        np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
+        np.array([trial.evaluation for trial in whole.values()], dtype=np.float64).reshape(shape),
+        np.array(noises) if noises and len(noises) == len(whole) else None,
+    )
+
+
+def read_trial(folder: Path, cell: Cell, seed: int) -> Trial | None:
+    """Read one trial; None where there is none that is whole."""
+    try:
+        with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            noise = arrays["batch_noise"] if "batch_noise" in arrays.files else None
+            trial = Trial(arrays["train"], arrays["evaluation"], noise)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
+        return None  # missing, cut short, or not what was written: the archive's checksums tell
+    shape = (cell.config.episodes,)
+    columns = (trial.train, trial.evaluation)
+    return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
+
+
+def missing_seeds(folder: Path, cell: Cell, seeds: Iterable[int]) -> list[int]:
+    """List the seeds of which there is no whole trial."""
+    there = _seeds_with_file(folder, cell)
+    return [seed for seed in seeds if seed not in there or read_trial(folder, cell, seed) is None]
+
+
+def write_trial(folder: Path, cell: Cell, seed: int, trial: Trial) -> None:
+    """Keep a trial; a whole one that is there already stays as it is.  Raises OSError."""
+    if read_trial(folder, cell, seed) is not None:
+        return
+    path = _trial_path(folder, cell, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
+    try:
+        with fresh.open("wb") as file:
+            if trial.batch_noise is None:
+                np.savez(file, train=trial.train, evaluation=trial.evaluation)
+            else:
+                np.savez(file, train=trial.train, evaluation=trial.evaluation, batch_noise=trial.batch_noise)
+            _settle(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file beside its place and put it there when it is whole.  Raises OSError."""
+    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
+    try:
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            _settle(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def write_cells(folder: Path, cells: list[Cell]) -> None:
+    """Write ``cells.json``.  Raises OSError."""
+    write_whole(folder / CELLS, msgspec.json.format(msgspec.json.encode(cells), indent=1) + b"\n")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a run that was cut short has left half written."""
+    for path in (*folder.glob(f".*{_UNFINISHED}"), *(folder / TRIALS).glob(f"*/.*{_UNFINISHED}")):
+        path.unlink(missing_ok=True)
+
+
+def _settle(fd: int) -> None:
+    os.fsync(fd)  # or the name could outlive the content in a power cut
+
+
+def _trial_path(folder: Path, cell: Cell, seed: int) -> Path:
+    return folder / TRIALS / cell.id / f"{seed}.npz"
+
+
+def _seeds_with_file(folder: Path, cell: Cell) -> set[int]:
+    names = (path.stem for path in (folder / TRIALS / cell.id).glob("*.npz"))
+    return {int(name) for name in names if name.isdecimal()}

@@ -1,0 +1,199 @@
+"""Learning curves with the bounds of their means: figure 3 of 000, and 19 where networks differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from learner.trials.measures import curve_bounds, moving_average
+from tools.reports.conditions import Value, grouped, in_words, varying
+from tools.reports.figure import Picture, counted
+from tools.reports.results import Result
+from tools.reports.style import (
+    NORMALIZED,
+    Label,
+    Look,
+    direct_labels,
+    new_figure,
+    ordinal_look,
+    save,
+    strategy_look,
+    title,
+    yardsticks,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WINDOW: Final = 20
+"""Episodes that are averaged, so that lines can be told apart."""
+_POINTS: Final = 240
+_PANELS: Final = 6
+_LINES: Final = 6
+"""More strategies than this in one panel are split by their sampling or retention."""
+_LOWEST: Final = -0.5
+
+
+class Line(NamedTuple):
+    """One cell's curve in a panel."""
+
+    text: str
+    look: Look
+    result: Result
+
+
+class Panel(NamedTuple):
+    """Curves that are seen together."""
+
+    title: str
+    lines: list[Line]
+
+
+def draw_curves(results: Sequence[Result], folder: Path) -> list[Picture]:
+    """Draw every cell; one picture for each six panels.  Raises OSError, and ImportError without matplotlib."""
+    pictures = _pictures(list(_panels(results)), folder, 3, "Learning curves")
+    if "network" in varying(r.setting for r in results):
+        pictures += _pictures(list(_network_panels(results)), folder, 19, "Learning curves by network size")
+    return pictures
+
+
+def _panels(results: Sequence[Result]) -> Iterator[Panel]:
+    axes = varying(r.setting for r in results)
+    groups = grouped([(r.setting.conditions, r) for r in results], axes)
+    sweep = _line_axis(results, axes) if all(len(members) == 1 for members in groups.values()) else None
+    if sweep is not None:
+        rest = [axis for axis in axes if axis != sweep]
+        for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
+            values = [r.setting.conditions[sweep] for r in members]
+            numbers = all(isinstance(v, float) for v in values)
+            order = sorted(range(len(members)), key=lambda i: values[i]) if numbers else range(len(members))  # type: ignore[arg-type, return-value]
+            lines = [
+                Line(in_words([sweep], [values[i]]), ordinal_look(k, len(members), graded=numbers), members[i])
+                for k, i in enumerate(order)
+            ]
+            yield Panel(in_words(rest, key), lines)
+        return
+    for key, members in groups.items():
+        name = in_words(axes, key)
+        if len(members) <= _LINES:
+            yield Panel(name, _strategy_lines(members))
+            continue
+        # With importance sampling it is the ways of sampling that are to be compared (000 §8.4).
+        weighted = any("+" in r.setting.sampling for r in members)
+        for part in dict.fromkeys(_part(r, by_retention=weighted) for r in members):
+            some = [r for r in members if _part(r, by_retention=weighted) == part]
+            if len(some) <= _LINES:
+                yield Panel(_title(name, part), _strategy_lines(some))
+                continue
+            for family in dict.fromkeys(r.setting.family for r in some):
+                alike = [r for r in some if r.setting.family == family]
+                yield Panel(_title(name, family), _strategy_lines(alike))
+
+
+def _part(result: Result, *, by_retention: bool) -> str:
+    setting = result.setting
+    return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
+
+
+def _title(conditions: str, more: str) -> str:
+    return f"{conditions}, {more}" if conditions else more
+
+
+def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
+    """The condition with most values, where a panel for each would hold a single line."""
+    values = {axis: {r.setting.conditions[axis] for r in results} for axis in axes if axis != "plant"}
+    return max(values, key=lambda axis: len(values[axis])) if values else None
+
+
+def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
+    rest = [axis for axis in varying(r.setting for r in results) if axis != "network"]
+    networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
+    for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
+        lines = []
+        for r in members:
+            network: Value = r.setting.conditions["network"]
+            style = ("-", "--", ":")[networks.index(network) % 3]
+            look = strategy_look(r.setting.retention, r.setting.sampling)._replace(line=style)
+            lines.append(Line(f"{r.setting.strategy}, {network}", look, r))
+        yield Panel(in_words(rest, key), lines)
+
+
+def _strategy_lines(members: Sequence[Result]) -> list[Line]:
+    families = [r.setting.family for r in members]
+    lines = []
+    for r in members:
+        look = strategy_look(r.setting.retention, r.setting.sampling)
+        alike = [k for k, family in enumerate(families) if family == r.setting.family]
+        if len(alike) > 1:  # exponents of one family
+            look = ordinal_look(alike.index(members.index(r)), len(alike), graded=True)
+        lines.append(Line(r.setting.strategy, look, r))
+    return lines
+
+
+def _pictures(panels: Sequence[Panel], folder: Path, number: int, heading: str) -> list[Picture]:
+    pictures = []
+    pages = [panels[i : i + _PANELS] for i in range(0, len(panels), _PANELS)]
+    for page, some in enumerate(pages, 1):
+        end = f"-{page}" if len(pages) > 1 else ""
+        path = folder / f"figure-{number:02d}-learning-curves{end}.png"
+        name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
+        pictures.append(Picture(number, name, _caption(some), _draw(some, path)))
+    return pictures
+
+
+def _draw(panels: Sequence[Panel], path: Path) -> Path:
+    columns = 1 if len(panels) == 1 else 2
+    rows = -(-len(panels) // columns)
+    figure, grid = new_figure(rows, columns, 4.4 if rows * columns == 1 else 0.3 + 2.9 * rows)
+    flat: list[Axes] = [axes for row in grid for axes in row]
+    for axes in flat[len(panels) :]:
+        axes.set_visible(False)
+    ends = [_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
+    for k, axes in enumerate(flat[: len(panels)]):
+        if k % columns == 0:
+            axes.set_ylabel(NORMALIZED)
+        if k + columns >= len(panels):
+            axes.set_xlabel("training episode")
+    figure.draw_without_rendering()
+    for axes, labels in zip(flat, ends, strict=False):
+        direct_labels(axes, labels)
+    return save(figure, path)
+
+
+def _panel(axes: Axes, panel: Panel) -> list[Label]:
+    """Draw one panel; returns the labels that go to the lines' ends."""
+    yardsticks(axes)
+    labels, lows, highs = [], [0.0], [1.02]
+    for line in panel.lines:
+        smooth = moving_average(line.result.mu, WINDOW)
+        n = smooth.shape[1]
+        at = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
+        band, x = curve_bounds(smooth[:, at]), line.result.episodes[at]
+        axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=0.18, lw=0)
+        axes.plot(x, band.mean, color=line.look.colour, ls=line.look.line, lw=1.5)
+        # A single trial has no bounds.
+        lows.append(float(np.min(np.fmin(band.low, band.mean))))
+        highs.append(float(np.max(np.fmax(band.high, band.mean))))
+        labels.append(Label(float(band.mean[-1]), line.text, line.look.colour))
+    axes.set_ylim(max(_LOWEST, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
+    axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
+    title(axes, panel.title)
+    return labels
+
+
+def _caption(panels: Sequence[Panel]) -> str:
+    results = [line.result for panel in panels for line in panel.lines]
+    how = (
+        "the noise-free evaluation episode after each training episode"
+        if all(r.evaluated for r in results)
+        else "each episode (of training itself where none was evaluated)"
+    )
+    return (
+        f"Normalised performance of {how}: 0 is the random controller, 1 the reference, dotted the level 0.8 of the "
+        f"rise time. Lines: mean over the trials of the mean of the last {WINDOW} episodes; bands: 95 % bootstrap "
+        f"bounds of that mean, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
+        f"What lies below {_LOWEST:g} is cut off."
+    )

@@ -1,0 +1,163 @@
+"""``onrig report`` of an experiment's folder: figures, tables and the page, of as much as there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runtime.config.problem import ConfigError
+from runtime.exit_codes import ExitCode
+from tools.experiments.store import META, SPEC, write_whole
+from tools.load import complain, explain
+from tools.reports.conditions import common
+from tools.reports.curves import draw_curves
+from tools.reports.dots import draw_dots
+from tools.reports.estimates import against_baseline, against_plainer_sampling
+from tools.reports.figure import Picture
+from tools.reports.page import Content, markdown, page
+from tools.reports.results import FEW, Experiment, read_experiment
+from tools.reports.sheet import Sheet
+from tools.reports.sweeps import draw_sweeps
+from tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
+
+FIGURES: Final = "figures"
+TABLES: Final = "tables.md"
+PAGE: Final = "report.html"
+_SOURCE_LIMIT: Final = 50_000
+_SHOWN_WITH: Final = {6: (5,), 9: (9, 10), 22: (7,), 23: (9, 10), 24: (8,)}
+_NEEDS: Final = {
+    5: "three synthetic fractions",
+    7: "three synthetic fractions with several algorithms",
+    8: "three synthetic fractions with several probabilities of refreshing",
+    9: "three control frequencies",
+    10: "three control frequencies, with and without dropped experiences",
+    11: "three strengths of noise",
+    12: "two strategies at no more than 50 Hz without noise",
+    13: "two strategies above 50 Hz without noise",
+    14: "two strategies with noise",
+    15: "strategies with importance sampling, with noise",
+    19: "two sizes of networks",
+    20: "three exponents of TDE or Expl",
+    21: "three exponents of PER",
+}
+"""What finished trials a figure needs, all else being equal."""
+_TABLE_6: Final = "table-6"
+
+
+def report_experiment(folder: Path) -> int:
+    """Report; returns the exit code."""
+    try:
+        experiment = read_experiment(folder)
+    except ConfigError as error:
+        return explain(error)
+    except OSError as error:
+        return complain("report", f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
+    except (ValueError, msgspec.ValidationError) as error:
+        return complain("report", f"'{folder}' cannot be read: {error}")
+    if not experiment.results:
+        what = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
+        return complain("report", f"'{folder}' has {what}")
+    try:
+        content = _write(folder, experiment)
+    except OSError as error:
+        return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
+    _print(folder, content)
+    return ExitCode.OK
+
+
+def _write(folder: Path, experiment: Experiment) -> Content:
+    pictures, warnings = _draw(folder / FIGURES, experiment)
+    content = _content(folder, experiment, pictures, [*_state(experiment), *warnings])
+    write_whole(folder / TABLES, markdown(content).encode())
+    write_whole(folder / PAGE, page(content).encode())
+    return content
+
+
+def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
+    """All pictures, by number, and what is to be said of those that are wanted and missing."""
+    results = experiment.results
+    folder.mkdir(exist_ok=True)
+    try:
+        pictures = [picture for draw in (draw_curves, draw_dots, draw_sweeps) for picture in draw(results, folder)]
+    except ImportError:
+        return [], ["No figures: matplotlib is not installed (pip install 'onrig[viz]')."]
+    drawn = {picture.path for picture in pictures}
+    for path in folder.glob("figure-*.png"):
+        if path not in drawn:  # of an earlier report
+            path.unlink()
+    pictures.sort(key=lambda picture: picture.number)
+    there = {picture.number for picture in pictures}
+    has_noise = any(r.noise is not None for r in results)
+    return pictures, list(missing(experiment.spec.figures, there, has_noise=has_noise))
+
+
+def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
+    """One line for every figure or table that the spec names and that there is no data for."""
+    lines = []
+    for name in wanted:
+        number = int(name) if isinstance(name, int) or name.isdecimal() else None
+        if number is not None and not drawn.intersection(_SHOWN_WITH.get(number, (number,))):
+            needs = _NEEDS.get(next(iter(_SHOWN_WITH.get(number, (number,)))))
+            why = f"it needs finished trials of {needs}, all else being equal" if needs else "no report draws that"
+            lines.append(f"Figure {number} is not drawn: {why}.")
+        elif number is None and name != _TABLE_6:
+            lines.append(f"'{name}' is not there: no report makes it (there are figures by number and '{_TABLE_6}').")
+        elif name == _TABLE_6 and not has_noise:
+            lines.append("Table 6 is not there: no finished trial has noise to measure in its mini-batches.")
+    return lines
+
+
+def _state(experiment: Experiment) -> list[str]:
+    """What keeps the figures from being the last word."""
+    lines, results = [], experiment.results
+    asked = experiment.cells * experiment.spec.trials
+    if not experiment.finished:
+        lines.append(
+            f"Unfinished: {experiment.trials} of {asked} trials, in {len(results)} of {experiment.cells} cells; "
+            "what follows is of these."
+        )
+    spoilt = sum(r.spoilt for r in results)
+    if spoilt:
+        lines.append(f"{spoilt} trials are left out because their rewards are not finite: see the table of all cells.")
+    fewest = min(len(r.seeds) for r in results)
+    if fewest < FEW:
+        lines.append(f"Some means are of {fewest} trials: bootstrap bounds of fewer than {FEW} are too narrow.")
+    if not all(r.evaluated for r in results):
+        lines.append("Some cells were not evaluated without noise: theirs is the performance of training itself.")
+    return lines
+
+
+def _content(folder: Path, experiment: Experiment, pictures: list[Picture], warnings: list[str]) -> Content:
+    spec, results = experiment.spec, experiment.results
+    first, others = against_baseline(results), against_plainer_sampling(results)
+    sheets: list[Sheet] = []
+    if first:
+        sheets.append(differences_sheet(f"Differences to {' or '.join(baselines(results))}", first))
+    if others:
+        sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
+    sheets += noise_sheets(results)
+    sheets.append(cells_sheet(experiment))
+    lead = (
+        f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
+        f"{common([r.setting for r in results])}. Means with 95 % bootstrap bounds; differences are paired by seed."
+    )
+    sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
+    shown = {head: text for head, text in sources.items() if text}
+    return Content(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets, shown)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:_SOURCE_LIMIT].rstrip()
+    except OSError:
+        return ""
+
+
+def _print(folder: Path, content: Content) -> None:
+    print(f"{content.title}\n\n{content.sheets[-1].text()}")
+    for warning in content.warnings:
+        print(f"\n{warning}")
+    print(f"\nsee {folder / PAGE}, {folder / TABLES} and {folder / FIGURES}")

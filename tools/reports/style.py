@@ -1,0 +1,159 @@
+"""How figures look: one colour per retention, one line and marker per sampling, labels beside what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from learner.trials.measures import LEVEL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI: Final = 144
+WIDTH_IN: Final = 9.5
+INK: Final = "0.25"
+FINAL: Final = r"$\mu_r^{\mathrm{final}}$"
+HIGHEST: Final = r"$\mu_r^{\mathrm{max}}$"
+RISE: Final = "rise time 0.8 (episodes)"
+NORMALIZED: Final = r"normalised performance $\mu_r$"
+_RETENTION: Final = {
+    "FIFO": "#0072B2",
+    "FULL": "#D55E00",
+    "Resv": "#009E73",
+    "TDE": "#CC79A7",
+    "Expl": "#B8860B",
+}
+"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white)."""
+_OTHERS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#000000", "#8C6D31")
+LineStyle = str | tuple[int, tuple[int, ...]]
+_SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
+    "Uniform": ("-", "o"),
+    "PER": ("--", "^"),
+    "PER+IS": ("-.", "s"),
+    "PER+FIS": (":", "D"),
+    "Uniform+FIS": ((0, (7, 2, 1, 2, 1, 2)), "v"),
+    "PropPER": ((0, (2, 1)), "P"),
+    "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
+}
+
+
+class Look(NamedTuple):
+    """How one line or point is drawn."""
+
+    colour: str
+    line: LineStyle = "-"
+    marker: str = "o"
+    filled: bool = True
+
+    @property
+    def face(self) -> str:
+        """Fill of the markers: prioritised sampling is hollow."""
+        return self.colour if self.filled else "white"
+
+
+def strategy_look(retention: str, sampling: str) -> Look:
+    """How a strategy looks in every figure."""
+    line, marker = _SAMPLING.get(sampling, ("-", "o"))
+    return Look(_RETENTION.get(retention, INK), line, marker, sampling == "Uniform")
+
+
+def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
+    """How the ``index``-th of ``count`` lines looks that are no strategies; ``graded`` for a quantity."""
+    marker = "os^DvPX"[index % 7]
+    if not graded:
+        return Look(_OTHERS[index % len(_OTHERS)], "-", marker)
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return Look(to_hex(colormaps["viridis"](0.05 + 0.8 * index / max(1, count - 1))), "-", marker)
+
+
+def new_figure(rows: int, columns: int, height_in: float, *, sharey: str = "none") -> tuple[Figure, list[list[Axes]]]:
+    """Make a figure of page width and its panels, ``(rows, columns)``; raises ImportError without matplotlib."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as NewFigure
+
+    with rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = NewFigure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)  # type: ignore[call-overload]
+    panels: list[list[Axes]] = [list(row) for row in grid]
+    for axes in (axes for row in panels for axes in row):
+        axes.tick_params(labelsize=9, colors=INK)
+        axes.grid(color="0.9", lw=0.6)
+        axes.set_axisbelow(True)
+        for spine in axes.spines.values():
+            spine.set_color("0.6")
+    return figure, panels
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the picture, without dates, so that the same results give the same file; raises OSError."""
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    return path
+
+
+def title(axes: Axes, text: str) -> None:
+    """Write above a panel, at its left."""
+    axes.set_title(text, fontsize=10.5, loc="left", color="0.1")
+
+
+def yardsticks(axes: Axes) -> None:
+    """Mark performance 0 and 1 and the level of the rise time."""
+    for y in (0.0, 1.0):
+        axes.axhline(y, color="0.55", lw=0.8, zorder=1)
+    axes.axhline(LEVEL, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
+
+
+class Label(NamedTuple):
+    """A word for the end of a line."""
+
+    y: float
+    text: str
+    colour: str
+
+
+def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
+    """Write each label right of the panel at its line's end, moved apart as far as needed to be read.
+
+    To be called once limits and size of the panel are final as to its height.
+    """
+    if not labels:
+        return
+    low, high = axes.get_ylim()
+    height_pt = axes.get_figure().get_size_inches()[1] * axes.get_position().height * 72  # type: ignore[union-attr]
+    gap = min(1.35 * size / height_pt, 1.0 / max(1, len(labels)))
+    order = sorted(range(len(labels)), key=lambda i: labels[i].y)
+    wanted = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
+    for i, there, y in zip(order, wanted, spread(wanted, gap), strict=True):
+        label, inside = labels[i], axes.transAxes
+        axes.plot((1.01, 1.03, 1.07), (there, there, y), color=label.colour, lw=0.7, transform=inside, clip_on=False)
+        axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=inside)
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Positions in [0, 1] at least ``gap`` apart, near the rising ``wanted`` ones (as far as there is room)."""
+    # Runs of labels that touch share their displacement, so each run stays centred on what it names.
+    runs: list[tuple[float, int]] = []
+    for y in wanted:
+        centre, count = y, 1
+        while runs and centre - 0.5 * (count - 1) * gap < runs[-1][0] + (0.5 * (runs[-1][1] - 1) + 1) * gap:
+            before, n = runs.pop()
+            centre, count = (before * n + centre * count) / (n + count), n + count
+            half = 0.5 * (count - 1) * gap
+            centre = min(max(centre, half), max(half, 1 - half))
+        runs.append((centre, count))
+    return [centre + (i - 0.5 * (count - 1)) * gap for centre, count in runs for i in range(count)]
+
+
+def graded_axis(axes: Axes, values: Sequence[float]) -> None:
+    """Put ticks where the swept values are; a logarithmic axis where they span more than a decade without zero."""
+    there = sorted(set(values))
+    if there[0] > 0 and there[-1] / there[0] > 12:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(there, [f"{x:g}" for x in there])

@@ -1,0 +1,223 @@
+"""The three measures against what a grid sweeps: figures 5, 7 to 11, 20 and 21 of 000."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from learner.trials.measures import Bounds
+from tools.reports.conditions import Setting, Value, differing, grouped, in_words
+from tools.reports.estimates import Estimate, estimate
+from tools.reports.figure import Picture, counted
+from tools.reports.results import Result
+from tools.reports.style import (
+    FINAL,
+    HIGHEST,
+    INK,
+    Label,
+    Look,
+    direct_labels,
+    graded_axis,
+    new_figure,
+    ordinal_look,
+    save,
+    strategy_look,
+    title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS: Final = 3
+"""A line with as many values of what is swept makes a figure; fewer are bars beside each other."""
+_LINES: Final = 6
+_ROWS: Final = 4
+_LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
+_RISE: Final = "rise time 0.8\n(episodes)"
+
+
+class Sweep(NamedTuple):
+    """One way to look at a grid."""
+
+    slug: str
+    axis: str
+    """On paper."""
+    value: Callable[[Setting], Value]
+    absorbs: frozenset[str]
+    """Conditions that go into the axis."""
+    family: bool = False
+    """Whether strategies count as the same whatever their exponent."""
+
+
+class Line(NamedTuple):
+    """One line: its conditions and its points."""
+
+    key: Mapping[str, Value]
+    x: list[float]
+    estimates: list[Estimate]
+    trials: list[int]
+
+
+SWEEPS: Final = (
+    Sweep("synthetic-fraction", "synthetic fraction", lambda s: s.conditions["fraction"], frozenset({"fraction"})),
+    Sweep("rate", "control frequency (Hz)", lambda s: s.conditions["rate"], frozenset({"rate"})),
+    Sweep("noise", "noise σ (normalised)", lambda s: s.conditions["noise"], frozenset({"noise"})),
+    Sweep("retention-alpha", "α of the retention", lambda s: s.alpha, frozenset(), family=True),
+    Sweep("per-alpha", "α of PER", lambda s: s.per_alpha, frozenset(), family=True),
+)
+
+
+def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
+    """Draw each sweep that the grid holds.  Raises OSError, and ImportError without matplotlib."""
+    pictures = []
+    for sweep in SWEEPS:
+        lines = lines_of(sweep, results)
+        if not lines:
+            continue
+        number, heading = number_of(sweep, lines)
+        panels = _panels(lines)
+        pages = [panels[i : i + _ROWS] for i in range(0, len(panels), _ROWS)]
+        for page, some in enumerate(pages, 1):
+            end = f"-{page}" if len(pages) > 1 else ""
+            path = _draw(sweep, some, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
+            name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
+            pictures.append(Picture(number, name, _caption(some), path))
+    return pictures
+
+
+def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
+    """Lines of at least two points, if any has three; empty otherwise."""
+    items: list[tuple[Mapping[str, Value], tuple[float, Result]]] = []
+    for r in results:
+        x = sweep.value(r.setting)
+        if isinstance(x, float):
+            name = r.setting.family if sweep.family else r.setting.strategy
+            kept = {axis: v for axis, v in r.setting.conditions.items() if axis not in sweep.absorbs}
+            items.append(({"strategy": name, **kept}, (x, r)))
+    axes = differing([conditions for conditions, _ in items])
+    lines = []
+    for key, members in grouped(items, axes).items():
+        points = dict(sorted(dict(reversed(members)).items()))
+        if len(points) > 1:
+            estimates, trials = [estimate(r) for r in points.values()], [len(r.seeds) for r in points.values()]
+            lines.append(Line(dict(zip(axes, key, strict=True)), list(points), estimates, trials))
+    return lines if any(len(line.x) >= POINTS for line in lines) else []
+
+
+def number_of(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
+    """Which figure of 000 shows such lines, and its title."""
+    axes = _differing(lines)
+    match sweep.slug:
+        case "synthetic-fraction":
+            if "refresh" in axes:
+                return 8, "Synthetic experiences that are kept for longer"
+            if "algorithm" in axes:
+                return 7, "Synthetic experiences by algorithm"
+            return 5, "Synthetic experiences by buffer size"
+        case "rate":
+            if "kept" in axes:
+                return 10, "Control frequency, with experiences dropped [DE]"
+            return 9, "Control frequency"
+        case "noise":
+            return 11, "Sensor and actuator noise"
+        case "retention-alpha":
+            return 20, "Exponent of the retention"
+    return 21, "Exponent of prioritised sampling"
+
+
+def _differing(lines: Sequence[Line]) -> list[str]:
+    return differing([line.key for line in lines])
+
+
+def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
+    """Lines by panels: of one plant together, if they are not too many; else by the first of the usual axes."""
+    axes = _differing(lines)
+    inside = [axis for axis in axes if axis != "plant"]
+    plants = {line.key.get("plant") for line in lines}
+    if len(lines) > _LINES * len(plants):
+        inside = [*(axis for axis in _LINE_AXES if axis in inside), *inside][:1]
+    outside = [axis for axis in axes if axis not in inside]
+    looks = _looks(lines, inside)
+    panels: dict[tuple[Value, ...], list[tuple[str, Look, Line]]] = {}
+    for line in lines:
+        key = tuple(line.key[axis] for axis in inside)
+        entry = (_words(inside, key), looks[key], line)
+        panels.setdefault(tuple(line.key[axis] for axis in outside), []).append(entry)
+    return [(_words(outside, key), entries) for key, entries in panels.items()]
+
+
+def _words(axes: Sequence[str], key: Sequence[Value]) -> str:
+    strategy = [str(v) for axis, v in zip(axes, key, strict=True) if axis == "strategy"]
+    rest = [(axis, v) for axis, v in zip(axes, key, strict=True) if axis != "strategy"]
+    return ", ".join(filter(None, (*strategy, in_words([a for a, _ in rest], [v for _, v in rest]))))
+
+
+def _looks(lines: Sequence[Line], inside: Sequence[str]) -> dict[tuple[Value, ...], Look]:
+    """Colours by strategy where lines are strategies, graded where they are one quantity."""
+    keys = list(dict.fromkeys(tuple(line.key[axis] for axis in inside) for line in lines))
+    if inside and inside[0] == "strategy":
+        others = list(dict.fromkeys(key[1:] for key in keys))
+        looks = {}
+        for key in keys:
+            retention, _, sampling = str(key[0]).partition("[")
+            look = strategy_look(retention.partition("(")[0], sampling.rstrip("]"))
+            style = look.line if len(others) == 1 else ("-", "--", ":", "-.")[others.index(key[1:]) % 4]
+            looks[key] = look._replace(line=style)
+        return looks
+    graded = len(inside) == 1 and all(isinstance(key[0], float) for key in keys)
+    if graded:
+        keys.sort(key=lambda key: float(key[0] or 0.0))
+    return {key: ordinal_look(i, len(keys), graded=graded) for i, key in enumerate(keys)}
+
+
+def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]], path: Path) -> Path:
+    figure, grid = new_figure(len(panels), 3, 0.3 + 2.6 * len(panels))
+    for row, (name, entries) in zip(grid, panels, strict=True):
+        for k, axes in enumerate(row):
+            _panel(axes, entries, k)
+            graded_axis(axes, [x for _, _, line in entries for x in line.x])
+            axes.set_ylabel((FINAL, HIGHEST, _RISE)[k])
+        title(row[0], name)
+    for axes in grid[-1]:
+        axes.set_xlabel(sweep.axis)
+    figure.draw_without_rendering()
+    for row, (_, entries) in zip(grid, panels, strict=True):
+        if len(entries) > 1 or entries[0][0]:
+            direct_labels(
+                row[2], [Label(line.estimates[-1].rise.value, text, look.colour) for text, look, line in entries]
+            )
+    return save(figure, path)
+
+
+def _panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> None:
+    for _, look, line in entries:
+        bounds = [_measure(e, k) for e in line.estimates]
+        value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
+        axes.fill_between(line.x, low, high, color=look.colour, alpha=0.16, lw=0)
+        axes.plot(
+            line.x, value, ls=look.line, marker=look.marker, ms=5, color=look.colour, mfc=look.face, mew=1.3, lw=1.5
+        )
+        for x, y, e in zip(line.x, value, line.estimates, strict=True):
+            if k == 2 and e.never:
+                axes.annotate(
+                    "↑", (x, y), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8, color=INK
+                )
+    axes.margins(y=0.12)
+    axes.locator_params(axis="y", nbins=5)
+
+
+def _measure(e: Estimate, k: int) -> Bounds:
+    return (e.final, e.highest, e.rise)[k]
+
+
+def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
+    lines = [line for _, entries in panels for _, _, line in entries]
+    return (
+        f"Means over {counted([n for line in lines for n in line.trials])} trials with 95 % bootstrap bounds (bands). "
+        "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
+        "time the first episode with 0.8 or more; ↑ marks points where some trials never got there and count with "
+        "their last episode: a lower bound. Labels stand at the ends of the right-hand lines and hold for the row."
+    )
