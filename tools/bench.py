@@ -8,6 +8,9 @@ from typing import Final
 
 WHAT: Final = {
     "replay": "insert, sample and update of the memory of experiences, beside other libraries' buffers",
+    "learner": "updates of DDPG, one trial and many at once, beside Stable-Baselines3's and what one core can do",
+    "link": "a policy from its last gradient step into the rig; experiences per second, with and without keys",
+    "faults": "the fault matrix: cable pulled, processes killed, disk full, ...: how soon the actuators are safe",
 }
 
 

@@ -19,9 +19,9 @@ from tools.benchmarks.peers import MODULES, installed_version
 from tools.benchmarks.progress import progress_for
 from tools.benchmarks.replay_checks import memory_checks, speed_checks, verdict_checks
 from tools.benchmarks.replay_session import Plan, Session
-from tools.benchmarks.replay_tables import checks_table, memory_table, times_table
+from tools.benchmarks.replay_tables import memory_table, times_table
 from tools.benchmarks.report import Report, Row, describe_machine, write_json
-from tools.benchmarks.table import number
+from tools.benchmarks.table import checks_table, number
 from tools.benchmarks.timing import quantiles_us
 
 _LEAST: Final = 512

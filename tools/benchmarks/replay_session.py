@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from tools.benchmarks.cases import GATED, GROUPS, MEMORIES, Case, Operation, Shape
+from tools.benchmarks.crew import START_S, Crew, in_turn
 from tools.benchmarks.figures import Figures, Place, Weight, Weights, figure
 from tools.benchmarks.gate import Verdict
-from tools.benchmarks.messages import Call, Drop, Fill, Gate, Judged, Ready, Reply, Round, Timings, Weigh, Weighed
-from tools.benchmarks.peers import Unavailable
+from tools.benchmarks.messages import Drop, Fill, Gate, Judged, Ready, Round, Timings, Weigh, Weighed
 from tools.benchmarks.progress import Progress
 from tools.benchmarks.workers import Worker
 
 _SEED: Final = 0
 # Seconds that steps take, roughly: for the time left, only their proportions matter.
-_START_S: Final = 3.0
 _GATE_S: Final = 1.0
 _FILL_S: Final = 4e-6
-
-R = TypeVar("R", bound=Reply)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -42,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def seconds(self, packages: Sequence[str]) -> float:
         """Say roughly how long it takes."""
-        once = 2 * _START_S + len(GATED) * _GATE_S
+        once = 2 * START_S + len(GATED) * _GATE_S
         for shape in self.shapes:
             once += self.weigh_s(shape)
             once += sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
@@ -64,8 +61,8 @@ class Session:
         self._plan: Final = plan
         self._packages: Final = tuple(packages)
         self._progress: Final = progress
-        self.unavailable: Final[dict[tuple[str, str], str]] = {}
-        """Reasons by package and kind; the kind is empty where it is the library as a whole."""
+        self._crew: Final = Crew(progress)
+        self.unavailable: Final = self._crew.unavailable
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}
         self.weights: Final[Weights] = {}
@@ -77,37 +74,16 @@ class Session:
         for package in self._packages:
             # A process of its own: what was measured before would leave holes for it to fill.
             with ExitStack() as stack:
-                for worker in self._start([package], stack):
+                for worker in self._crew.start([package], stack):
                     self._weigh(worker)
         with ExitStack() as stack:
-            workers = self._start(self._packages, stack)
+            workers = self._crew.start(self._packages, stack)
             for worker in workers:
                 self._judge(worker)
             for shape in self._plan.shapes:
                 for capacity in self._plan.capacities:
                     for group in GROUPS:
                         self._time_group(workers, group, shape, capacity)
-
-    def _start(self, packages: Iterable[str], stack: ExitStack) -> list[Worker]:
-        workers = []
-        for package in packages:
-            self._progress.doing(f"starting {package}")
-            try:
-                if (package, "") not in self.unavailable:
-                    workers.append(stack.enter_context(Worker(package)))
-            except Unavailable as reason:
-                self.unavailable[package, ""] = str(reason)
-            self._progress.done(_START_S)
-        return workers
-
-    def _ask(self, worker: Worker, kind: str, call: Call, expected: type[R]) -> R | None:
-        if worker.ended or (worker.package, kind) in self.unavailable:
-            return None
-        try:
-            return worker.ask(call, expected)
-        except Unavailable as reason:
-            self.unavailable[worker.package, kind] = str(reason)
-            return None
 
     def _weigh(self, worker: Worker) -> None:
         n = self._plan.weighed
@@ -117,7 +93,7 @@ class Session:
                 if kind is None:
                     continue
                 self._progress.doing(f"weighing {worker.package} {kind}, {shape}")
-                weighed = self._ask(worker, kind, Weigh(kind, shape.n_obs, shape.n_act, n, _SEED), Weighed)
+                weighed = self._crew.ask(worker, kind, Weigh(kind, shape.n_obs, shape.n_act, n, _SEED), Weighed)
                 if weighed is not None:
                     resident = None if weighed.resident is None else weighed.resident / n
                     arrays = None if weighed.arrays is None else weighed.arrays / n
@@ -129,7 +105,7 @@ class Session:
             kind = gated.kind(worker.package)
             if kind is not None:
                 self._progress.doing(f"testing what {worker.package} {kind} draws")
-                judged = self._ask(worker, kind, Gate(kind, self._plan.draws, _SEED), Judged)
+                judged = self._crew.ask(worker, kind, Gate(kind, self._plan.draws, _SEED), Judged)
                 if judged is not None:
                     self.verdicts.append((worker.package, judged.verdict))
             self._progress.done(_GATE_S)
@@ -138,12 +114,12 @@ class Session:
         for worker in workers:
             for kind in _kinds(group, worker.package):
                 self._progress.doing(f"filling {worker.package} {kind}, {shape}, {capacity}")
-                self._ask(worker, kind, Fill(kind, shape.n_obs, shape.n_act, capacity, _SEED), Ready)
+                self._crew.ask(worker, kind, Fill(kind, shape.n_obs, shape.n_act, capacity, _SEED), Ready)
         for case in group:
             self._progress.doing(f"{case.name}, {shape}, {capacity}")
             self._time_case(workers, case, shape, capacity)
         for worker in workers:
-            self._ask(worker, "", Drop(), Ready)
+            self._crew.ask(worker, "", Drop(), Ready)
             self._progress.done(self._plan.group_s(group, capacity))
 
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
@@ -151,17 +127,16 @@ class Session:
         rounds: dict[str, list[Timings]] = {worker.package: [] for worker in workers}
         beside: list[Timings] = []
         for turn in range(plan.rounds):
-            first = turn % len(workers)
-            for worker in (*workers[first:], *workers[:first]):
+            for worker in in_turn(workers, turn):
                 kind = case.kind(worker.package)
                 if kind is None:
                     continue
                 call = Round(case, kind, plan.calls, plan.limit_ms * 1_000_000, beside_stalls=False)
-                timings = self._ask(worker, kind, call, Timings)
+                timings = self._crew.ask(worker, kind, call, Timings)
                 if timings is not None and timings.calls:
                     rounds[worker.package].append(timings)
                 if worker.package == "onrig" and case.operation is Operation.INSERT:
-                    timings = self._ask(worker, kind, msgspec.structs.replace(call, beside_stalls=True), Timings)
+                    timings = self._crew.ask(worker, kind, msgspec.structs.replace(call, beside_stalls=True), Timings)
                     if timings is not None and timings.calls:
                         beside.append(timings)
         for package, of_package in rounds.items():

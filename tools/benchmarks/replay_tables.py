@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tools.benchmarks.cases import CASES, MEMORIES, Case, Shape
 from tools.benchmarks.figures import Figures, Place, Weights
-from tools.benchmarks.report import Check
 from tools.benchmarks.table import aligned, number
 
 Marked = Collection[tuple[str, str]]
@@ -51,11 +50,4 @@ def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[s
             arrays = found["onrig"].arrays
             cells = ["" if p not in found or (grown := found[p].resident) is None else f"{grown:.1f}" for p in packages]
             rows.append([f"{memory.name}, {shape}", str(shape.raw_bytes), f"{arrays:.1f}" if arrays else "", *cells])
-    return aligned(rows)
-
-
-def checks_table(checks: Iterable[Check]) -> str:
-    """Set out the checks, those that do not hold marked."""
-    rows = [["check", "value", "bound", ""]]
-    rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
     return aligned(rows)

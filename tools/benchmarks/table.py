@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from tools.benchmarks.report import Check
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -18,3 +20,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 def number(value: float) -> str:
     """Write ``value`` with about three digits that matter."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def checks_table(checks: Iterable[Check]) -> str:
+    """Set out the checks, those that do not hold marked."""
+    rows = [["check", "value", "bound", ""]]
+    rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
+    return aligned(rows)

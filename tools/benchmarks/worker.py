@@ -24,14 +24,14 @@ from tools.benchmarks.messages import (
     Gate,
     Judged,
     Ready,
-    Refused,
     Reply,
     Round,
     Timings,
     Weigh,
     Weighed,
 )
-from tools.benchmarks.peers import Buffer, Library, Unavailable, load
+from tools.benchmarks.peers import Buffer, Library, load
+from tools.benchmarks.service import serve
 from tools.benchmarks.timing import Call as Timed
 from tools.benchmarks.timing import measure, measure_beside_stalls, quiet_collector
 from tools.benchmarks.transitions import POOL, errors, td_errors, transitions
@@ -50,24 +50,21 @@ class Worker:
         self._next: dict[str, int] = {}
 
     def answer(self, call: Call) -> Reply:
-        """Do what is asked."""
-        try:
-            match call:
-                case Gate():
-                    return Judged(self._judge(call))
-                case Weigh():
-                    return self._weigh(call)
-                case Fill():
-                    self._fill(call)
-                    return Ready()
-                case Round():
-                    return self._time(call)
-                case Drop():
-                    self._buffers.clear()
-                    _settle()
-                    return Ready()
-        except Unavailable as reason:
-            return Refused(str(reason))
+        """Do what is asked; raises ``Unavailable`` when the library cannot."""
+        match call:
+            case Gate():
+                return Judged(self._judge(call))
+            case Weigh():
+                return self._weigh(call)
+            case Fill():
+                self._fill(call)
+                return Ready()
+            case Round():
+                return self._time(call)
+            case Drop():
+                self._buffers.clear()
+                _settle()
+                return Ready()
 
     def _judge(self, call: Gate) -> Verdict:
         buffer = self._library.build(call.kind, N_OBS, N_ACT, CAPACITY, call.seed)
@@ -146,23 +143,7 @@ def _settle() -> None:
 
 def main(package: str) -> None:
     """Serve until stdin ends."""
-    # Libraries print; the answers keep the channel to themselves.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-
-    def say(reply: Reply) -> None:
-        answers.write(msgspec.json.encode(reply) + b"\n")
-        answers.flush()
-
-    try:
-        worker = Worker(load(package))
-    except Unavailable as reason:
-        say(Refused(str(reason)))
-        return
-    say(Ready())
-    decoder = msgspec.json.Decoder(Call)
-    for line in sys.stdin.buffer:
-        say(worker.answer(decoder.decode(line)))
+    serve(lambda: Worker(load(package)).answer, msgspec.json.Decoder(Call))
 
 
 if __name__ == "__main__":

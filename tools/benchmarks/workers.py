@@ -13,7 +13,7 @@ from typing import Final, NoReturn, Self, TypeVar
 
 import msgspec
 
-from tools.benchmarks.messages import Call, Ready, Refused, Reply
+from tools.benchmarks.messages import Ready, Refused, Reply
 from tools.benchmarks.peers import Unavailable
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -22,19 +22,21 @@ _ONE_CORE: Final = dict.fromkeys(
 )
 _QUIET: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEVEL": "ERROR"}
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=msgspec.Struct)
+
+_MEMORIES: Final = "tools.benchmarks.worker"
 
 
 class Worker:
     """One library's process; closed as a context manager."""
 
-    def __init__(self, package: str) -> None:
-        """Start; raises ``Unavailable`` when the library does not come up."""
+    def __init__(self, package: str, module: str = _MEMORIES) -> None:
+        """Start ``module``; raises ``Unavailable`` when the library does not come up."""
         self.package: Final = package
         self._complaints: Final = tempfile.TemporaryFile()  # noqa: SIM115
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process: Final = subprocess.Popen(
-            [sys.executable, "-m", "tools.benchmarks.worker", package],
+            [sys.executable, "-m", module, package],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -47,7 +49,7 @@ class Worker:
             self.close()
             raise
 
-    def ask(self, call: Call, expected: type[R]) -> R:
+    def ask(self, call: msgspec.Struct, expected: type[R]) -> R:
         """Send ``call`` and return the reply; raises ``Unavailable`` when the library cannot do it."""
         assert self._process.stdin is not None
         try:
