@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from hw.rig import rig_problems
-from runtime.config.mismatch import suggestion
+from runtime.config.exploration_checks import exploration_findings
+from runtime.config.limit_checks import limit_findings
+from runtime.config.link_checks import link_findings
 from runtime.config.problem import NodePath, path_steps
-from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled
+from runtime.config.schema import RunConfig, Scaled, Weighted
 from runtime.replay.budget import capacity_within
 from runtime.replay.strategy import Strategy, parse_strategy
 from runtime.task import episode_steps, task_problems
@@ -21,10 +23,10 @@ MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_STEPS: Final = 10_000_000
 """Of one episode; its noise is drawn at once."""
-_MAX_DWELL_S: Final = 3600.0
 MIN_CHECKPOINT_S: Final = 0.1
 """Shorter ones would do little else than wait for the disk."""
 MAX_CHECKPOINT_S: Final = 3600.0
+_MAX_FADE_S: Final = 10.0
 _MAX_CAPACITY: Final = 0xFFFFFFFF
 """Slots are numbered in 32 bits (``runtime.replay.storage``)."""
 
@@ -59,9 +61,11 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if config.policy is not None and not Path(config.policy).is_file():
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     yield from _device_findings(config)
+    yield from _supervision_findings(config)
+    yield from link_findings(config.link)
     yield from _selection_findings(config)
-    yield from _exploration_findings(config)
-    yield from _limit_findings(config)
+    yield from exploration_findings(config)
+    yield from limit_findings(config)
 
 
 def _steps(config: RunConfig) -> int:
@@ -82,9 +86,24 @@ def _device_findings(config: RunConfig) -> Iterator[Finding]:
         yield ("realtime", "priority"), "expected 0 (ordinary scheduling) to 98 at realtime.priority"
 
 
+def _supervision_findings(config: RunConfig) -> Iterator[Finding]:
+    fade_s, wait_s = config.supervision.fade_s, config.supervision.resume_timeout_s
+    if not 0 <= fade_s <= _MAX_FADE_S:
+        yield ("supervision", "fade_s"), f"expected 0 to {_MAX_FADE_S:g}, got {fade_s:g} at supervision.fade_s"
+    if not (0 <= wait_s < math.inf):
+        yield (
+            ("supervision", "resume_timeout_s"),
+            f"expected 0 (do not wait) or more, got {wait_s:g} at supervision.resume_timeout_s",
+        )
+
+
 def _selection_findings(config: RunConfig) -> Iterator[Finding]:
     yield from _synthetic_findings(config)
     selection = config.selection
+    intervened = selection.intervened
+    if isinstance(intervened, Weighted) and not 0 <= intervened.weight <= 1:
+        at = "selection.intervened.weight"
+        yield path_steps(at), f"expected 0 to 1, got {intervened.weight:g} at {at}"
     if not 0 < selection.write_probability <= 1:
         yield (
             ("selection", "write_probability"),
@@ -160,76 +179,3 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             f"expected states and actions of at most 1 together, got {synthetic.states:g} and {synthetic.actions:g} "
             "at selection.synthetic",
         )
-
-
-def _exploration_findings(config: RunConfig) -> Iterator[Finding]:
-    exploration = config.exploration
-    if not isinstance(exploration, OrnsteinUhlenbeck):
-        return
-    if not 0 <= exploration.friction < 2:
-        yield ("exploration", "friction"), "expected 0 to 2, where the process is stable, at exploration.friction"
-    if not exploration.amplitude:
-        yield ("exploration", "amplitude"), "expected at least one [episode, amplitude] at exploration.amplitude"
-    for i, (episode, amplitude) in enumerate(exploration.amplitude):
-        at = f"exploration.amplitude[{i}]"
-        if i and episode <= exploration.amplitude[i - 1][0]:
-            yield ("exploration", "amplitude", i), f"episodes must increase, got {episode:g} at {at}"
-        if not 0 <= amplitude <= 1:
-            yield ("exploration", "amplitude", i), f"expected an amplitude of 0 to 1, got {amplitude:g} at {at}"
-
-
-def _limit_findings(config: RunConfig) -> Iterator[Finding]:
-    limits, rig = config.limits, config.rig
-    actuators = {a.name: a for a in rig.actuators}
-    observations = {o.name for o in rig.observations}
-
-    def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-        hint = suggestion(name, list(known))
-        return f"rig '{rig.name}' has no {kind} '{name}'{f', {hint}' if hint else ''}"
-
-    for name, (low, high) in limits.range.items():
-        at: NodePath = ("limits", "range", name)
-        if name not in actuators:
-            yield at, f"{unknown('actuator', name, list(actuators))} at limits.range"
-            continue
-        a = actuators[name]
-        if low >= high:
-            yield at, f"expected low < high, got [{low:g}, {high:g}] at limits.range.{name}"
-        elif low < a.low or high > a.high:
-            yield (
-                at,
-                f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}] at limits.range.{name}",
-            )
-        elif not low <= a.safe <= high:
-            yield at, f"the safe output {a.safe:g} {a.unit} lies outside at limits.range.{name}"
-    for name, rate in limits.rate_per_s.items():
-        at = ("limits", "rate_per_s", name)
-        if name not in actuators:
-            yield at, f"{unknown('actuator', name, list(actuators))} at limits.rate_per_s"
-        elif not rate > 0:
-            yield at, f"expected a positive rate, got {rate:g} at limits.rate_per_s.{name}"
-        elif config.rate_hz > 0 and rate / config.rate_hz < actuators[name].resolution:
-            a = actuators[name]
-            yield (
-                at,
-                f"{rate:g} {a.unit}/s at {config.rate_hz:g} Hz is less than one count ({a.resolution:g} {a.unit}) per "
-                f"period: it could never move at limits.rate_per_s.{name}",
-            )
-    for name, e in limits.envelope.items():
-        at = ("limits", "envelope", name)
-        if name not in observations:
-            yield at, f"{unknown('observation', name, sorted(observations))} at limits.envelope"
-        elif e.low >= e.high or not 0 < e.release <= 1:
-            yield at, f"expected low < high and 0 < release <= 1 at limits.envelope.{name}"
-    fallback = limits.fallback
-    if isinstance(fallback, Damp):
-        if fallback.actuator not in actuators:
-            message = unknown("actuator", fallback.actuator, list(actuators))
-            yield ("limits", "fallback", "actuator"), f"{message} at limits.fallback"
-        if fallback.observation not in observations:
-            message = unknown("observation", fallback.observation, sorted(observations))
-            yield ("limits", "fallback", "observation"), f"{message} at limits.fallback"
-        if not fallback.full_at > 0:
-            yield ("limits", "fallback", "full_at"), "expected a positive number at limits.fallback.full_at"
-    if not 0 <= limits.fallback_dwell_s <= _MAX_DWELL_S:
-        yield ("limits", "fallback_dwell_s"), f"expected 0 to {_MAX_DWELL_S:g} at limits.fallback_dwell_s"

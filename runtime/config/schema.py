@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 
 from hw.rig import Rig
+from runtime.config.exploration import Exploration, NoExploration
+from runtime.config.limits import Limits
 from runtime.task import Task
 
 Section = dict[str, object]
@@ -55,6 +57,12 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Probability that a synthetic experience makes room when its turn to be overwritten comes, else it stays."""
 
 
+class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Importance of what it is said of, 1 for everything else."""
+
+    weight: float
+
+
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which experiences to keep and which to replay, in the notation of 000 §5.2."""
 
@@ -66,58 +74,9 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_probability: float = 1.0
     """Chance of each experience to be offered to the memory at all ([DE] of 000 §6.4: 50 Hz over the rate)."""
     synthetic: Synthetic | None = None
-
-
-class OrnsteinUhlenbeck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ou", tag_field="process"):
-    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (000 App. B.2, METHODS C4)."""
-
-    gain: float = 5.14
-    friction: float = 0.3
-    amplitude: tuple[tuple[float, float], ...] = ((1, 1.0), (500, 0.1))
-    """(episode, amplitude) points, linear in between, constant outside (000 §4)."""
-
-
-class NoExploration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none", tag_field="process"):
-    """The policy's action as it is."""
-
-
-Exploration = OrnsteinUhlenbeck | NoExploration
-
-
-class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fallback acts once an observation leaves [low, high], until it is back within ``release`` of that range."""
-
-    low: float
-    high: float
-    release: float = 0.8
-
-
-class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Brake: actuator = -sign(gain) |limit| sat(observation / full_at), full effort from ``full_at`` on."""
-
-    actuator: str
-    observation: str
-    full_at: float
-
-
-class SafeOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="safe", tag_field="kind"):
-    """Every actuator at its safe value (coils off)."""
-
-
-Fallback = Damp | SafeOutput
-
-
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the shield holds a policy to; only ever tighter than the device's own limits (ARCHITECTURE §5)."""
-
-    range: dict[str, tuple[float, float]] = {}
-    """Per actuator [low, high] in SI; default: the rig's."""
-    rate_per_s: dict[str, float] = {}
-    """Per actuator, SI units per second; default: the full range within one period."""
-    envelope: dict[str, Envelope] = {}
-    fallback: Fallback = SafeOutput()
-    fallback_dwell_s: float = 0.1
-    """The fallback acts at least this long."""
+    intervened: Literal["keep", "drop"] | Weighted = "keep"
+    """Experiences in which the shield acted: kept, left out of the memory, or kept with this weight in the critic's
+    loss.  Their action is the executed one in any case."""
 
 
 class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,6 +88,26 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: the last one where there
     are several; null: any, shared with all."""
     lock_memory: bool = True
+
+
+class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a run ends and how long it waits for a person."""
+
+    fade_s: float = 0.3
+    """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
+    resume_timeout_s: float = 600.0
+    """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where learners on other machines connect; those on this one have a door of their own."""
+
+    listen: str | None = None
+    """``tcp://HOST:PORT``, ``*`` for every interface; null: nobody from outside."""
+    keys: str | None = None
+    """The rig's folder of keys (`onrig keys`)."""
+    allow_plain_loopback: bool = False
+    """Without keys: let whoever is on this machine connect, unencrypted, to a loopback address."""
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,6 +123,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exploration: Exploration = NoExploration()
     limits: Limits = Limits()
     realtime: RealTime = RealTime()
+    supervision: Supervision = Supervision()
+    link: Link = Link()
     seed: int = 0
     evaluate_every: int = 1
     """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""

@@ -6,22 +6,29 @@ Each maps an observation (SI, the rig's order) to an action (SI) without memory,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isnan
+from math import isfinite, isnan
 
 from hw.rig import Rig
-from runtime.config.schema import Damp, Fallback
+from runtime.config.limits import Damp, Fallback, Hold
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
     """Turn a fallback's configuration into a controller; raises KeyError for a name the rig does not have."""
-    safe = tuple(a.safe for a in rig.actuators)
-    if not isinstance(fallback, Damp):
-        return lambda observation: safe
-    actuators = {a.name: i for i, a in enumerate(rig.actuators)}
-    observations = {o.name: i for i, o in enumerate(rig.observations)}
-    acts, sees = actuators[fallback.actuator], observations[fallback.observation]
+    match fallback:
+        case Damp():
+            return _damp(fallback, rig)
+        case Hold():
+            return _hold(fallback, rig)
+    safe = tuple([a.safe for a in rig.actuators])
+    return lambda observation: safe
+
+
+def _damp(fallback: Damp, rig: Rig) -> Controller:
+    safe = tuple([a.safe for a in rig.actuators])
+    acts = _index([a.name for a in rig.actuators], fallback.actuator)
+    sees = _index([o.name for o in rig.observations], fallback.observation)
     low, high, full_at = rig.actuators[acts].low, rig.actuators[acts].high, fallback.full_at
 
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
@@ -33,3 +40,31 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
         return (*safe[:acts], effort, *safe[acts + 1 :])
 
     return damp
+
+
+def _hold(fallback: Hold, rig: Rig) -> Controller:
+    safe = tuple([a.safe for a in rig.actuators])
+    names, sees = [a.name for a in rig.actuators], [o.name for o in rig.observations]
+    position_at, velocity_at = _index(sees, fallback.position), _index(sees, fallback.velocity)
+    magnets = []
+    for name, x in fallback.magnets.items():
+        i = _index(names, name)
+        magnets.append((x, (*safe[:i], rig.actuators[i].high, *safe[i + 1 :])))
+    slow, brake_below = fallback.slow, fallback.brake_below
+
+    def hold(observation: Sequence[float]) -> tuple[float, ...]:
+        """Take speed out at the nearest magnet, never bring more than ``slow`` in."""
+        position, velocity = observation[position_at], observation[velocity_at]
+        if not (isfinite(position) and abs(velocity) <= brake_below):
+            return safe
+        _, on, away = min([(abs(position - x), on, position - x) for x, on in magnets])
+        return on if abs(velocity) <= slow or velocity * away > 0 else safe
+
+    return hold
+
+
+def _index(names: Sequence[str], name: str) -> int:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise KeyError(name) from None

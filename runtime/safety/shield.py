@@ -1,117 +1,131 @@
 """The shield: every command passes here, and nothing reaches the wire otherwise (ARCHITECTURE §5).
 
-Order: finite, range, rate, envelope.  Finiteness comes first because NaN passes ``min``, ``max`` and comparisons.
-A policy that fails the finite check, or a state outside the envelope, hands over to the fallback controller, which
-keeps acting until the state is well inside again (hysteresis) and a dwell time has passed.
+Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
+``max`` and comparisons.  Range, rate and jerk bound the command; a command that is none, a state outside the envelope
+and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  It keeps
+acting until a dwell time has passed and both the state and what is wanted of it are well inside again (reverse
+switching).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hw.rig import Rig
-from runtime.config.schema import Limits
+from runtime.config.limits import Limits
 from runtime.record import Rule
+from runtime.safety.command_rules import WHOLE_RANGE, Jerk, Range, Rate, is_sound
+from runtime.safety.envelope import Bounds
 from runtime.safety.fallback import Controller, compile_fallback
+from runtime.safety.prediction import Prediction, compile_prediction
+
+MOST: Final = 1e6
+"""Amounts are told up to here: records hold float32."""
 
 
 class Verdict(NamedTuple):
-    """The action that may go out (SI), and the rule that changed it."""
+    """The action that may go out (SI), and the last rule that changed it."""
 
     action: tuple[float, ...]
     rule: Rule
-
-
-class _Bound(NamedTuple):
-    """Enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
-
-    observation: int
-    low: float
-    high: float
-    inner_low: float
-    inner_high: float
+    amount: float = 0.0
+    """What the rule did, in normalised units: how far it moved the command (range, rate, jerk, fallback; ``finite``:
+    the whole range), or by how much the state was, or would have been, out of bounds (envelope, predicted)."""
+    margin: float = 1.0
+    """1 far inside, 0 at the edge of what is allowed and where a rule handed over to the fallback."""
 
 
 class Shield:
-    """The rules in order, with the little state they need (is the fallback acting, and for how much longer)."""
+    """The rules in order, with the little state they need (is the fallback acting, and for how much longer).
+
+    Raises ValueError for limits under which the prediction can promise nothing; the first shield of a configuration
+    takes a few tenths of a second to build.
+    """
 
     def __init__(self, limits: Limits, rig: Rig, period_s: float) -> None:
-        self._range = tuple(limits.range.get(a.name, (a.low, a.high)) for a in rig.actuators)
-        self._step = tuple(
-            limits.rate_per_s[a.name] * period_s if a.name in limits.rate_per_s else a.high - a.low
-            for a in rig.actuators
-        )
-        # A float32 policy ends a rounding error beyond its limits; what moves no count is no intervention.
-        self._slack = tuple(0.5 * a.resolution for a in rig.actuators)
-        names = {o.name: i for i, o in enumerate(rig.observations)}
-        self._bounds = tuple(
-            _Bound(
-                names[name],
-                e.low,
-                e.high,
-                0.5 * (e.low + e.high) - 0.5 * e.release * (e.high - e.low),
-                0.5 * (e.low + e.high) + 0.5 * e.release * (e.high - e.low),
-            )
-            for name, e in limits.envelope.items()
-        )
+        self._n_actuators = len(rig.actuators)
+        self._halves = tuple([a.half_range for a in rig.actuators])
+        self._range = Range(limits, rig)
+        self._rate = Rate(limits, rig, period_s) if limits.rate_per_s else None
+        unlimited = Rate(limits, rig, period_s)
+        self._jerk = Jerk(limits, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
+        self._bounds = Bounds(limits, rig)
+        self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
+        released = limits.envelope[limits.predicted.velocity].release if limits.predicted else 1.0
+        self._margin_to_leave = 1.0 - released
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
-        self._remaining = 0
-        self._in_fallback = False
+        self.reset()
 
     def reset(self) -> None:
         """Forget an intervention at the start of an episode."""
         self._in_fallback = False
         self._remaining = 0
+        self._previous: Sequence[float] | None = None
 
-    def decide(self, observation: Sequence[float], action: Sequence[float], previous: Sequence[float]) -> Verdict:
+    def decide(
+        self, observation: Sequence[float], action: Sequence[float] | None, previous: Sequence[float]
+    ) -> Verdict:
         """Judge one action.
 
-        observation: (n,) SI; action: (m,) SI as the policy and the exploration want it, possibly not finite;
-        previous: (m,) SI, the command that went out last.
+        observation: (n,) SI; action: as the policy and the exploration want it, (m,) SI if they are sane, possibly
+        not finite, of another length or None; previous: (m,) SI, the command that went out last.
         """
-        for value in action:
-            if not isfinite(value):
-                return self._enter(observation, Rule.FINITE)
-        for at, low, high, _, _ in self._bounds:
-            if not low <= observation[at] <= high:
-                return self._enter(observation, Rule.ENVELOPE)
+        before = previous if self._previous is None else self._previous
+        self._previous = previous
+        if action is None or not is_sound(action, self._n_actuators):
+            return self._enter(observation, Rule.FINITE, WHOLE_RANGE)
+        outside, margin = self._bounds.judge(observation)
+        if outside:
+            return self._enter(observation, Rule.ENVELOPE, outside)
+        out, rule, amount = self._bounded(action, previous, before)
+        if self._prediction is not None:
+            excess, ahead = self._prediction.judge(observation, out)
+            margin = min(margin, ahead)
+        else:
+            excess, ahead = 0.0, 1.0
         if self._in_fallback:
-            if self._remaining > 0 or not self._well_inside(observation):
+            inside = self._bounds.well_inside(observation) and ahead >= self._margin_to_leave
+            if self._remaining > 0 or not inside:
                 self._remaining -= 1
-                return self._fall_back(observation, Rule.FALLBACK)
+                return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._in_fallback = False
-        rule = Rule.NONE
-        out = []
-        for value, (low, high), step, half_count, last in zip(
-            action, self._range, self._step, self._slack, previous, strict=True
-        ):
-            if value < low:
-                value, rule = low, Rule.RANGE if value < low - half_count else rule
-            elif value > high:
-                value, rule = high, Rule.RANGE if value > high + half_count else rule
-            # Rounding of the previous command to counts must not count as an intervention.
-            slack = step * (1 + 1e-6) + 1e-9
-            if value > last + slack:
-                value, rule = min(last + step, high), Rule.RATE
-            elif value < last - slack:
-                value, rule = max(last - step, low), Rule.RATE
-            out.append(value)
-        return Verdict(tuple(out), rule)
+        if excess:
+            return self._enter(observation, Rule.PREDICTED, excess)
+        return Verdict(out, rule, amount, margin)
 
-    def _enter(self, observation: Sequence[float], rule: Rule) -> Verdict:
+    def _bounded(
+        self, action: Sequence[float], previous: Sequence[float], before: Sequence[float]
+    ) -> tuple[tuple[float, ...], Rule, float]:
+        """The rules about the command alone; the last one that changed it is told of."""
+        out, amount = self._range.bound(action)
+        rule = Rule.RANGE if amount else Rule.NONE
+        if self._rate is not None:
+            out, more = self._rate.bound(out, previous)
+            rule, amount = (Rule.RATE, more) if more else (rule, amount)
+        if self._jerk is not None:
+            out, more = self._jerk.bound(out, previous, before)
+            rule, amount = (Rule.JERK, more) if more else (rule, amount)
+        return out, rule, min(amount, MOST)
+
+    def _enter(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
         self._in_fallback = True
         self._remaining = self._dwell_ticks
-        return self._fall_back(observation, rule)
+        return self._fall_back(observation, rule, min(amount, MOST), (), 0.0)
 
-    def _fall_back(self, observation: Sequence[float], rule: Rule) -> Verdict:
-        """The fallback's action: exempt from the rate limit, not from the range."""
-        action = self._fallback(observation)
-        return Verdict(
-            tuple([min(max(value, low), high) for value, (low, high) in zip(action, self._range, strict=True)]), rule
-        )
-
-    def _well_inside(self, observation: Sequence[float]) -> bool:
-        return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)
+    def _fall_back(
+        self,
+        observation: Sequence[float],
+        rule: Rule,
+        amount: float | None,
+        wish: Sequence[float],
+        margin: float,
+    ) -> Verdict:
+        """The fallback's action: exempt from rate and jerk, not from the range."""
+        out, _ = self._range.bound(self._fallback(observation))
+        if amount is None:
+            moved = [abs(a - b) / half for a, b, half in zip(out, wish, self._halves, strict=True)]
+            amount = min(max(moved), MOST)
+        return Verdict(out, rule, amount if isfinite(amount) else MOST, margin)

@@ -9,8 +9,10 @@ import pytest
 
 from runtime.config.checks import findings
 from runtime.config.document import ConfigError
+from runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck
+from runtime.config.limits import Limits
 from runtime.config.resolve import load_run
-from runtime.config.schema import Limits, RunConfig
+from runtime.config.schema import RunConfig, Selection, Synthetic
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RUN = """\
@@ -126,6 +128,92 @@ CASES = {
     "no schedule": ("    - [1, 1.0]\n    - [500, 0.1]", "    «[]", "at least one [episode, amplitude]"),
     "schedule": ("[500, 0.1]", "«[1, 0.1]", "episodes must increase, got 1 at exploration.amplitude[1]"),
     "amplitude": ("[500, 0.1]", "«[500, 1.5]", "0 to 1, got 1.5 at exploration.amplitude[1]"),
+    "own schedule": (
+        "    - [1, 1.0]\n    - [500, 0.1]",
+        "    voltage: [[1, 1.0], «[1, 0.5]]",
+        "episodes must increase, got 1 at exploration.amplitude.voltage[1]",
+    ),
+    "schedule name": (
+        "    - [1, 1.0]\n    - [500, 0.1]",
+        "    volts: «[[1, 1.0]]",
+        "no actuator 'volts', did you mean 'voltage'? at exploration.amplitude.volts",
+    ),
+    "schedule missing": (
+        "    - [1, 1.0]\n    - [500, 0.1]",
+        "    «{}",
+        "no schedule for voltage at exploration.amplitude",
+    ),
+    "std": (
+        "process: ou\n  friction: 0.3",
+        "process: gaussian\n  std: «0»",
+        "expected a positive number, got 0 at exploration.std",
+    ),
+    "target": ("process: ou\n  friction: 0.3", "process: parameter\n  target_std: «2»", "at exploration.target_std"),
+    "adapt every": (
+        "process: ou\n  friction: 0.3",
+        "process: parameter\n  adapt_every: «0»",
+        "exploration.adapt_every",
+    ),
+    "adaption": (
+        "process: ou\n  friction: 0.3",
+        "process: parameter\n  adaption: «1»",
+        "more than 1, at most 2, got 1",
+    ),
+    "near": ("process: ou", "process: ou\n  near_envelope: {from: «0»}", "at exploration.near_envelope.from"),
+    "near floor": ("process: ou", "process: ou\n  near_envelope: {floor: «2»}", "at exploration.near_envelope.floor"),
+    "back-off": ("process: ou", "process: ou\n  back_off: {factor: «1»}", "at exploration.back_off.factor"),
+    "back-off least": ("process: ou", "process: ou\n  back_off: {least: «0»}", "at exploration.back_off.least"),
+    "back-off never": (
+        "process: ou",
+        "process: ou\n  back_off: {clean_episodes: «0»}",
+        "at least 1, got 0 at exploration.back_off.clean_episodes",
+    ),
+    "always quiet": (
+        "process: ou",
+        "process: ou\n  quiet: {every: «1»}",
+        "at least 2, got 1 at exploration.quiet.every",
+    ),
+    "too quiet": (
+        "process: ou",
+        "process: ou\n  quiet: {every: 3, episodes: «3»}",
+        "expected 1 to 2 of every 3, got 3",
+    ),
+    "warn": ("process: ou", "process: ou\n  budgets: {warn: «1.5»}", "0 to 1, got 1.5 at exploration.budgets.warn"),
+    "no budget": (
+        "process: ou",
+        "process: ou\n  budgets: {hour: {trips: «0»}}",
+        "expected a positive number, got 0 at exploration.budgets.hour.trips",
+    ),
+    "budget below an episode": (
+        "process: ou",
+        "process: ou\n  budgets: {session: {energy_s: «3.9»}}",
+        "3.9 is less than the 4 that one episode may use at exploration.budgets.session.energy_s",
+    ),
+    "budget below its episode's": (
+        "process: ou",
+        "process: ou\n  budgets: {episode: {trips: 5}, hour: {trips: «4»}}",
+        "4 is less than the 5 that one episode may use at exploration.budgets.hour.trips",
+    ),
+    "thermometer": (
+        "process: ou",
+        "process: ou\n  budgets: {temperature: {sensor: «winding», warn: 1, limit: 2}}",
+        "no sensor 'winding', one of angle, velocity at exploration.budgets.temperature.sensor",
+    ),
+    "heat": (
+        "process: ou",
+        "process: ou\n  budgets: {temperature: «{sensor: angle, warn: 2, limit: 2}}",
+        "expected warn < limit, got 2 and 2 at exploration.budgets.temperature",
+    ),
+    "cooling": (
+        "process: ou",
+        "process: ou\n  budgets: {temperature: {sensor: angle, warn: 1, limit: 2, cool_s: «0»}}",
+        "at exploration.budgets.temperature.cool_s",
+    ),
+    "intervened": (
+        '"FULL[Uniform]"',
+        '"FULL[Uniform]"\n  intervened: {weight: «1.5»}',
+        "expected 0 to 1, got 1.5 at selection.intervened.weight",
+    ),
     "range name": (
         "range: {voltage",
         "range: {voltag: «[0, 1], voltage",
@@ -216,3 +304,30 @@ def test_a_rate_that_just_moves_the_actuator_is_allowed() -> None:
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=["pendulum", "magman"])
 def test_what_is_shipped_has_no_findings(config: RunConfig) -> None:
     assert list(findings(config)) == []
+
+
+def _told(config: RunConfig) -> list[str]:
+    return [message for _, message in findings(config)]
+
+
+def test_nothing_is_near_an_envelope_that_is_not_there() -> None:
+    near = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
+    assert _told(msgspec.structs.replace(PENDULUM, exploration=near)) == []
+    (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=near, limits=Limits()))
+    assert message == "there is no limits.envelope to be near to at exploration.near_envelope"
+
+
+def test_a_schedule_over_steps_speaks_of_steps() -> None:
+    back = OrnsteinUhlenbeck(over="steps", amplitude=((5, 1.0), (4, 0.5)))
+    (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=back))
+    assert message == "steps must increase, got 4 at exploration.amplitude[1]"
+
+
+def test_synthetic_states_need_noise_that_can_be_drawn_again() -> None:
+    synthetic = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(states=0.1))
+    gated = OrnsteinUhlenbeck(back_off=BackOff())
+    assert _told(msgspec.structs.replace(PENDULUM, selection=synthetic)) == []
+    (message,) = _told(msgspec.structs.replace(PENDULUM, selection=synthetic, exploration=gated))
+    assert message.endswith("without gates and budgets, at exploration")
+    only_actions = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(actions=0.1))
+    assert _told(msgspec.structs.replace(PENDULUM, selection=only_actions, exploration=gated)) == []

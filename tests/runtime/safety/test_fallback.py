@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.config.schema import Damp, SafeOutput
+from runtime.config.limits import Damp, Hold, SafeOutput
 from runtime.safety.fallback import compile_fallback
+from sim.plants import Magman
+from sim.plants.integrate import step
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 DAMP = Damp(actuator="voltage", observation="velocity", full_at=2.0)
@@ -45,3 +47,52 @@ def test_the_safe_output_is_every_actuator_at_its_safe_value() -> None:
 def test_a_name_that_the_rig_does_not_have_is_refused() -> None:
     with pytest.raises(KeyError):
         compile_fallback(msgspec.structs.replace(DAMP, actuator="torque"), PENDULUM.rig)
+
+
+HOLD = Hold(
+    position="position",
+    velocity="velocity",
+    magnets={"current_2": 0.05, "current_4": 0.1},
+    slow=0.05,
+    brake_below=0.2,
+)
+SECOND, FOURTH, OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), (0.0,) * 4
+
+
+@pytest.mark.parametrize(
+    ("position", "velocity", "currents"),
+    [
+        (0.04, 0.0, SECOND),
+        (0.074, -0.05, SECOND),
+        (0.076, 0.05, FOURTH),
+        (0.06, 0.1, SECOND),  # moves away: the pull brakes
+        (0.06, -0.1, OFF),  # would be sped up
+        (0.06, 0.21, OFF),
+        (0.0, -0.3, OFF),
+        (0.0, math.nan, OFF),
+        (math.nan, 0.0, OFF),
+        (math.inf, 0.0, OFF),
+    ],
+)
+def test_holding_is_coils_off_while_fast_then_the_nearest_magnet(
+    position: float, velocity: float, currents: tuple[float, ...]
+) -> None:
+    assert compile_fallback(HOLD, MAGMAN.rig)((position, velocity)) == currents
+
+
+@pytest.mark.parametrize("field", ["position", "velocity"])
+def test_holding_by_an_unknown_observation_is_refused(field: str) -> None:
+    with pytest.raises(KeyError):
+        compile_fallback(msgspec.structs.replace(HOLD, **{field: "height"}), MAGMAN.rig)
+
+
+def test_holding_brings_a_ball_to_rest_at_a_magnet() -> None:
+    controller = compile_fallback(MAGMAN.limits.fallback, MAGMAN.rig)
+    plant, fastest = Magman(), 0.0
+    state: tuple[float, ...] = (0.02, 0.5)
+    for _ in range(1500):
+        state = step(plant, state, controller(state), 0.02, 16)
+        fastest = max(fastest, abs(state[1]))
+    assert fastest <= 0.5
+    assert min(abs(state[0] - 0.025 * (j + 1)) for j in range(4)) < 0.005
+    assert abs(state[1]) < 0.1

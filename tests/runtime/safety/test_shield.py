@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.config.schema import Damp, Envelope, Limits
+from runtime.config.limits import Damp, Envelope, Limits, SafeOutput
 from runtime.record import Rule
-from runtime.safety.shield import Shield
+from runtime.safety.shield import MOST, Shield
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RIG, PERIOD_S = PENDULUM.rig, 0.02
@@ -62,7 +64,7 @@ def test_whatever_is_wanted_what_goes_out_is_finite_in_range_and_within_the_rate
 def test_an_action_within_all_limits_passes_unchanged(previous: float, velocity: float, change: float) -> None:
     wish = min(max(previous + change, -2.0), 2.5)
     verdict = shield().decide((0.0, velocity), (wish,), (previous,))
-    assert verdict == ((wish,), Rule.NONE)
+    assert verdict[:2] == ((wish,), Rule.NONE)
 
 
 # -- finite ------------------------------------------------------------------------------------------------------------
@@ -70,13 +72,13 @@ def test_an_action_within_all_limits_passes_unchanged(previous: float, velocity:
 
 @pytest.mark.parametrize("action", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_brings_the_fallback_in_the_same_tick(action: float) -> None:
-    assert shield().decide((0.0, 1.0), (action,), (2.5,)) == ((-1.5,), Rule.FINITE)
+    assert shield().decide((0.0, 1.0), (action,), (2.5,))[:2] == ((-1.5,), Rule.FINITE)
 
 
 def test_one_bad_component_is_enough() -> None:
     guard = Shield(MAGMAN.limits, MAGMAN.rig, PERIOD_S)
     verdict = guard.decide((0.0, 0.0), (0.1, 0.2, math.nan, 0.3), (0.0,) * 4)
-    assert verdict == ((0.0,) * 4, Rule.FINITE)
+    assert verdict[:2] == ((0.6, 0.0, 0.0, 0.0), Rule.FINITE), "held at the nearest magnet"
 
 
 def test_finiteness_comes_before_everything_else() -> None:
@@ -89,16 +91,16 @@ def test_finiteness_comes_before_everything_else() -> None:
 @pytest.mark.parametrize(("action", "out"), [(2.6, 2.5), (-2.1, -2.0), (1e300, 2.5), (-1e300, -2.0)])
 def test_beyond_the_range_is_clipped(action: float, out: float) -> None:
     guard = shield(without(rate_per_s={}))
-    assert guard.decide(INSIDE, (action,), (0.0,)) == ((out,), Rule.RANGE)
+    assert guard.decide(INSIDE, (action,), (0.0,))[:2] == ((out,), Rule.RANGE)
 
 
 def test_a_rounding_error_beyond_the_range_is_clipped_but_no_intervention() -> None:
     """A float32 policy saturates at 0.6000000238 of 0.6 A^2: no count of the command depends on it."""
     guard = Shield(Limits(), MAGMAN.rig, PERIOD_S)
     verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.600006), (0.0,) * 4)
-    assert verdict == ((0.6, 0.0, 0.3, 0.6), Rule.RANGE)
+    assert verdict[:2] == ((0.6, 0.0, 0.3, 0.6), Rule.RANGE)
     verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.6), (0.0,) * 4)
-    assert verdict == ((0.6, 0.0, 0.3, 0.6), Rule.NONE)
+    assert verdict[:2] == ((0.6, 0.0, 0.3, 0.6), Rule.NONE)
 
 
 def test_the_default_range_is_the_rig_s() -> None:
@@ -117,20 +119,20 @@ def test_a_faster_change_is_held_to_the_rate(action: float, out: float) -> None:
 
 
 def test_without_a_rate_the_whole_range_may_be_crossed_in_one_period() -> None:
-    assert shield(without(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,)) == ((2.5,), Rule.NONE)
+    assert shield(without(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,))[:2] == ((2.5,), Rule.NONE)
 
 
 def test_the_fallback_is_exempt_from_the_rate_but_not_from_the_range() -> None:
-    assert shield().decide((0.0, -50.0), (0.0,), (-2.0,)) == ((2.5,), Rule.ENVELOPE)
+    assert shield().decide((0.0, -50.0), (0.0,), (-2.0,))[:2] == ((2.5,), Rule.ENVELOPE)
     guard = shield()
     guard.decide(INSIDE, NAN, (0.0,))
-    assert guard.decide((0.0, 14.0), (0.0,), (2.5,)) == ((-2.0,), Rule.FALLBACK)
+    assert guard.decide((0.0, 14.0), (0.0,), (2.5,))[:2] == ((-2.0,), Rule.FALLBACK)
 
 
 def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off() -> None:
     guard = shield(without(fallback_dwell_s=0.0))
     assert guard.decide((0.0, 16.0), (2.0,), (0.0,)).action == (-2.0,)
-    assert guard.decide((0.0, 13.0), (2.0,), (-2.0,)) == ((-2.0,), Rule.FALLBACK)
+    assert guard.decide((0.0, 13.0), (2.0,), (-2.0,))[:2] == ((-2.0,), Rule.FALLBACK)
     verdict = guard.decide(INSIDE, (2.0,), (-2.0,))
     assert verdict.action == pytest.approx((-1.5,))
     assert verdict.rule == Rule.RATE
@@ -197,3 +199,142 @@ def test_every_envelope_counts_and_their_bounds_may_be_lopsided() -> None:
     assert rules(guard, (-1.1, 0.0), (-0.1, 0.0)) == [Rule.ENVELOPE, Rule.FALLBACK]
     assert rules(guard, *((a, 0.0) for a in angles[2:])) == [Rule.FALLBACK, Rule.NONE, Rule.NONE]
     assert rules(guard, (2.0, 16.0)) == [Rule.ENVELOPE]
+
+
+# -- any limits --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def any_limits(draw: st.DrawFn) -> Limits:
+    low, high = draw(st.floats(-3.0, -0.1)), draw(st.floats(0.1, 3.0))
+    return Limits(
+        range=draw(st.sampled_from([{}, {"voltage": (low, high)}])),
+        rate_per_s=draw(st.just({}) | st.fixed_dictionaries({"voltage": st.floats(0.01, 500.0)})),
+        jerk_per_s2=draw(st.just({}) | st.fixed_dictionaries({"voltage": st.floats(0.5, 1e5)})),
+        envelope=draw(st.sampled_from([{}, LIMITS.envelope])),
+        fallback=draw(st.sampled_from([LIMITS.fallback, SafeOutput()])),
+        fallback_dwell_s=draw(st.sampled_from([0.0, 0.1])),
+    )
+
+
+LAWLESS = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
+"""Under these the fallback acts, which is exempt from rate and jerk."""
+WISHES = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    any_limits(), st.lists(st.tuples(WISHES, st.floats(-3.2, 3.2), ODD | st.floats(-20, 20)), min_size=1, max_size=20)
+)
+def test_any_limits_hold_for_any_sequence_of_outputs(
+    limits: Limits, ticks: list[tuple[Sequence[float] | None, float, float]]
+) -> None:
+    guard, previous = shield(limits), 0.0
+    low, high = limits.range.get("voltage", (-3.0, 3.0))
+    step = limits.rate_per_s.get("voltage", math.inf) * PERIOD_S
+    for action, angle, velocity in ticks:
+        verdict = guard.decide((angle, velocity), action, (previous,))
+        (out,) = verdict.action
+        assert math.isfinite(out)
+        assert low <= out <= high
+        assert 0.0 <= verdict.margin <= 1.0
+        assert 0.0 <= verdict.amount <= MOST
+        assert (verdict.amount == 0.0) <= (verdict.rule in (Rule.NONE, Rule.FALLBACK))
+        if verdict.rule not in LAWLESS:
+            assert abs(out - previous) <= step * (1 + 1e-5) + 1e-8
+            assert action is not None
+            assert len(action) == 1
+        previous = out
+
+
+@pytest.mark.parametrize("action", [None, (), (1.0, 1.0), (None,), ("1",)])
+def test_what_is_no_action_brings_the_fallback_in_the_same_tick(action: object) -> None:
+    verdict = shield().decide((0.0, 1.0), action, (2.5,))  # type: ignore[arg-type]
+    assert verdict == ((-1.5,), Rule.FINITE, 2.0, 0.0)
+
+
+# -- jerk --------------------------------------------------------------------------------------------------------------
+
+CHANGE_V = 0.1
+SMOOTH = without(jerk_per_s2={"voltage": CHANGE_V / PERIOD_S**2})
+
+
+def ramp(limits: Limits, wishes: Sequence[float]) -> tuple[list[float], list[Rule]]:
+    guard, out, seen = shield(limits), [0.0], []
+    for wish in wishes:
+        verdict = guard.decide(INSIDE, (wish,), (out[-1],))
+        out.append(verdict.action[0])
+        seen.append(verdict.rule)
+    return out[1:], seen
+
+
+def test_the_rate_itself_changes_by_the_jerk_at_most() -> None:
+    out, seen = ramp(SMOOTH, [2.0] * 4 + [-2.0] * 4)
+    assert out == pytest.approx([0.1, 0.3, 0.6, 1.0, 1.3, 1.5, 1.6, 1.6])
+    assert seen == [Rule.JERK] * 8
+
+
+def test_range_and_rate_win_over_the_jerk() -> None:
+    out, seen = ramp(SMOOTH, [2.5] * 10)
+    assert max(out) == 2.5
+    assert max(b - a for a, b in itertools.pairwise(out)) == pytest.approx(STEP_V)
+    assert seen[-1] == Rule.NONE
+
+
+def test_a_command_within_the_jerk_passes_unchanged() -> None:
+    wishes = [0.1, 0.2, 0.35, 0.4]
+    out, seen = ramp(SMOOTH, wishes)
+    assert out == wishes
+    assert set(seen) == {Rule.NONE}
+
+
+# -- amounts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_says_by_how_much_it_acted() -> None:
+    free = without(rate_per_s={})
+    assert shield(free).decide(INSIDE, (2.8,), (0.0,)).amount == pytest.approx(0.3 / 3.0)
+    assert shield().decide(INSIDE, (1.1,), (0.0,)).amount == pytest.approx(0.6 / 3.0)
+    assert shield().decide((0.0, 18.0), (0.0,), (0.0,)).amount == pytest.approx(3.0 / 30.0)
+    guard = shield()
+    guard.decide(OUTSIDE, (0.0,), (0.0,))
+    assert guard.decide(INSIDE, (1.0,), (-2.0,)).amount == pytest.approx(3.0 / 3.0)
+
+
+def test_the_margin_is_1_in_the_middle_and_0_at_the_edge() -> None:
+    guard = shield()
+    margins = [guard.decide((0.0, v), (0.0,), (0.0,)).margin for v in (0.0, 7.5, -12.0, 15.0, 16.0)]
+    assert margins == pytest.approx([1.0, 0.5, 0.2, 0.0, 0.0])
+
+
+# -- predicted envelope ------------------------------------------------------------------------------------------------
+
+PREDICTED = msgspec.structs.replace(PENDULUM.limits, fallback_dwell_s=0.0)
+FALLING = -2.0
+"""An angle (rad) at which gravity brings more than the motor takes, for a positive velocity."""
+
+
+def test_a_command_that_leads_out_of_the_safe_set_brings_the_fallback_in_the_same_tick() -> None:
+    verdict = shield(PREDICTED).decide((FALLING, 8.8), (3.0,), (0.0,))
+    assert verdict[:2] == ((-3.0,), Rule.PREDICTED)
+    assert verdict.amount > 0
+    assert verdict.margin == 0.0
+
+
+def test_what_counts_is_where_the_command_leads_not_the_velocity() -> None:
+    assert shield(PREDICTED).decide((0.5, 12.0), (-3.0,), (0.0,)).rule == Rule.NONE
+    assert shield(PREDICTED).decide((FALLING, 12.0), (-3.0,), (0.0,)).rule == Rule.PREDICTED
+
+
+def test_it_is_the_bounded_command_that_is_judged() -> None:
+    slow = msgspec.structs.replace(PREDICTED, rate_per_s={"voltage": 1.0})
+    assert shield(slow).decide((FALLING, 8.4), (3.0,), (-3.0,)).rule == Rule.RATE
+    assert shield(PREDICTED).decide((FALLING, 8.4), (3.0,), (-3.0,)).rule == Rule.PREDICTED
+
+
+def test_the_fallback_lets_go_only_where_what_is_wanted_is_well_inside() -> None:
+    guard = shield(PREDICTED)
+    assert guard.decide((FALLING, 12.0), (3.0,), (0.0,)).rule == Rule.PREDICTED
+    assert guard.decide((FALLING, 7.5), (3.0,), (-3.0,)).rule == Rule.FALLBACK
+    assert guard.decide((FALLING, 7.0), (3.0,), (-3.0,)).rule == Rule.FALLBACK, "the dwell of one tick has passed"
+    assert guard.decide((FALLING, 6.0), (3.0,), (-3.0,)).rule == Rule.NONE

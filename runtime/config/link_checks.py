@@ -1,0 +1,35 @@
+"""What is wrong with where a run listens for learners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from runtime.config.problem import NodePath
+from runtime.config.schema import Link
+from runtime.link.endpoint import parse_tcp
+
+_REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.keys"
+
+
+def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
+    """List (path, message) for a link that would be open to others, or does not work."""
+    at = ("link", "listen")
+    if link.listen is None:
+        if link.keys is not None:
+            yield ("link", "keys"), "keys are of no use where nobody listens; say where: link.listen at link.keys"
+        return
+    try:
+        tcp = parse_tcp(link.listen)
+    except ValueError as error:
+        yield at, f"{error} at link.listen"
+        return
+    if link.keys is not None:
+        return
+    if not tcp.loopback:
+        yield at, f"{link.listen} is open to other machines and there are no keys; {_REMEDY} at link.listen"
+    elif not link.allow_plain_loopback:
+        yield (
+            at,
+            f"plain tcp, without keys, needs link.allow_plain_loopback: true, or {_REMEDY} at link.listen",
+        )

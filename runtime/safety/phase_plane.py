@@ -1,0 +1,223 @@
+"""Where a pendulum may be: the safe set S of ARCHITECTURE §5, as a highest velocity for each angle.
+
+One side is computed, the highest velocity; the lowest follows by mirroring angle, velocity and voltage.  Everything
+rests on one comparison.  Let f(theta, omega) be the largest acceleration that any plant of the box can have under the
+command in question.  A curve omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never
+crossed from below, whatever the plant does: at a point of the curve every plant has the same theta' = omega, and at
+most the curve's own omega'.  So the plant may even vary within the box while it moves.  For constant plants S is
+hardly larger: where the fallback climbs it has won already, so that what counts is the fall, with one vertex (most
+gravity, least damping and gain) as its worst case.  Three curves come from it, each from the one before:
+
+* ``fallback``: below it the braking fallback keeps omega <= limit.  Scanned backwards in theta under the full brake.
+  It holds in discrete time: a command in force answers a sample at most ``delay_s`` old, so from the velocity
+  ``brake_from`` on every such sample asked for the full brake; below it nothing is assumed of the fallback, and the
+  scan refuses where what it lets through at ``brake_from`` might pass the limit.
+* ``safe`` (S): the curve above carried back under the worst command for any time up to ``delay_s``.
+* ``passing``: S carried back under a given command for one period, then under the worst one for the time that a
+  command may come late: the states in which this command may go out.
+
+Errors of the grid are taken off on the safe side: at each node the largest second difference, which is eight times the
+error of a chord (four times at a kink), in the angle for each curve drawn anew, in time for each running minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Curve = NDArray[np.float64]
+
+NODES: Final = 1024
+"""Angles at which curves are kept."""
+LEVELS: Final = 33
+"""Commands for which passing states are kept, over the whole range; one in between counts as the next worse."""
+_STEP_S: Final = 5e-4
+"""Of the integration (Runge-Kutta, fourth order) and of the running minimum."""
+_TURNS: Final = 3
+_TURN: Final = 2.0 * math.pi
+
+
+class Span(NamedTuple):
+    """A closed interval."""
+
+    low: float
+    high: float
+
+
+class Box(NamedTuple):
+    """Plants theta'' = -gravity sin(theta) - damping theta' + gain u."""
+
+    gravity: Span
+    """A in 1/s^2."""
+    damping: Span
+    """D in 1/s."""
+    gain: Span
+    """G in 1/(V s^2)."""
+
+
+class Case(NamedTuple):
+    """All that the upper side depends on."""
+
+    box: Box
+    command: Span
+    """Commands that may go out, in V."""
+    limit: float
+    """Highest velocity allowed, rad/s."""
+    full_at: float
+    """Velocity from which the fallback brakes with ``command.low``, rad/s."""
+    period_s: float
+    delay_s: float
+    """The longest time for which a command may stay in force after a sample that should have replaced it."""
+    late_s: float
+    """The longest time from a sample to the effect of the command that answers it, in ordinary operation."""
+    angle_error: float
+    velocity_error: float
+    """Bounds of the sensors' errors."""
+
+
+class Sides(NamedTuple):
+    """Curves of the upper side over the nodes -pi, -pi + h, ...; velocities in rad/s."""
+
+    fallback: Curve
+    safe: Curve
+    passing: Curve
+    """(LEVELS, NODES): row i for the command at i / (LEVELS - 1) of the range."""
+    cells: Curve
+    """(LEVELS, NODES): the same as bounds on a measured velocity, for a measured angle within [node, next node)."""
+    brake_from: float
+
+
+class NoSafeSet(ValueError):
+    """Limits and plants under which the fallback can promise nothing."""
+
+
+def mirrored(case: Case, lowest: float) -> Case:
+    """The case whose upper side is the lower side of ``case``, for a lowest velocity allowed (rad/s)."""
+    return case._replace(command=Span(-case.command.high, -case.command.low), limit=-lowest)
+
+
+@lru_cache(maxsize=8)
+def upper_side(case: Case) -> Sides:
+    """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
+    brake_from = _brake_from(case)
+    fallback = _fallback_curve(case, brake_from)
+    safe = _safe_curve(case, fallback)
+    levels = np.linspace(case.command.low, case.command.high, LEVELS)
+    passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
+    if case.late_s > 0:
+        passing = _carried_back(case.box, passing, case.command.high, case.late_s)
+    reach = math.ceil(case.angle_error / (_TURN / NODES))
+    around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
+    return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, brake_from)
+
+
+def feasible(case: Case) -> None:
+    """Raise NoSafeSet where :func:`upper_side` would, in a fraction of its time."""
+    _safe_curve(case, _fallback_curve(case, _brake_from(case)))
+
+
+def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve | float) -> Curve:
+    """Largest angular acceleration (rad/s^2) of any plant of the box."""
+    gravity = np.where(np.less(sine, 0.0), box.gravity.high, box.gravity.low)
+    damping = np.where(np.greater(velocity, 0.0), box.damping.low, box.damping.high)
+    gain = np.where(np.greater(command, 0.0), box.gain.high, box.gain.low)
+    return np.asarray(gain * command - gravity * sine - damping * velocity, dtype=np.float64)
+
+
+def _brake_from(case: Case) -> float:
+    """Velocity from which every sample of the last ``delay_s`` asked for the full brake."""
+    box, push = case.box, max(case.command.high, 0.0)
+    gained = (box.gravity.high + box.gain.high * push) * case.delay_s
+    return case.full_at + case.velocity_error + gained
+
+
+def _fallback_curve(case: Case, brake_from: float) -> Curve:
+    """Highest velocity from which the full brake keeps the limit: obstacle and comparison, scanned backwards."""
+    box, h = case.box, _TURN / NODES
+    brake = (box.gain.low if case.command.low < 0 else box.gain.high) * case.command.low
+    most_gravity, least_gravity = box.gravity.high, box.gravity.low
+    sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * NODES)]
+
+    def slope(half_node: int, velocity: float) -> float:
+        sine = sines[half_node % (2 * NODES)]
+        gravity = most_gravity if sine < 0 else least_gravity
+        return (brake - gravity * sine - box.damping.low * velocity) / velocity
+
+    curve, velocity = [case.limit] * NODES, case.limit
+    for k in range(_TURNS * NODES, 0, -1):
+        k1 = slope(2 * k, velocity)
+        k2 = slope(2 * k - 1, velocity - 0.5 * h * k1)
+        k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
+        k4 = slope(2 * k - 2, velocity - h * k3)
+        velocity = min(case.limit, velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
+        if velocity < brake_from:
+            raise NoSafeSet(
+                f"the fallback brakes fully from {brake_from:.3g} rad/s on, {case.delay_s:.3g} s late; at some angles "
+                f"that is too late to stay within {case.limit:.3g} rad/s"
+            )
+        if k <= NODES:
+            curve[k - 1] = velocity
+    return _less_chord(np.array(curve))
+
+
+def _safe_curve(case: Case, fallback: Curve) -> Curve:
+    safe = _carried_back(case.box, fallback, case.command.high, case.delay_s)
+    if safe.min() <= case.velocity_error:
+        angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
+        raise NoSafeSet(
+            f"at an angle of {angle:.3g} rad not even standing still is safe: {case.delay_s:.3g} s under the worst "
+            f"command and the fallback cannot keep {case.limit:.3g} rad/s"
+        )
+    return safe
+
+
+def _carried_back(box: Box, curve: Curve, command: Curve | float, duration_s: float) -> Curve:
+    """Highest velocities from which ``command`` leads below ``curve`` at every moment of ``duration_s``.
+
+    curve (..., NODES); command broadcasts against it.  The running minimum loses its largest second difference in
+    time, and the result its chords.
+    """
+    steps = max(4, math.ceil(duration_s / _STEP_S))
+    h = duration_s / steps
+    nodes = np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+    shape = np.broadcast_shapes(np.shape(command), curve.shape)
+    angle, velocity = np.broadcast_to(nodes, shape).copy(), np.broadcast_to(curve, shape).copy()
+
+    def backwards(a: Curve, v: Curve) -> tuple[Curve, Curve]:
+        return -v, -acceleration(box, np.sin(a), v, command)
+
+    least = before = latest = velocity.copy()
+    curved = np.zeros(shape)
+    for k in range(steps):
+        a1, v1 = backwards(angle, velocity)
+        a2, v2 = backwards(angle + 0.5 * h * a1, velocity + 0.5 * h * v1)
+        a3, v3 = backwards(angle + 0.5 * h * a2, velocity + 0.5 * h * v2)
+        a4, v4 = backwards(angle + h * a3, velocity + h * v3)
+        angle = angle + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
+        velocity = velocity + h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
+        now = _drawn_anew(nodes, angle, velocity)
+        if k:
+            np.maximum(curved, np.abs(now - 2.0 * latest + before), out=curved)
+        least = np.minimum(least, now)
+        before, latest = latest, now
+    return _less_chord(least - curved)
+
+
+def _drawn_anew(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
+    """The curves through (angle, velocity) at the nodes."""
+    if np.any(np.diff(angle, axis=-1) <= 0) or np.any(angle[..., 0] + _TURN <= angle[..., -1]):
+        raise NoSafeSet(
+            "the limits leave no room for a velocity at every angle; the lease may be too long for the plant"
+        )
+    rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
+    return np.array([np.interp(nodes, a, v, period=_TURN) for a, v in rows]).reshape(velocity.shape)
+
+
+def _less_chord(curve: Curve) -> Curve:
+    """The curve lowered by its largest second difference nearby: its chords are then below what it stands for."""
+    second = np.abs(np.roll(curve, -1, axis=-1) - 2.0 * curve + np.roll(curve, 1, axis=-1))
+    return curve - np.maximum(second, np.maximum(np.roll(second, 1, axis=-1), np.roll(second, -1, axis=-1)))

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.config.limits import PendulumPlants
+from runtime.config.resolve import load_run
+from runtime.safety import phase_plane
+from runtime.safety.pendulum import cases
+from runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side
+
+H = 2 * math.pi / NODES
+RUNS = ("pendulum", "pendulum-hardware")
+
+
+@cache
+def case(run: str) -> Case:
+    config = load_run(run)
+    assert isinstance(config.limits.predicted, PendulumPlants)
+    return cases(config.limits.predicted, config.limits, config.rig, config.period_us * 1e-6)[0]
+
+
+def cell(curve: phase_plane.Curve, angle: float) -> float:
+    """What a curve promises between two nodes."""
+    i = int((angle + math.pi) / H) % NODES
+    return float(min(curve[i], curve[(i + 1) % NODES]))
+
+
+def vertex(c: Case, bits: int) -> tuple[float, float, float]:
+    return tuple(span[bits >> i & 1] for i, span in enumerate(c.box))  # type: ignore[return-value]
+
+
+def simulate(
+    plant: tuple[float, float, float], state: tuple[float, float], command: float, duration_s: float
+) -> tuple[tuple[float, float], float]:
+    """State after a held command, and the highest velocity on the way."""
+    a, d, g = plant
+    steps = max(1, round(duration_s / 5e-4))
+    h = duration_s / steps
+    angle, velocity = state
+    peak = velocity
+
+    def f(x: float, v: float) -> float:
+        return -a * math.sin(x) - d * v + g * command
+
+    for _ in range(steps):
+        k1v, k1 = velocity, f(angle, velocity)
+        k2v, k2 = velocity + h / 2 * k1, f(angle + h / 2 * k1v, velocity + h / 2 * k1)
+        k3v, k3 = velocity + h / 2 * k2, f(angle + h / 2 * k2v, velocity + h / 2 * k2)
+        k4v, k4 = velocity + h * k3, f(angle + h * k3v, velocity + h * k3)
+        angle += h / 6 * (k1v + 2 * (k2v + k3v) + k4v)
+        velocity += h / 6 * (k1 + 2 * (k2 + k3) + k4)
+        peak = max(peak, velocity)
+    return ((angle + math.pi) % (2 * math.pi) - math.pi, velocity), peak
+
+
+RUN, ANGLE, SHARE, VERTEX = (
+    st.sampled_from(RUNS),
+    st.floats(-math.pi, math.pi - 1e-9),
+    st.floats(0.9, 1.0),
+    st.integers(0, 7),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RUN, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1))
+def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
+    run: str, angle: float, share: float, bits: int, delay: float, held: float
+) -> None:
+    c = case(run)
+    plant = vertex(c, bits)
+    state = (angle, share * cell(upper_side(c).safe, angle))
+    state, peak = simulate(plant, state, c.command.high * held, delay * c.delay_s)
+    assert peak <= c.limit
+    for _ in range(40):  # the fallback, sampled, each command a tick late
+        command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
+        state, peak = simulate(plant, state, command, 2 * c.period_s)
+        assert peak <= c.limit
+
+
+@settings(max_examples=60, deadline=None)
+@given(RUN, ANGLE, SHARE, VERTEX, st.integers(0, LEVELS - 1))
+def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
+    run: str, angle: float, share: float, bits: int, level: int
+) -> None:
+    c = case(run)
+    sides, plant = upper_side(c), vertex(c, bits)
+    state = (angle, share * cell(sides.passing[level], angle))
+    command = c.command.low + (c.command.high - c.command.low) * level / (LEVELS - 1)
+    for _ in range(8):
+        state, _ = simulate(plant, state, command, c.period_s / 8)
+        assert state[1] <= np.interp(state[0], np.linspace(-math.pi, math.pi, NODES + 1), [*sides.safe, sides.safe[0]])
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_stronger_command_passes_in_fewer_states(run: str) -> None:
+    c = case(run)
+    assert np.all(np.diff(upper_side(c).passing, axis=0) <= 0.01 * c.limit), "but for what is taken off for the grid"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_curves_lie_within_one_another(run: str) -> None:
+    sides, c = upper_side(case(run)), case(run)
+    assert sides.fallback.max() <= c.limit
+    assert np.all(sides.safe < sides.fallback)
+    assert np.all(sides.passing <= sides.safe)
+    assert np.all(sides.cells < sides.passing)
+    assert sides.fallback.min() > sides.brake_from
+
+
+def test_a_finer_grid_gives_no_smaller_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
+    c = case("pendulum-hardware")
+    coarse = upper_side(c).safe
+    monkeypatch.setattr(phase_plane, "NODES", 4 * NODES)
+    monkeypatch.setattr(phase_plane, "_STEP_S", phase_plane._STEP_S / 4)
+    fine = phase_plane._safe_curve(c, phase_plane._fallback_curve(c, phase_plane._brake_from(c)))[::4]
+    assert np.all(fine >= coarse)
+    assert np.max(fine - coarse) < 0.02 * c.limit
+
+
+def shares(sides: Sides, limit: float) -> float:
+    return float(sides.safe.min()) / limit
+
+
+def test_a_longer_delay_a_wider_box_and_a_larger_error_shrink_what_passes() -> None:
+    c = case("pendulum")
+    wider = c._replace(box=c.box._replace(gravity=Span(0.6 * c.box.gravity.low, 1.1 * c.box.gravity.high)))
+    for worse in (c._replace(delay_s=1.3 * c.delay_s), wider, c._replace(velocity_error=0.5)):
+        assert np.all(upper_side(worse).cells <= upper_side(c).cells + 1e-9)
+    assert shares(upper_side(c._replace(delay_s=1.3 * c.delay_s)), c.limit) < shares(upper_side(c), c.limit)
+
+
+def test_equal_limits_on_both_sides_are_one_case() -> None:
+    assert mirrored(case("pendulum"), -15.0) == case("pendulum")
+
+
+@pytest.mark.parametrize(
+    ("c", "said"),
+    [
+        (case("pendulum")._replace(delay_s=0.5), "too late to stay within 15 rad/s"),
+        (case("pendulum")._replace(limit=8.0), "too late to stay within 8 rad/s"),
+        (case("pendulum")._replace(full_at=8.0), "too late to stay within 15"),
+    ],
+)
+def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, said: str) -> None:
+    with pytest.raises(NoSafeSet, match=said):
+        feasible(c)
+    with pytest.raises(NoSafeSet, match=said):
+        upper_side(c)

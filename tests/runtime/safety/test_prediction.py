@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.config.limits import Hold, MagmanPlants, PendulumPlants
+from runtime.config.resolve import load_run
+from runtime.safety.magman import hold_problem
+from runtime.safety.prediction import Prediction, compile_prediction
+from sim.plants import Magman, Pendulum
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0])
+RUNS = ("pendulum", "pendulum-hardware", "magman")
+
+
+@cache
+def prediction(run: str) -> Prediction:
+    config = load_run(run)
+    made = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
+    assert made is not None
+    return made
+
+
+# -- the shipped numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware"])
+def test_a_shipped_pendulum_is_limited_for_the_plant_of_its_twin(run: str) -> None:
+    config = load_run(run)
+    plants, section = config.limits.predicted, config.device.twin
+    assert isinstance(plants, PendulumPlants)
+    assert section is not None
+    p = msgspec.convert(section["plant"], Pendulum)
+    inertia = p.inertia_kg_m2
+    assert plants.gravity_per_s2 == pytest.approx(p.mass * p.gravity * p.length / inertia, rel=1e-12)
+    assert plants.damping_per_s == pytest.approx((p.damping + p.torque_constant**2 / p.resistance) / inertia, rel=1e-12)
+    assert plants.gain_per_v_s2 == pytest.approx(p.torque_constant / (p.resistance * inertia), rel=1e-12)
+
+
+def test_the_shipped_magman_is_limited_for_the_plant_of_its_twin() -> None:
+    plants, p = MAGMAN.limits.predicted, Magman()
+    assert isinstance(plants, MagmanPlants)
+    assert plants.pull_m6_per_a2_s2 == pytest.approx(p.c1 / p.mass, rel=1e-12)
+    assert plants.friction_per_s == pytest.approx(p.friction / p.mass, rel=1e-12)
+    assert plants.c2_m2 == p.c2
+    assert list(plants.magnets.values()) == pytest.approx([p.first_magnet + j * p.magnet_spacing for j in range(4)])
+
+
+def test_the_shipped_fallback_keeps_what_it_holds() -> None:
+    hold, plants = MAGMAN.limits.fallback, MAGMAN.limits.predicted
+    assert isinstance(hold, Hold)
+    assert isinstance(plants, MagmanPlants)
+    assert hold_problem(hold, plants, MAGMAN.limits, MAGMAN.rig) is None
+    faster = msgspec.structs.replace(hold, brake_below=0.5)
+    assert "0.5 m/s may bring the body to" in (hold_problem(faster, plants, MAGMAN.limits, MAGMAN.rig) or "")
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.sampled_from(RUNS), ODD | st.floats(), ODD | st.floats())
+def test_any_state_gets_a_judgement(run: str, place: float, velocity: float) -> None:
+    m = 4 if run == "magman" else 1
+    excess, margin = prediction(run).judge((place, velocity), (0.5,) * m)
+    assert excess >= 0
+    assert 0 <= margin <= 1
+    assert not (excess and margin)
+    if not (abs(place) < 1e6 and abs(velocity) < 1e6):
+        assert excess == math.inf
+
+
+@pytest.mark.parametrize(("run", "top"), [("pendulum", 9.8), ("pendulum-hardware", 21.8)])
+def test_a_swing_up_passes_where_it_is_fastest(run: str, top: float) -> None:
+    for voltage in (-3.0, 0.0, 3.0):
+        for velocity in (-top, top):
+            assert prediction(run).judge((0.0, velocity), (voltage,))[0] == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-math.pi, 3.14), st.floats(-16, 16), st.floats(-3, 3))
+def test_both_directions_of_rotation_are_judged_alike(angle: float, velocity: float, voltage: float) -> None:
+    one = prediction("pendulum").judge((angle, velocity), (voltage,))
+    other = prediction("pendulum").judge((-angle, -velocity), (-voltage,))
+    assert one == pytest.approx(other, abs=0.02)
+
+
+def test_less_than_the_envelope_is_refused_where_gravity_beats_the_motor() -> None:
+    excess, _ = prediction("pendulum").judge((-2.0, 12.0), (-3.0,))
+    assert excess > 0
+    assert prediction("pendulum").judge((0.5, 12.0), (-3.0,))[0] == 0.0
+
+
+def test_the_margin_falls_towards_the_edge_and_is_0_at_it() -> None:
+    speeds = np.linspace(0, 15, 300)
+    margins = [prediction("pendulum").judge((0.3, v), (3.0,))[1] for v in speeds.tolist()]
+    assert margins == sorted(margins, reverse=True)
+    assert margins[0] == 1.0
+    assert margins[-1] == 0.0
+
+
+# -- magman ------------------------------------------------------------------------------------------------------------
+
+U = st.floats(0.0, 0.6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(-0.035, 0.1049),
+    st.floats(-0.6, 0.6),
+    st.tuples(U | st.sampled_from([0.0, 0.6]), U, U, U | st.sampled_from([0.0, 0.6])),
+    st.floats(0.7, 1.3),
+    st.floats(0.7, 1.3),
+)
+def test_a_command_that_passes_may_be_held_for_ever(
+    x: float, v: float, u: tuple[float, float, float, float], pull: float, friction: float
+) -> None:
+    if prediction("magman").judge((x, v), u)[0]:
+        return
+    plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction)
+    h = 5e-4
+
+    def f(x: float, v: float) -> float:
+        force = -plant.friction * v
+        for j, squared in enumerate(u):
+            d = x - 0.025 * (j + 1)
+            force -= plant.c1 * d / (d * d + plant.c2) ** 3 * squared
+        return force / plant.mass
+
+    for _ in range(400):
+        k1v, k1 = v, f(x, v)
+        k2v, k2 = v + h / 2 * k1, f(x + h / 2 * k1v, v + h / 2 * k1)
+        k3v, k3 = v + h / 2 * k2, f(x + h / 2 * k2v, v + h / 2 * k2)
+        k4v, k4 = v + h * k3, f(x + h * k3v, v + h * k3)
+        x, v = x + h / 6 * (k1v + 2 * (k2v + k3v) + k4v), v + h / 6 * (k1 + 2 * (k2 + k3) + k4)
+        assert abs(v) <= 0.6
+
+
+def test_coils_off_passes_up_to_the_envelope_and_a_coil_ahead_much_less() -> None:
+    off, ahead = (0.0,) * 4, (0.0, 0.6, 0.0, 0.0)
+    assert prediction("magman").judge((0.0, 0.58), off)[0] == 0.0
+    assert prediction("magman").judge((0.0, 0.605), off)[0] > 0
+    assert prediction("magman").judge((0.0, 0.45), ahead)[0] > 0
+    assert prediction("magman").judge((0.0, 0.3), ahead)[0] == 0.0
+
+
+def test_without_plants_nothing_is_predicted() -> None:
+    limits = msgspec.structs.replace(PENDULUM.limits, predicted=None)
+    assert compile_prediction(limits, PENDULUM.rig, 0.02) is None

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.config.limits import PendulumPlants
+from runtime.config.resolve import load_run
+from runtime.control.tick import Tick
+from runtime.exit_codes import ExitCode
+from runtime.record import Rule
+from sim.plants import Magman, Pendulum, Plant
+from sim.plants.integrate import advance as exactly
+from tools import safety
+from tools.safety_case import episodes
+from tools.safety_case.episodes import run_core
+from tools.safety_case.lockstep import plant_of, run_lockstep
+from tools.safety_case.plants import advance, draw, physics_of
+from tools.safety_case.tally import Tally, table
+
+CAMPAIGN = {"pendulum": 1000, "pendulum-hardware": 120, "magman": 120}
+"""Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
+
+
+@pytest.mark.parametrize("run", CAMPAIGN)
+def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
+    campaign = run_core(load_run(run), CAMPAIGN[run], seed=11)
+    assert sum(t.episodes for t in campaign.values()) == CAMPAIGN[run]
+    assert {name: t.breaches for name, t in campaign.items()} == dict.fromkeys(campaign, 0)
+    assert min(t.worst_margin for t in campaign.values()) >= 0
+    assert campaign["pumping"].rules[Rule.PREDICTED] > 0, "the shield was never needed: the adversary is too tame"
+    assert campaign["broken"].rules[Rule.FINITE] > 0
+
+
+@pytest.mark.parametrize("run", CAMPAIGN)
+def test_the_promise_holds_through_the_lockstep_stack(run: str) -> None:
+    campaign = run_lockstep(load_run(run), 12, seed=3)
+    assert sum(t.breaches for t in campaign.values()) == 0
+    assert sum(t.ticks for t in campaign.values()) == 12 * 200
+
+
+def test_without_the_prediction_the_same_policies_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign can fail: a shield that only compares the velocity with its limit, then brakes, is not enough."""
+    config = load_run("pendulum-hardware")
+
+    class Blind(Tick):
+        def __init__(self, _: object) -> None:
+            super().__init__(
+                msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=None))
+            )
+
+    monkeypatch.setattr(episodes, "Tick", Blind)
+    campaign = run_core(config, 60, seed=2)
+    assert campaign["pumping"].breaches > 0
+    assert campaign["pumping"].worst_margin < 0
+
+
+def test_the_same_seed_gives_the_same_campaign() -> None:
+    config = load_run("magman")
+    assert run_core(config, 12, seed=5) == run_core(config, 12, seed=5)
+    assert run_core(config, 12, seed=5) != run_core(config, 12, seed=6)
+
+
+@pytest.mark.parametrize(("run", "plant"), [("pendulum", Pendulum()), ("magman", Magman())])
+def test_the_batched_plants_move_as_the_twin_s_do(run: str, plant: Plant) -> None:
+    config = load_run(run)
+    plants = config.limits.predicted
+    assert plants is not None
+    physics, rng = physics_of(plants, config.rig), np.random.default_rng(0)
+    n, m = 7, len(config.rig.actuators)
+    parameters = draw(physics.nominal, plants.spread, n, rng)
+    pendulum = isinstance(plants, PendulumPlants)
+    state = rng.uniform([[-3.0], [-9.0]], [[3.0], [9.0]], (2, n)) if pendulum else rng.uniform(0.0, 0.1, (2, n))
+    command = rng.uniform(0.0, 0.6, (m, n))
+    after, peak = advance(physics, parameters, state, command, np.full(n, 0.02), 8)
+    for i in range(n):
+        twin = plant_of(plants, parameters[:, i], plant)
+        expected = exactly(twin, tuple(state[:, i].tolist()), tuple(command[:, i].tolist()), 0.02, 8)
+        assert after[:, i] == pytest.approx(expected, rel=1e-9)
+        assert peak[i] >= max(abs(state[1, i]), abs(after[1, i]))
+
+
+def test_drawn_plants_reach_the_corners_of_the_box_and_never_beyond() -> None:
+    nominal = np.array([24.0, 0.3, 6.0])
+    shares = draw(nominal, 0.3, 4000, np.random.default_rng(1)) / nominal[:, None]
+    assert shares.min() == pytest.approx(0.7)
+    assert shares.max() == pytest.approx(1.3)
+    corners = {tuple(np.sign(c - 1.0)) for c in shares.T if np.allclose(np.abs(c - 1.0), 0.3)}
+    assert len(corners) == 8
+
+
+def test_the_table_adds_up() -> None:
+    a, b = Tally(), Tally()
+    a.add(0.25)
+    b.add(-0.01)
+    a.ticks, b.ticks = 100, 100
+    a.rules[Rule.PREDICTED] = 10
+    *_, total = table({"a": a, "b": b}).splitlines()
+    assert total.split() == ["all", "2", "200", "1", "-1.00%", "5.00%"]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert safety.main(["pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "pendulum: 12 episodes through the tick's pure core: 0 breaches, worst margin" in out
+    assert "pendulum: 6 episodes through the lockstep stack: 0 breaches, worst margin" in out
+
+
+def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = Tally()
+    broken.add(-0.1)
+    monkeypatch.setattr(episodes, "run_core", lambda *_: {"pumping": broken})
+    assert safety.main(["pendulum", "--lockstep", "0"]) == ExitCode.SAFETY
+    assert "1 breaches, worst margin -10.00%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pendulum", "--episodes", "-1"], "expected 0 or more"),
+        (["pendulum", "--set", "limits.predicted=null"], "names no plants"),
+        (["pendulun"], "there is no 'pendulun'"),
+        (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
+        (["magman", "--picture", "/nowhere/at/all.png"], "cannot write /nowhere/at/all.png"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert safety.main(arguments) == ExitCode.CONFIGURATION
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_the_picture_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    assert safety.main(["pendulum", "magman", "--picture", str(tmp_path / "set.png")]) == ExitCode.OK
+    assert (tmp_path / "set.png").stat().st_size > 10_000

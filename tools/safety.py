@@ -1,0 +1,94 @@
+"""``onrig safety CONFIG``: try to break what the shield promises, and say how near it came (runtime/SAFETY.md).
+
+Adversarial and random policies drive plants from the whole box of ``limits.predicted``: first through the tick's pure
+core, with sensor errors, late commands and lost frames, then through the lockstep stack.  Exit code 5 where a limit
+was passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from runtime.config.document import ConfigError
+from runtime.exit_codes import ExitCode
+from tools.load import complain, explain, load
+
+_LINE_EVERY_S = 10.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig safety", description=__doc__)
+    p.add_argument("config", nargs="+", help="path or shipped name of a configuration; several share a picture")
+    p.add_argument("--episodes", type=int, default=100_000, help="through the tick's core (default: %(default)s)")
+    p.add_argument("--lockstep", type=int, default=1000, help="through the lockstep stack (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="of plants, errors, delays and policies")
+    p.add_argument("--picture", type=Path, metavar="PNG", help="draw the safe sets and run nothing")
+    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Run both campaigns and print them; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if args.episodes < 0 or args.lockstep < 0 or args.seed < 0:
+        return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
+    try:
+        configs = [load(name, args.overrides) for name in args.config]
+    except ConfigError as error:
+        return explain(error)
+    for name, config in zip(args.config, configs, strict=True):
+        if config.limits.predicted is None:
+            return complain("safety", f"{name}: limits.predicted names no plants that the shield answers for")
+    if args.picture is not None:
+        from tools.safety_case.picture import draw_safe_set
+
+        try:
+            draw_safe_set(configs, args.picture)
+        except ImportError:
+            return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
+        except (OSError, ValueError) as error:
+            return complain("safety", f"cannot write {args.picture}: {error}")
+        print(f"drawn: {args.picture}")
+        return ExitCode.OK
+    from tools.safety_case.episodes import run_core
+    from tools.safety_case.lockstep import run_lockstep
+    from tools.safety_case.tally import table
+
+    breaches = 0
+    for name, config in zip(args.config, configs, strict=True):
+        for where, run, episodes in (
+            ("the tick's pure core", run_core, args.episodes),
+            ("the lockstep stack", run_lockstep, args.lockstep),
+        ):
+            if not episodes:
+                continue
+            try:
+                campaign = run(config, episodes, args.seed, _progress(name, episodes))
+            except ValueError as error:
+                return complain("safety", f"{name}: {error}")
+            broken = sum(t.breaches for t in campaign.values())
+            worst = min(t.worst_margin for t in campaign.values())
+            print(f"{name}: {episodes} episodes through {where}: {broken} breaches, worst margin {worst:.2%}")
+            print(table(campaign), flush=True)
+            breaches += broken
+    return ExitCode.SAFETY if breaches else ExitCode.OK
+
+
+def _progress(name: str, episodes: int) -> Callable[[int], None]:
+    """A line on stderr every few seconds."""
+    started_s = shown_s = time.monotonic()
+
+    def show(done: int) -> None:
+        nonlocal shown_s
+        now = time.monotonic()
+        if now - shown_s >= _LINE_EVERY_S and done < episodes:
+            shown_s = now
+            left_s = (now - started_s) * (episodes - done) / done
+            print(f"{name}: {done} of {episodes} episodes, {left_s:.0f} s to go", file=sys.stderr, flush=True)
+
+    return show

@@ -1,0 +1,157 @@
+"""Policies that mean harm, or nothing at all: what the shield is tried with.
+
+Each is asked through the tick like any policy: ``observation[0]`` is set, ``run()`` called, ``action[0]`` taken.  They
+know the rig's limits and may ask the very prediction that judges them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from hw.rig import Rig
+from runtime.config.limits import Limits, PendulumPlants, Plants
+from runtime.safety.prediction import Prediction
+
+Action = tuple[float, ...]
+Wish = Sequence[float] | None
+Law = Callable[[Sequence[float]], Wish]
+
+_STEPS: Final = 12
+"""Halvings in the search for the strongest command that still passes."""
+_NONSENSE: Final[tuple[Callable[[int], Wish], ...]] = (
+    lambda m: (math.nan,) * m,
+    lambda m: (math.inf,) * m,
+    lambda m: (-math.inf,) * m,
+    lambda m: (1.7e308,) * m,
+    lambda m: (5e-324,) * m,
+    lambda m: (0.0,) * (m + 1),
+    lambda m: (),
+    lambda m: None,
+)
+
+
+class _Row:
+    """What stands in the place of one row of a session's output array."""
+
+    def __init__(self, values: Wish) -> None:
+        self._values = values
+
+    def tolist(self) -> list[float]:
+        if self._values is None:
+            raise RuntimeError("no answer")
+        return list(self._values)
+
+
+class Adversary:
+    """A law in the shape of a policy session."""
+
+    def __init__(self, law: Law) -> None:
+        self._law = law
+        self.observation: list[Sequence[float]] = [()]
+        self.action: list[_Row] = [_Row(None)]
+
+    def run(self) -> None:
+        """Answer the observation."""
+        self.action[0] = _Row(self._law(self.observation[0]))
+
+
+class Pusher(Protocol):
+    """The command that brings in most energy now."""
+
+    def __call__(self, observation: Sequence[float]) -> Action:
+        """Return it for a state (n,) SI."""
+
+
+def laws(limits: Limits, rig: Rig, plants: Plants, prediction: Prediction) -> dict[str, Callable[[random.Random], Law]]:
+    """All of them by name, each to be made anew for an episode with its random numbers."""
+    ranges = [limits.range.get(a.name, (a.low, a.high)) for a in rig.actuators]
+    push, aim = _pendulum(rig, plants, ranges) if isinstance(plants, PendulumPlants) else _magman(rig, plants, ranges)
+    m = len(ranges)
+
+    def uniform(rng: random.Random) -> Law:
+        return lambda observation: [rng.uniform(low, high) for low, high in ranges]
+
+    def bang_bang(rng: random.Random) -> Law:
+        held: list[float] = []
+        left = 0
+
+        def law(observation: Sequence[float]) -> Wish:
+            nonlocal held, left
+            if left == 0:
+                held, left = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+            left -= 1
+            return held
+
+        return law
+
+    def pumping(rng: random.Random) -> Law:
+        return push
+
+    def edge(rng: random.Random) -> Law:
+        return lambda observation: _strongest_that_passes(prediction, observation, push(observation), rig)
+
+    def broken(rng: random.Random) -> Law:
+        return lambda observation: rng.choice(_NONSENSE)(m) if rng.random() < 0.2 else push(observation)
+
+    def replay(rng: random.Random) -> Law:
+        return aim
+
+    return {
+        "uniform": uniform, "bang-bang": bang_bang, "pumping": pumping, "edge of S": edge, "broken": broken,
+        "task": replay,
+    }  # fmt: skip
+
+
+def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Action, rig: Rig) -> Action:
+    """The command between the opposite of ``push`` (or nothing) and it, as near to it as the prediction allows."""
+    if not prediction.judge(observation, push)[0]:
+        return push
+    rest = tuple([a.safe for a in rig.actuators])
+    weak, strong = 0.0, 1.0
+    for _ in range(_STEPS):
+        share = 0.5 * (weak + strong)
+        tried = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
+        weak, strong = (weak, share) if prediction.judge(observation, tried)[0] else (share, strong)
+    return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
+
+
+def _pendulum(rig: Rig, plants: PendulumPlants, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
+    names = [o.name for o in rig.observations]
+    angle, velocity = names.index(plants.angle), names.index(plants.velocity)
+    (low, high) = ranges[[a.name for a in rig.actuators].index(plants.actuator)]
+
+    def push(observation: Sequence[float]) -> Action:
+        return (high if observation[velocity] >= 0 else low,)
+
+    def swing_up(observation: Sequence[float]) -> Action:
+        """Bring the nominal energy to that of standing upright."""
+        v, a = observation[velocity], plants.gravity_per_s2
+        missing = a * (1.0 + math.cos(observation[angle])) - 0.5 * v * v
+        return (high if missing * v >= 0 else low,)
+
+    return push, swing_up
+
+
+def _magman(rig: Rig, plants: Plants, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
+    if isinstance(plants, PendulumPlants):
+        raise TypeError("a pendulum has no magnets")
+    names = [o.name for o in rig.observations]
+    position, velocity = names.index(plants.position), names.index(plants.velocity)
+    where = [plants.magnets.get(a.name, math.inf) for a in rig.actuators]
+    target = min(where) + 0.01
+
+    def push(observation: Sequence[float]) -> Action:
+        """Pull ahead with every coil in front of the body."""
+        x, v = observation[position], observation[velocity]
+        return tuple([high if (w - x) * (v or 1.0) > 0 else low for w, (low, high) in zip(where, ranges, strict=True)])
+
+    def position_at(observation: Sequence[float]) -> Action:
+        """Pull towards a place between two magnets, ahead of the motion."""
+        to_go = target - observation[position] - 0.1 * observation[velocity]
+        x = observation[position]
+        return tuple([high if (w - x) * to_go > 0 else low for w, (low, high) in zip(where, ranges, strict=True)])
+
+    return push, position_at

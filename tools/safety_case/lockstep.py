@@ -1,0 +1,121 @@
+"""The same policies through the lockstep stack: the twin device, its protocol and framing, the session, the tick.
+
+One process and virtual time; each episode has a device of its own whose plant is drawn from the box.  In lockstep no
+frame is lost and no command late (ARCHITECTURE §3), so delays are what ``episodes`` tries.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from hw.clock import VirtualClock
+from hw.framing import FrameReader, encode_frame
+from hw.session import DeviceSession
+from hw.transport import LoopbackTransport
+from runtime.config.limits import PendulumPlants, Plants
+from runtime.config.schema import RunConfig
+from runtime.control.tick import Tick
+from runtime.policy.session import PolicySession
+from runtime.record import Kind, Rule
+from runtime.safety.prediction import compile_prediction
+from runtime.task import episode_steps
+from sim.plants import Magman, Pendulum, Plant
+from sim.twin.device import TwinDevice
+from sim.twin.options import TwinOptions
+from tools.safety_case.adversaries import Adversary, laws
+from tools.safety_case.plants import SUBSTEPS, Values, draw, physics_of
+from tools.safety_case.tally import Campaign, Tally
+
+
+def plant_of(plants: Plants, parameters: Values, base: Plant) -> Plant:
+    """A twin's plant with given lumped parameters; raises ValueError where ``base`` is of another kind."""
+    if isinstance(plants, PendulumPlants) and isinstance(base, Pendulum):
+        gravity, damping, gain = parameters.tolist()
+        inertia = base.inertia_kg_m2
+        # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
+        torque_constant = min(base.torque_constant, 0.5 * damping / gain) if damping > 0 else base.torque_constant
+        return Pendulum(
+            inertia=inertia,
+            mass=gravity * inertia / (base.gravity * base.length),
+            gravity=base.gravity,
+            length=base.length,
+            damping=max(damping - torque_constant * gain, 0.0) * inertia,
+            torque_constant=torque_constant,
+            resistance=torque_constant / (gain * inertia),
+        )
+    if not isinstance(plants, PendulumPlants) and isinstance(base, Magman):
+        pull, friction = parameters.tolist()
+        return msgspec.structs.replace(base, c1=pull * base.mass, friction=friction * base.mass)
+    raise ValueError("limits.predicted and device.twin.plant are of different kinds")
+
+
+def run_lockstep(
+    config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
+) -> Campaign:
+    """Run so many episodes from the task's start; raises ValueError without a twin or a prediction."""
+    plants, section = config.limits.predicted, config.device.twin
+    prediction = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
+    if plants is None or section is None or prediction is None:
+        raise ValueError("needs a twin (device.twin) and plants that the shield answers for (limits.predicted)")
+    options = msgspec.convert(section, TwinOptions)
+    made = laws(config.limits, config.rig, plants, prediction)
+    names, nominal = list(made), physics_of(plants, config.rig).nominal
+    rng = np.random.default_rng(seed)
+    tick = Tick(config)
+    campaign: Campaign = {name: Tally() for name in made}
+    for episode in range(episodes):
+        name = names[episode % len(names)]
+        drawn = draw(nominal, plants.spread, 1, rng)[:, 0]
+        plant = plant_of(plants, drawn, options.plant)
+        twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
+        policy = cast(PolicySession, Adversary(made[name](random.Random(f"{seed} {episode}"))))
+        _run_episode(config, plants, twin, tick, policy, seed + episode, campaign[name])
+        progress(episode + 1)
+    return campaign
+
+
+def _run_episode(
+    config: RunConfig, plants: Plants, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
+) -> None:
+    device = TwinDevice(config.rig, twin, config.task.start, time_scale=0.0)
+    clock, reader = VirtualClock(), FrameReader()
+
+    def handle(data: bytes) -> bytes:
+        out = b""
+        for body in reader.feed(data):
+            out += b"".join([encode_frame(reply) for reply in device.handle(body)])
+            if device.sample_due:
+                out += encode_frame(device.sample())
+        return out
+
+    def wait(timeout_ns: int) -> bytes:
+        clock.advance(timeout_ns)
+        return b""
+
+    session = DeviceSession(LoopbackTransport(handle, wait), config.rig, clock)
+    session.connect()
+    session.configure(config.period_us, config.rig.lease_periods)
+    session.arm()
+    session.reset(seed)
+    tick.begin(1, Kind.TRAIN, [])
+    envelope = config.limits.envelope[plants.velocity]
+    limit, fastest = min(-envelope.low, envelope.high), 0.0
+    for _ in range(episode_steps(config.task, config.rate_hz)):
+        state = session.wait_state(clock.now_ns)
+        if state is None or state.fault:
+            raise RuntimeError(f"the twin gave no frame, or a fault: {state}")
+        step = tick.observe(state)
+        tick.ask(step, policy, 1)
+        tick.explore(step)
+        tick.shield(step)
+        session.send_command(state.frame, step.command)
+        fastest = max(fastest, abs(device.plant_state[1]))
+        tally.ticks += 1
+        if step.rule is not Rule.NONE:
+            tally.rules[step.rule] += 1
+    tally.add(1.0 - fastest / limit)
