@@ -201,6 +201,18 @@ class DeviceSession:
         """Send for a hello without waiting: wait_state sees it and sets ``rebooted`` if the device was started anew."""
         self._write(_HELLO_REQUEST)
 
+    def was_rebooted(self, within_s: float = 0.2) -> bool:
+        """Ask the device who it is: True when it was started anew since the connection; a closed line tells nothing."""
+        deadline_ns = self._now() + round(within_s * 1e9)
+        try:
+            self.ask_hello()
+            while not self.rebooted and (bodies := self._receive(deadline_ns)) is not None:
+                for body in bodies:
+                    self._take_other(body)
+        except LinkError:
+            pass
+        return self.rebooted
+
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
 

@@ -23,6 +23,9 @@ class Kind(enum.IntEnum):
 
     TRAIN = 0
     EVAL = 1
+    RESET = 2
+    """On the way to the start of an episode, driven by a reset controller; bears the index of the training episode
+    before it.  Nothing is learned from it."""
 
 
 class Flag(enum.IntFlag):
@@ -50,6 +53,17 @@ class Rule(enum.IntEnum):
     ENVELOPE = 4
     FALLBACK = 5
     """The fallback controller is still acting after an earlier intervention."""
+    JERK = 6
+    PREDICTED = 7
+    """The command would have led out of the states from which the fallback still keeps the envelope."""
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether the fallback controller acts under this rule; the others only limit the command."""
+        return self in _FALLS_BACK
+
+
+_FALLS_BACK = frozenset({Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICTED})
 
 
 class Miss(enum.IntEnum):
@@ -92,7 +106,8 @@ class RecordLayout:
     ``t_mono_ns`` is the time of the sample: host monotonic, or virtual in lockstep.  ``sensors`` and ``command`` are
     counts as on the wire; ``u_start`` and ``u_end`` the commands in force in the period that the record's action
     governs.  ``mean`` and ``std`` describe the behaviour distribution (std 0 where the policy is deterministic).
-    ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1).
+    ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1); ``amount`` is what
+    the ``rule`` did and ``margin`` how far inside the limits it was (``runtime.safety.shield.Verdict``).
     """
 
     def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:
@@ -111,7 +126,7 @@ class RecordLayout:
             ("mean", n_actions, "f", "<f4"),
             ("std", n_actions, "f", "<f4"),
         )
-        tail = (("exploration", "f", "<f4"), ("reward", "d", "<f8"))
+        tail = (("exploration", "f", "<f4"), ("amount", "f", "<f4"), ("margin", "f", "<f4"), ("reward", "d", "<f8"))
         code = "<" + "".join(c for _, c, _ in _HEAD) + "".join(f"{n}{c}" for _, n, c, _ in vectors)
         self._body = struct.Struct(code + "".join(c for _, c, _ in tail))
         self._crc = struct.Struct("<I")

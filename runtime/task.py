@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.rig import Rig
+from runtime.reset.schema import Reset, reset_problems
 
 ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
 ScalarTest = Callable[[Sequence[float]], bool]
@@ -73,6 +74,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     normalization: Normalization
     terminate: dict[str, tuple[float, float]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
+    reset: Reset | None = None
+    """How a device without the capability RESET is brought to ``start``; without it such a device is refused."""
 
 
 def _observation_index(rig: Rig) -> dict[str, int]:
@@ -249,6 +252,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
         elif name in task.start and not low <= task.start[name] <= high:
             problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
+    if task.reset is not None:
+        problems.extend((f"reset.{path}", message) for path, message in reset_problems(task.reset, task.start, rig))
     n = task.normalization
     if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
         problems.append(("normalization", "needs finite numbers"))

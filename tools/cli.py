@@ -10,11 +10,16 @@ from typing import Final
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
     "run": "run a rig: device or twin, control, replay, learner",
+    "stop": "stop a running rig from another terminal, actuators first",
+    "resume": "let a paused or faulted run go on from another terminal",
     "twin": "run a device twin alone, on a pty or a serial port",
+    "keys": "make the key pairs of a rig and its learners",
     "learn": "run a learner for a rig that is running elsewhere",
+    "experiment": "run many trials of many strategies, on all cores or on a cluster",
     "report": "say what a run came to, and draw its learning curve",
     "bench": "measure a part of Onrig, peers beside it where they are installed",
     "baseline": "what the random controller and a model-based one reach on a task",
+    "safety": "try to break what the shield promises, and say how near that came",
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 

@@ -31,7 +31,7 @@ class PlainDisplay:
 
     def show(self, report: Report) -> None:
         """Print what matters."""
-        if report.kind in ("warning", "error"):
+        if report.kind in ("warning", "error", "fault"):
             print(f"{report.source}: {report.message}", file=sys.stderr, flush=True)
         elif report.kind == "ready" and report.message:
             print(f"{report.source}: ready, {report.message}", flush=True)
@@ -69,7 +69,7 @@ class RichDisplay:
 
     def show(self, report: Report) -> None:
         """Move the bar, or print a line above it."""
-        if report.kind in ("warning", "error"):
+        if report.kind in ("warning", "error", "fault"):
             colour = "yellow" if report.kind == "warning" else "red"
             self._console.print(f"[{colour}]{report.source}[/]: {report.message}", highlight=False)
         elif report.kind == "progress":

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
 from learner.settings import LearnerSettings
+from runtime.config.limits import Damp, Hold
 from runtime.config.resolve import capacity_of
-from runtime.config.schema import Damp, OrnsteinUhlenbeck, RunConfig, Scaled, Selection
-from runtime.control.explore import interpolate
+from runtime.config.schema import RunConfig, Scaled, Selection, Weighted
 from runtime.replay.layout import Layout
 from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
 from runtime.task import Task, episode_steps
-
-
-class Table(NamedTuple):
-    """A title, column heads, and rows of text; ``str()`` aligns them."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def __str__(self) -> str:
-        lines = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(max(map(len, lines)))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=False)).rstrip() for line in lines)
+from tools.explain_exploration import exploration_tables
+from tools.table import Table
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
@@ -36,7 +23,7 @@ def tables(config: RunConfig) -> Iterator[Table]:
     yield _actuators(config)
     yield _envelope(config)
     yield _timing(config)
-    yield _exploration(config)
+    yield from exploration_tables(config)
     yield _learning(config)
 
 
@@ -73,13 +60,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def amplitude_episodes(config: RunConfig, exploration: OrnsteinUhlenbeck) -> list[int]:
-    """Episodes worth showing: both ends, the quarters, and the schedule's own points inside the run."""
-    last = config.episodes
-    own = {round(e) for e, _ in exploration.amplitude if 1 <= e <= last}
-    return sorted({1, last, *own, *(q for q in (last // 4, last // 2, 3 * last // 4) if q >= 1)})
 
 
 def _observations(config: RunConfig) -> Table:
@@ -146,6 +126,10 @@ def _envelope(config: RunConfig) -> Table:
     ]
     if not rows:
         rows.append(("none", "", "only an action that is no finite number brings the fallback", ""))
+    plants = limits.predicted
+    if plants is not None:
+        box = f"commands lead where the fallback keeps it, parameters within {100 * plants.spread:g} % ('onrig safety')"
+        rows.append(("predicted", "", f"{plants.velocity}: {box}", ""))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
         ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
@@ -155,6 +139,10 @@ def _envelope(config: RunConfig) -> Table:
 
 def _fallback(config: RunConfig) -> str:
     fallback = config.limits.fallback
+    if isinstance(fallback, Hold):
+        return (
+            f"coils off; the nearest magnet holds below {fallback.slow:g} m/s and brakes up to {fallback.brake_below:g}"
+        )
     if not isinstance(fallback, Damp):
         return "every actuator safe"
     actuator = next(a for a in config.rig.actuators if a.name == fallback.actuator)
@@ -185,36 +173,14 @@ def _timing(config: RunConfig) -> Table:
     return Table("time", (), rows)
 
 
-def _exploration(config: RunConfig) -> Table:
-    exploration = config.exploration
-    if not isinstance(exploration, OrnsteinUhlenbeck):
-        return Table("exploration", (), (("none", "the policy's action as it is"),))
-    keep = 1.0 - exploration.friction
-    rows: list[tuple[str, ...]] = [
-        (f"episode {e}", f"{interpolate(exploration.amplitude, e):.3g}", _in_units(config, e, exploration.amplitude))
-        for e in amplitude_episodes(config, exploration)
-    ]
-    process = f"u <- {keep:g} u + {exploration.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
-    if abs(keep) < 1 and exploration.gain > 0:
-        std = exploration.gain / math.sqrt(1.0 - keep * keep)
-        clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
-        process += f"; u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
-    rows.append(("process", "", process))
-    return Table("exploration", ("amplitude", "at most, in the actuators' units"), tuple(rows))
-
-
-def _in_units(config: RunConfig, episode: int, schedule: Sequence[tuple[float, float]]) -> str:
-    amplitude = interpolate(schedule, episode)
-    groups: dict[str, list[str]] = {}
-    for a in config.rig.actuators:
-        groups.setdefault(f"{amplitude * a.half_range:.3g} {a.unit}", []).append(a.name)
-    return "; ".join(f"{reach} ({', '.join(names)})" for reach, names in groups.items())
-
-
 def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
     """What keeps the memory from being what was measured."""
     if selection.write_probability < 1:
         yield "written", f"{selection.write_probability:.1%}", "of the experiences, chosen at random ([DE] of 000 §6.4)"
+    if isinstance(selection.intervened, Weighted):
+        yield "intervened", f"{selection.intervened.weight:g}", "is their weight in the critic's loss"
+    elif selection.intervened == "drop":
+        yield "intervened", "dropped", "experiences in which the shield acted are not kept"
     synthetic = selection.synthetic
     if synthetic is not None:
         what = f"states drawn anew, {synthetic.actions:.1%} actions, recomputed with the plant (000 §6.2.1)"

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from learner.settings import LearnerSettings, settings_problems
+from learner.settings import LearnerSettings, rig_problems, settings_problems
 from runtime.config.checks import MIN_RATE_HZ, Finding
 from runtime.config.document import ConfigError, NodePath
 from runtime.config.problem import path_steps
@@ -17,6 +17,7 @@ from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
 from sim.synthetic.model import model_problems
 from sim.twin.options import TwinOptions, twin_problems
+from tools.covered import uncovered
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 
@@ -24,6 +25,11 @@ _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("lea
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load and check everything; raises ConfigError with every problem."""
     return load_run(name, overrides, _SECTIONS, _findings)
+
+
+def load_for_rig(name: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Load what a rig is to run: all of `load`, and what only trials on plants can do is refused."""
+    return load_run(name, overrides, _SECTIONS, _rig_findings)
 
 
 def explain(error: ConfigError) -> int:
@@ -42,10 +48,10 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
     learner = msgspec.convert(config.learner, LearnerSettings)
     for at, message in settings_problems(learner, lockstep=config.lockstep):
         yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
-    batch, capacity = learner.ddpg.batch, _capacity(config)
+    batch, capacity = learner.batch, _capacity(config)
     if 0 < capacity < batch:
-        message = f"a memory of {capacity} experiences gives no batch of {batch} at learner.ddpg.batch"
-        yield ("learner", "ddpg", "batch"), message
+        message = f"a memory of {capacity} experiences gives no batch of {batch} at learner.{learner.algorithm}.batch"
+        yield ("learner", learner.algorithm, "batch"), message
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         for at, message in twin_problems(twin, config.rig, config.task.start):
@@ -61,6 +67,17 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
             )
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
+
+
+def _rig_findings(config: RunConfig) -> Iterator[Finding]:
+    yield from _findings(config)
+    for at, message in rig_problems(msgspec.convert(config.learner, LearnerSettings)):
+        yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
+    plants = config.limits.predicted
+    if config.device.twin is not None and plants is not None:
+        for message in uncovered(msgspec.convert(config.device.twin, TwinOptions).plant, plants):
+            remedy = "state the plants it is one of, or null, at limits.predicted"
+            yield ("limits", "predicted"), f"{message}: {remedy}"
 
 
 def _capacity(config: RunConfig) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import stat
 import sys
 from importlib.util import find_spec
@@ -14,11 +15,12 @@ import msgspec
 from runtime.config.document import ConfigError
 from runtime.config.schema import Port, RunConfig
 from runtime.exit_codes import ExitCode
+from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
 from runtime.supervise.run_folder import fresh_folder, write_run_folder
 from runtime.supervise.supervisor import Supervisor
 from tools.display import display_for
-from tools.load import complain, explain, load
+from tools.load import complain, explain, load_for_rig
 
 _LINK_FILE_BYTES: Final = 4096
 _NO_TORCH: Final = (
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
     """Run; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
-        config = load(args.config, args.overrides)
+        config = load_for_rig(args.config, args.overrides)
     except ConfigError as error:
         return explain(error)
     if args.device is not None:
@@ -78,14 +80,18 @@ def _run(config: RunConfig, folder: Path, port: str | None) -> int:
             told.append(report.message)
         display.show(report)
 
-    supervisor = Supervisor(config, folder, port, show)
-    try:
-        code, reason = supervisor.run()
-    except KeyboardInterrupt:  # before the supervisor listened for it
-        take_back()
-        raise
-    finally:
-        display.close()
+    keys = keyboard()
+    with contextlib.ExitStack() as terminal:
+        terminal.callback(display.close)
+        if keys is not None:
+            terminal.enter_context(keys)
+            print(HELP, flush=True)
+        supervisor = Supervisor(config, folder, port, show, keys)
+        try:
+            code, reason = supervisor.run()
+        except KeyboardInterrupt:  # before the supervisor listened for it
+            take_back()
+            raise
     if code != ExitCode.OK and reason not in told:
         print(f"onrig run: {reason}", file=sys.stderr)
     if not supervisor.started and code != ExitCode.INTERNAL:

@@ -9,12 +9,12 @@ from typing import Final
 from hw.clock_sync import ClockSync
 from hw.messages import Hello, State
 from hw.session import DeviceSession
-from hw.transport import LinkError
 from runtime.config.schema import RunConfig
 from runtime.control.overrun import attribute_miss
 from runtime.control.rehearsal import Rehearsal
 from runtime.control.tick import Step
 from runtime.shm.board import Board, Word
+from runtime.supervise.faults import FaultName, LinkFault
 
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""
@@ -73,12 +73,13 @@ class FrameSource:
     def next(self) -> State:
         """Wait for the next frame and return the newest.
 
-        Raises LinkError after a long silence or when the device was started anew, Stopped when asked to stop.
+        Raises LinkFault after a long silence or when the device was started anew, Stopped when asked to stop.
         """
         session = self._session
         start = time.monotonic_ns()
         silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
-        skipped = session.skipped
+        counters = session.counters
+        skipped, frozen, broken = session.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
         if self._rehearse and start < due_ns - self._lead_ns:
@@ -94,9 +95,14 @@ class FrameSource:
             if self._stop_requested():
                 raise Stopped
             if session.rebooted:
-                raise LinkError("the device was started anew in mid-run; look at its power supply, then start again")
+                raise LinkFault(FaultName.DEVICE_REBOOTED, "")
             if time.monotonic_ns() - start > silence:
-                raise LinkError(f"no state frame for {silence / 1e9:g} s: is the device powered and its cable in?")
+                name = FaultName.LINK_SILENT
+                if counters.not_advancing > frozen:
+                    name = FaultName.LINK_FROZEN
+                elif counters.bytes_dropped > broken:
+                    name = FaultName.LINK_GARBLED
+                raise LinkFault(name, f"no state frame for {silence / 1e9:g} s")
             if not self._lockstep:
                 session.ask_hello()  # a device that rebooted says so, and nothing else
         self._overtaken = session.skipped - skipped

@@ -1,40 +1,41 @@
 """The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
 
 One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``runtime.control.tick``); this module owns the clock, the line to the device and the ring.
+(``runtime.control.tick``), states those of ``runtime.supervise.states``; this module owns the order of things.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
-from hw.messages import Fault, Hello, State, Status, fault_text
-from hw.session import DeviceSession
+from hw.messages import Capability, Hello, State, Status
+from hw.session import DeviceSession, RequestRefused
+from hw.transport import LinkError
 from runtime.config.schema import RunConfig
-from runtime.control.explore import episode_noise
+from runtime.control.conduct import Conduct
 from runtime.control.frames import FrameSource, Stopped
+from runtime.control.homing import Homing
+from runtime.control.orders import AT_ONCE, Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
 from runtime.control.tick import Step, Tick
-from runtime.random_streams import Role, device_seed, stream
-from runtime.record import Kind
-from runtime.shm.board import Board, ControlState, Word
+from runtime.explore.explorer import Explorer
+from runtime.explore.perturbed import perturbed_session
+from runtime.policy.session import PolicySession
+from runtime.random_streams import Role, device_seed
+from runtime.record import Flag, Kind
+from runtime.reset.attempts import EpisodeReset
+from runtime.shm.board import Board, Word
 from runtime.shm.ring import RingWriter
+from runtime.supervise.faults import FaultName, LinkFault, link_fault
+from runtime.supervise.report import report
+from runtime.supervise.states import Event
+from runtime.supervise.states import State as RunState
 from runtime.task import episode_steps
 
 _WARM_UPS: Final = 200
-_RECOVERIES: Final = 10
-"""Latched device faults that a run clears by itself, between episodes; the next one ends it."""
-
-
-class SafetyTrip(Exception):
-    """The device latched a fault that this run may not clear any more."""
-
-
-class BarrierTimeout(Exception):
-    """The processes below did not open the barrier in time."""
+"""Rules under which the fallback controller acts; the others only limit what the policy wants."""
 
 
 class ControlLoop:
@@ -48,30 +49,37 @@ class ControlLoop:
         ring: RingWriter,
         board: Board,
         seat: PolicySeat,
-        stop_requested: Callable[[], bool],
+        orders: Orders,
     ) -> None:
         self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
-        self._stop_requested = stop_requested
+        self._orders = orders
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
         self._steps = episode_steps(config.task, config.rate_hz)
-        self._tick = Tick(config)
+        self._explorer = Explorer(config)
+        self._backed_off = 1.0
+        self._tick = Tick(config, self._explorer)
         self._rehearsal = Rehearsal(config, seat)
-        self._frames = FrameSource(config, session, hello, self._rehearsal, board, stop_requested)
-        self._recoveries = 0
-        self._fault = int(Fault.NONE)
+        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: orders.stopped)
+        self.conduct = conduct = Conduct(config, session, board, orders, lockstep=self._lockstep)
+        self._homing: Homing | None = None
+        if not hello.capabilities & Capability.RESET and config.task.reset is not None:
+            reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
+            self._homing = Homing(reset, session, self._tick, self._frames, conduct, orders, board, self._push)
+        self._falls_back = False
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, first_episode: int = 1) -> None:
         """Run all training episodes from ``first_episode`` on, each followed by its evaluation, then disarm.
 
-        Raises Stopped, SafetyTrip, BarrierTimeout or LinkError; the device is safe in every case, by command where
-        the line still works and by its lease where it does not.
+        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command where the
+        line still works and by its lease where it does not.
         """
-        config = self._config
+        config, conduct = self._config, self.conduct
         try:
-            self._wait_for(self._seat_filled, "the first policy")
+            conduct.take(Event.CONNECTED)
+            conduct.wait_for(self._seat_filled, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
             for episode in range(first_episode, config.episodes + 1):
                 self._await_barrier(episode - 1)
@@ -81,9 +89,22 @@ class ControlLoop:
                 self._await_barrier(episode)
                 if config.evaluate_every and episode % config.evaluate_every == 0:
                     self._run_episode(episode, Kind.EVAL)
+            conduct.take(Event.COMPLETED)
+        except Stopped:
+            conduct.leave()
+            raise
+        except LinkError as error:
+            conduct.take(Event.LINK_LOST, link_fault(error), str(error))
+            raise
+        except RequestRefused as error:
+            if self._session.was_rebooted():
+                # It refuses whatever it was not told again since.
+                conduct.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
+                raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error
+            conduct.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
+            raise
         finally:
-            self._board[Word.STATE] = ControlState.ENDED
-            self._make_safe()
+            conduct.make_safe()
 
     def _seat_filled(self) -> bool:
         self._seat.take_newest()
@@ -97,62 +118,56 @@ class ControlLoop:
     def _await_barrier(self, episode: int) -> None:
         """In lockstep, wait until all that follows from ``episode`` (0: from the start) is done below."""
         if self._lockstep:
-            self._wait_for(lambda: self._board[Word.BARRIER] > episode, f"the barrier after episode {episode}")
+            what = f"the barrier after episode {episode}"
+            self.conduct.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
 
-    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait with the actuators safe (the device is disarmed) until ``condition`` holds."""
-        self._board[Word.STATE] = ControlState.WAITING
-        limit = time.monotonic() + self._config.barrier_timeout_s
-        while not condition():
-            if self._stop_requested():
-                raise Stopped
-            if time.monotonic() > limit:
-                raise BarrierTimeout(f"waited {self._config.barrier_timeout_s:g} s for {what}")
-            if self._lockstep:
-                time.sleep(0.0002)
-            else:  # keep reading: a line full of old frames would lose the answer to the next request
-                self._session.wait_state(time.monotonic_ns() + 1_000_000)
+    # -- the start of an episode -----------------------------------------------------------------------------------
 
-    def _make_safe(self) -> None:
-        """Disarm if the line still works; otherwise the device's lease does it."""
-        try:
-            self._session.disarm()
-        except Exception:  # whatever it is, the lease runs out by itself and the first error is the one to tell
-            return
+    def _begin(self, episode: int, kind: Kind) -> None:
+        """Bring the device to the start of an episode, armed."""
+        self._seat.take_newest()
+        self._board[Word.POLICY] = self._seat.policy_id
+        if self._homing is None:
+            signal, perturbed = self._exploration_of(episode, kind)
+            self.conduct.begin_episode()
+            role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
+            self._session.reset(device_seed(self._config.seed, role, episode))
+        else:
+            # Its records bear the index of the training episode before them: the one to come is not under way yet.
+            self._homing.bring(episode - (kind is Kind.TRAIN))
+            signal, perturbed = self._exploration_of(episode, kind)
+        self._tick.begin(episode, kind, signal, perturbed)
+        self._falls_back = False
+        self.conduct.take(Event.AT_START)
+
+    def _exploration_of(self, episode: int, kind: Kind) -> tuple[list[tuple[float, ...]], PolicySession | None]:
+        """What an episode explores with: a signal, or a policy with other weights."""
+        signal = self._explorer.begin_episode(kind, episode)
+        return signal, perturbed_session(self._explorer, self._seat.active)
+
+    def _rest(self) -> None:
+        """Close the episode's exploration; stand still for as long as a spent budget asks."""
+        before = self._backed_off
+        pause = self._explorer.end_episode()
+        self._backed_off = self._explorer.back_off
+        if self._backed_off != before:
+            what = "backs off" if self._backed_off < before else "comes back"
+            report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
+        if pause is not None:
+            self._explorer.rest(self.conduct.pause(*pause))
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
-    def _begin(self, episode: int, kind: Kind) -> None:
-        """Bring the device to the start of an episode: disarmed, reset, armed."""
-        config, session = self._config, self._session
-        self._board[Word.STATE] = ControlState.RESETTING
-        steps, m = self._steps, len(config.rig.actuators)
-        if kind is Kind.TRAIN:
-            rng = stream(config.seed, Role.EXPLORATION, episode)
-            noise = episode_noise(config.exploration, rng, episode, steps, m)
-        else:
-            noise = []
-        self._tick.begin(episode, kind, noise)
-        self._seat.take_newest()
-        self._board[Word.POLICY] = self._seat.policy_id
-        role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
-        if self._fault:
-            session.clear_fault()
-            self._fault = int(Fault.NONE)
-        session.arm()
-        session.reset(device_seed(config.seed, role, episode))
-        self._board[Word.STATE] = ControlState.RUNNING
-
     def _run_episode(self, episode: int, kind: Kind) -> None:
         self._begin(episode, kind)
-        session, tick = self._session, self._tick
-        frames = self._frames
+        session, tick, conduct = self._session, self._tick, self.conduct
+        frames, orders, fade = self._frames, self._orders, self.conduct.fade
         frames.begin()
         pending: Step | None = None
-        complete = False
+        complete = faulted = False
         while not complete:
-            if self._stop_requested():
-                raise Stopped  # disarming, on the way out, makes the output safe at once
+            if orders.stop and self._is_over_now():
+                raise Stopped
             state = frames.next()
             if pending is None and not state.fault and not state.status & Status.ARMED:
                 continue  # sampled before the device took the request to arm
@@ -162,7 +177,9 @@ class ControlLoop:
             frames.account(step, state, pending)
             previous = pending
             terminated = previous is not None and tick.complete(previous, state, step.observation)
-            complete = self._faulted(state) or terminated or tick.steps_done >= self._steps
+            faulted = self._faulted(state)
+            spent = self._explorer.pause is not None
+            complete = faulted or terminated or spent or tick.steps_done >= self._steps
             t2 = time.monotonic_ns()
             if complete:
                 session.send_command(state.frame, tick.safe_counts)
@@ -172,17 +189,23 @@ class ControlLoop:
                 step.tick_ns = time.monotonic_ns() - t0
                 self._push(step)
                 break
-            if not self._lockstep and self._seat.swap():
+            if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
                 self._board[Word.POLICY] = self._seat.policy_id
             tick.ask(step, self._seat.active, self._seat.policy_id)
             t3 = time.monotonic_ns()
             tick.explore(step)
+            if fade.under_way:  # what is faded is no longer what the policy did: nothing is learned from it
+                step.explored = fade.next(step.explored)
+                step.flags |= Flag.INVALID
             t4 = time.monotonic_ns()
             tick.shield(step)
             t5 = time.monotonic_ns()
             session.send_command(state.frame, step.command)
             t6 = time.monotonic_ns()
             step.t_send_ns = t6
+            if step.rule.falls_back is not self._falls_back:
+                self._falls_back = not self._falls_back
+                conduct.take(Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES, detail=step.rule.name)
             if previous is not None:
                 self._push(previous)
             self._board[Word.TICK] = step.tick + 1
@@ -191,25 +214,39 @@ class ControlLoop:
             step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
             step.tick_ns = t7 - t0
             if not self._lockstep and frames.punctual:
-                self._seat.prepare(t0 + self._period_ns - t7)
+                conduct.journal.send(1)
+                self._seat.prepare(t0 + self._period_ns - time.monotonic_ns())
                 frames.busy_until_ns = time.monotonic_ns()
-        if self._fault:
-            self._recoveries += 1
-            if self._recoveries > _RECOVERIES:
-                raise SafetyTrip(f"the device latched a fault once too often: {fault_text(self._fault)}")
-        session.disarm()
+        if faulted:
+            conduct.trip(state.fault)
+            conduct.recover()
+            self._rest()
+            return
+        conduct.take(Event.EPISODE_OVER)
+        conduct.journal.send()
+        if conduct.state is RunState.DISCONNECTED:  # it ended while the command was being faded out
+            raise Stopped
+        self._rest()
 
-    def _faulted(self, state: State) -> bool:
-        if state.fault or not state.status & Status.ARMED:
-            self._fault = state.fault or int(Fault.INTERNAL)
-            self._board[Word.FAULT] = self._fault
+    def _is_over_now(self) -> bool:
+        """Asked to stop: at once, or by fading, which begins here and ends here."""
+        fade = self.conduct.fade
+        if self._orders.stop >= AT_ONCE:
             return True
-        return False
+        if not fade.under_way:
+            self.conduct.take(Event.STOP)
+        if fade.over:
+            self.conduct.take(Event.FADED)
+        return fade.over
+
+    @staticmethod
+    def _faulted(state: State) -> bool:
+        return bool(state.fault) or not state.status & Status.ARMED
 
     def _push(self, step: Step) -> None:
         if self._lockstep:
             while self._ring.full:  # nothing may be lost; the replay process will catch up
-                if self._stop_requested():
+                if self._orders.stopped:
                     raise Stopped
                 time.sleep(0.0002)
         self._ring.push(step.fields())

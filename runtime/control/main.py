@@ -24,7 +24,8 @@ from hw.transport import LinkError, open_port
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
 from runtime.control.frames import Stopped
-from runtime.control.loop import BarrierTimeout, ControlLoop, SafetyTrip
+from runtime.control.loop import ControlLoop
+from runtime.control.orders import Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
 from runtime.exit_codes import ExitCode
@@ -33,12 +34,13 @@ from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingWriter
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
 from runtime.supervise.report import report
 
 _ME: Final = "control"
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
-    "reset": "reset controllers are still to come; until then a device must advertise RESET, as the twin does",
+    "reset": "give the task a `reset` section (in lockstep only a device with RESET will do)",
     "pace": "set device.pace to the device's",
 }
 
@@ -71,9 +73,10 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
         raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
 
 
-def check_reset(hello: Hello) -> None:
-    """A learning run starts every episode from the same state; raises DeviceMismatch where the device cannot."""
-    if not hello.capabilities & Capability.RESET:
+def check_reset(config: RunConfig, hello: Hello) -> None:
+    """A learning run starts every episode from the same state; raises DeviceMismatch where nothing brings it there."""
+    controlled = config.task.reset is not None and not config.lockstep
+    if not hello.capabilities & Capability.RESET and not controlled:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
 
 
@@ -82,15 +85,10 @@ def _pace(scale: float) -> str:
 
 
 def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> None:
-    stop = False
-
-    def request_stop(signum: int, frame: object) -> None:
-        nonlocal stop
-        stop = True
-
-    signal.signal(signal.SIGTERM, request_stop)
-    signal.signal(signal.SIGINT, request_stop)
     board = Board(Segment.attach(shm / "board", BOARD_SCHEMA))
+    orders = Orders(board)
+    signal.signal(signal.SIGTERM, lambda signum, frame: orders.signal())
+    signal.signal(signal.SIGINT, lambda signum, frame: orders.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
     seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)))
     baud = config.device.port.baud if config.device.port is not None else None
@@ -99,7 +97,7 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
         session = DeviceSession(transport, config.rig, time)
         hello: Hello = session.connect(5.0)
         check_pace(config, hello)
-        check_reset(hello)
+        check_reset(config, hello)
         session.configure(config.period_us, config.rig.lease_periods)
         apply_limits(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")
@@ -109,7 +107,7 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
                 report(_ME, "warning", line)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        loop = ControlLoop(config, session, hello, ring, board, seat, lambda: stop or board[Word.STOP] != 0)
+        loop = ControlLoop(config, session, hello, ring, board, seat, orders)
         try:
             loop.run()
         finally:
@@ -118,6 +116,12 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
             report(_ME, "event", "what came over the line", policy_swaps=seat.swaps, **counters)
     finally:
         transport.close()
+
+
+def _failed(fault: FaultName, line: str) -> int:
+    entry = FAULTS[fault]
+    report(_ME, "error", line, fault=fault.value, cause=entry.cause, hint=entry.hint)
+    return entry.code
 
 
 def main(arguments: list[str]) -> int:
@@ -129,7 +133,7 @@ def main(arguments: list[str]) -> int:
     try:
         _drive(config, port, shm, layout)
     except Stopped:
-        return ExitCode.OK
+        return ExitCode.INTERRUPTED
     except (LimitsTooWide, LimitsWider) as error:
         report(_ME, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
         return ExitCode.CONFIGURATION
@@ -138,17 +142,11 @@ def main(arguments: list[str]) -> int:
         report(_ME, "error", f"{port}: {error}; {remedy}")
         return ExitCode.HARDWARE
     except RequestRefused as error:
-        report(_ME, "error", f"{port}: {error}")
-        return ExitCode.HARDWARE
+        return _failed(FaultName.DEVICE_REFUSED, f"{port}: {error}")
     except LinkError as error:
-        report(_ME, "error", str(error))
-        return ExitCode.HARDWARE
-    except SafetyTrip as error:
-        report(_ME, "error", str(error))
-        return ExitCode.SAFETY
-    except BarrierTimeout as error:
-        report(_ME, "error", str(error))
-        return ExitCode.INTERNAL
+        return _failed(link_fault(error), str(error))
+    except Halted as error:
+        return _failed(error.fault, str(error))
     return ExitCode.OK
 
 

@@ -18,6 +18,7 @@ from hw.session import DeviceSession
 from runtime.config.schema import RunConfig
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.tick import Tick
+from runtime.explore.explorer import Explorer
 from runtime.record import Kind, RecordLayout
 
 _FORGET_AFTER: Final = 256
@@ -54,7 +55,8 @@ class Rehearsal:
     def __init__(self, config: RunConfig, seat: PolicySeat) -> None:
         rig = config.rig
         n, m = len(rig.sensors), len(rig.actuators)
-        self._tick = Tick(config)
+        self._explorer = Explorer(config)
+        self._tick = Tick(config, self._explorer)
         self._seat = seat
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
@@ -67,6 +69,7 @@ class Rehearsal:
         """Go through the stages of a tick."""
         tick, session = self._tick, self._session
         if self._runs % _FORGET_AFTER == 0:
+            self._explorer.begin_episode(Kind.TRAIN, 1)
             tick.begin(0, Kind.TRAIN, self._noise)
             self._sync.reset()
         self._runs += 1

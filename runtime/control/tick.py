@@ -12,6 +12,7 @@ from math import isfinite, nan
 from hw.messages import State, Status
 from runtime.config.schema import RunConfig
 from runtime.control.observe import Observer
+from runtime.explore.explorer import Explorer
 from runtime.policy.session import PolicySession
 from runtime.record import Flag, Kind, Miss, Rule
 from runtime.safety.shield import Shield
@@ -24,6 +25,7 @@ class Step:
     """One tick's record in the making; the next frame completes it (ARCHITECTURE §2, *timing rule*)."""
 
     __slots__ = (
+        "amount",
         "applied",
         "command",
         "commanded",
@@ -35,6 +37,7 @@ class Step:
         "frame",
         "kind",
         "lateness_ns",
+        "margin",
         "miss",
         "missed",
         "observation",
@@ -51,6 +54,7 @@ class Step:
         "tau_us",
         "tick",
         "tick_ns",
+        "tripped",
         "u_end",
         "u_start",
     )
@@ -67,7 +71,9 @@ class Step:
         self.tau_us = 0
         self.t_mono_ns = self.t_receive_ns = self.t_send_ns = self.lateness_ns = self.tick_ns = 0
         self.stage_ns = _NO_STAGES
-        self.exploration = self.reward = 0.0
+        self.exploration = self.reward = self.amount = 0.0
+        self.margin = 1.0
+        self.tripped = False
 
     def fields(self) -> tuple[float, ...]:
         """Scalar fields in the order of ``RecordLayout``, without ``seq``; a deterministic policy's mean and std."""
@@ -102,6 +108,8 @@ class Step:
             *self.policy,
             *([0.0] * len(self.policy)),
             self.exploration,
+            self.amount,
+            self.margin,
             self.reward,
         )
 
@@ -109,8 +117,9 @@ class Step:
 class Tick:
     """The stages of a tick for one rig and task, and the episode they stand in."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, explorer: Explorer | None = None) -> None:
         rig = config.rig
+        self._explorer = explorer
         self._period_us = config.period_us
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
@@ -124,14 +133,26 @@ class Tick:
         self._limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
         self.safe_counts = self.to_counts(self._safe)
         self._zeros = (0.0,) * len(rig.actuators)
+        self._ones = (1.0,) * len(rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
         self._previous_command = rig.previous_command
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
-    def begin(self, episode: int, kind: Kind, noise: list[tuple[float, ...]]) -> None:
-        """Start an episode; ``noise`` is its exploration signal, one (m,) tuple in normalised units per step."""
-        self._episode, self._kind, self._noise = episode, kind, noise
+    def begin(
+        self,
+        episode: int,
+        kind: Kind,
+        noise: list[tuple[float, ...]],
+        perturbed: PolicySession | None = None,
+    ) -> None:
+        """Start an episode.
+
+        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step; with ``perturbed`` it is
+        instead how far that policy's action lies from the policy's.  The explorer's amplitude multiplies both.
+        """
+        self._episode, self._kind, self._noise, self._perturbed = episode, kind, noise, perturbed
+        self._margin, self._in_fallback = 1.0, False
         self._k = 0
         self._commanded = self._safe
         self._last_frame = 0
@@ -178,34 +199,64 @@ class Tick:
         policy.observation[0] = step.observation
         try:
             policy.run()
+            answer = tuple(policy.action[0].tolist())
         except Exception:  # onnxruntime's have no base of their own; to the shield, no answer is like NaN
             step.policy = self._no_answer
             return
-        step.policy = tuple(policy.action[0].tolist())
+        step.policy = answer if len(answer) == len(self._safe) else self._no_answer
 
     def explore(self, step: Step) -> None:
         """Stage 4: add the episode's noise in normalised units and clip (000 App. B.2); measure the deviation."""
-        if self._kind is Kind.EVAL or self._k >= len(self._noise):
+        signal = self._signal(step)
+        if signal is None:
             step.explored = step.policy
             return
+        amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
         explored, deviation = [], 0.0
-        for value, noise, centre, half in zip(
-            step.policy, self._noise[self._k], self._centres, self._halves, strict=True
+        for value, unit, amplitude, centre, half in zip(
+            step.policy, signal, amplitudes, self._centres, self._halves, strict=True
         ):
             if not isfinite(value):  # the shield's business; noise on it would only hide it
                 step.explored, step.exploration = step.policy, 0.0
                 return
             wish = (value - centre) / half
-            noisy = min(max(wish + noise, -1.0), 1.0)
+            noisy = min(max(wish + amplitude * unit, -1.0), 1.0)
             deviation += abs(noisy - min(max(wish, -1.0), 1.0))
             explored.append(centre + half * noisy)
         step.explored = tuple(explored)
         step.exploration = deviation
 
+    def _signal(self, step: Step) -> Sequence[float] | None:
+        """What is explored with in this step before the amplitude; None for nothing."""
+        if self._kind is Kind.EVAL:
+            return None
+        if self._perturbed is None:
+            return self._noise[self._k] if self._k < len(self._noise) else None
+        self._perturbed.observation[0] = step.observation
+        try:
+            self._perturbed.run()
+        except Exception:  # as in ask
+            return None
+        deviation = []
+        for value, other, centre, half in zip(
+            step.policy, self._perturbed.action[0].tolist(), self._centres, self._halves, strict=True
+        ):
+            if not (isfinite(value) and isfinite(other)):
+                return None
+            wish, changed = (value - centre) / half, (other - centre) / half
+            deviation.append(min(max(changed, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
+        if self._explorer is not None:
+            self._explorer.deviated(deviation)
+        return deviation
+
     def shield(self, step: Step) -> None:
         """Stage 5: decide what may go out; afterwards ``step.command`` holds it in counts."""
         verdict = self._shield.decide(step.observation, step.explored, self._commanded)
-        step.rule = verdict.rule
+        step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
+        self._margin = verdict.margin
+        in_fallback = verdict.rule.falls_back
+        step.tripped = in_fallback and not self._in_fallback
+        self._in_fallback = in_fallback
         step.command = self.to_counts(verdict.action)
         self._commanded = step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
         self._k += 1
@@ -225,6 +276,13 @@ class Tick:
                 for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True)
             ]
         )
+        if self._explorer is not None:
+            self._explorer.after(
+                intervened=step.rule is not Rule.NONE,
+                tripped=step.tripped,
+                applied=step.applied,
+                sensors=step.sensors,
+            )
         if tau or state.answers != step.frame:
             step.flags |= Flag.LATE
         if state.frame != step.frame + 1 or not state.status & Status.ARMED or state.status & Status.FAULT:

@@ -3,73 +3,211 @@
 from __future__ import annotations
 
 import itertools
+import math
+import struct
 import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import zmq
 
-from runtime.link.messages import Refused, ReplyMessage, RequestMessage, decode_reply, encode
+from runtime.link.endpoint import parse_tcp
+from runtime.link.keys import LearnerKeys, fingerprint_of
+from runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
 
 RETRY_MS: Final = 2000
+MAX_RETRY_MS: Final = 16_000
+PATIENCE_S: Final = 60.0
+_LOOK_MS: Final = 100
+_RECONNECT_MS, _MAX_RECONNECT_MS = 100, 5_000
+_HEARTBEAT_MS, _LOST_MS = 2_000, 10_000
+_CONNECT_MS: Final = 5_000
+_FAREWELL_MS: Final = 200
+_EVENT: Final = struct.Struct("=hi")
+_EVENTS: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+_WRONG_KEY_AFTER: Final = 4
+"""Handshakes that end without a word, before the first that succeeds: a network breaks off one, a wrong key all."""
 
 
 class LinkClosed(Exception):
     """The rig did not answer in time, or the caller wants to stop."""
 
 
+class KeyRejected(LinkClosed):
+    """The two ends do not come together: keys or security do not fit.  Waiting does not help."""
+
+
 class RequestRejected(Exception):
-    """The rig refused a request, with its reason."""
+    """The rig refused a request, with its reason; ``code`` is one of ``messages``'s."""
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class LinkClient:
     """A DEALER socket that asks and waits.
 
-    A lost request or answer is asked again after RETRY_MS (every request may be repeated); a rig that comes back
-    after an outage finds the question waiting.
+    A lost request or answer is asked again (every request may be repeated), after RETRY_MS, then after twice that and
+    so on, and at once when the connection is back.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s.
+
+    ``patience_s`` is how long an answer may take; ``math.inf`` waits for ever, and then ``note`` hears of handshakes
+    that keep failing.
     """
 
-    def __init__(self, endpoint: str, stop_requested: Callable[[], bool]) -> None:
-        self._context = zmq.Context()
+    def __init__(
+        self,
+        endpoint: str,
+        stop_requested: Callable[[], bool],
+        keys: LearnerKeys | None = None,
+        patience_s: float = PATIENCE_S,
+        note: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        self._endpoint, self._keys, self._patience_s, self._note = endpoint, keys, patience_s, note
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
+        options = {
+            zmq.LINGER: 0,
+            zmq.IMMEDIATE: 1,  # nothing is queued for a connection that is not there
+            zmq.MAXMSGSIZE: MAX_PAYLOAD_BYTES,
+            zmq.RECONNECT_IVL: _RECONNECT_MS,
+            zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_MS,
+        }
+        if endpoint.startswith("tcp://"):
+            options |= {
+                zmq.CONNECT_TIMEOUT: _CONNECT_MS,
+                zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
+                zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
+                zmq.IPV6: int(parse_tcp(endpoint).ipv6),
+            }
+        for option, value in options.items():
+            self._socket.setsockopt(option, value)
+        if keys is not None:
+            self._socket.setsockopt(zmq.CURVE_SERVERKEY, keys.rig)
+            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_EVENTS)
+        self._monitor.setsockopt(zmq.LINGER, 0)
+        self._poller = zmq.Poller()
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._socket.connect(endpoint)
         self._ids = itertools.count(1)
         self._stop_requested = stop_requested
+        self._failures = 0
+        self.connections = 0
+        """Connections made so far: more than one means that there was an outage."""
         self.retries = 0
 
     def ask(
-        self, request: RequestMessage, *payloads: bytes, timeout_s: float = 60.0
+        self, request: RequestMessage, *payloads: bytes, timeout_s: float | None = None
     ) -> tuple[ReplyMessage, list[bytes]]:
         """Send a request and return (answer, payloads).
 
-        Raises LinkClosed after ``timeout_s`` without an answer or when asked to stop, RequestRejected when refused.
+        Raises LinkClosed after ``timeout_s`` (by default the client's patience) without an answer or when asked to
+        stop, KeyRejected when the rig does not let this learner in, RequestRejected when it refuses the request.
         """
         request_id = next(self._ids).to_bytes(8, "little")
-        limit = time.monotonic() + timeout_s
         frames = [request_id, encode(request), *payloads]
-        self._socket.send_multipart(frames)
-        asked = time.monotonic()
+        patience_s = self._patience_s if timeout_s is None else timeout_s
+        limit = time.monotonic() + patience_s
+        sent_at, wait_ms, tries = -math.inf, RETRY_MS, 0
         while True:
             if self._stop_requested():
                 raise LinkClosed("asked to stop")
-            if self._socket.poll(100):
-                answer = self._socket.recv_multipart()
-                if answer[0] != request_id:
-                    continue  # late answer to a request given up or repeated
-                message = decode_reply(answer[1])
-                if isinstance(message, Refused):
-                    raise RequestRejected(message.reason)
-                return message, answer[2:]
             now = time.monotonic()
-            if now > limit:
-                raise LinkClosed(f"the rig did not answer within {timeout_s:g} s")
-            if now - asked > RETRY_MS / 1000:
-                self.retries += 1
-                asked = now
-                self._socket.send_multipart(frames)
+            due = now - sent_at > wait_ms / 1000
+            if due and self._send(frames):
+                if tries:
+                    self.retries += 1
+                    wait_ms = min(2 * wait_ms, MAX_RETRY_MS)
+                tries, sent_at = tries + 1, now
+                due = False
+            if self._wait(for_room=due):
+                answer = self._receive(request_id)
+                if answer is not None:
+                    return answer
+            if self._heed_monitor():
+                sent_at = -math.inf  # whatever was on the way is lost with the connection
+            if time.monotonic() > limit:
+                raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s")
+
+    def tell(self, request: RequestMessage) -> None:
+        """Send a request whose answer does not matter, if there is a connection to send it on."""
+        self._socket.setsockopt(zmq.LINGER, _FAREWELL_MS)
+        self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
+
+    def _send(self, frames: list[bytes]) -> bool:
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _wait(self, *, for_room: bool) -> bool:
+        """Wait a little for an answer or an event, or for room to send; True when there is an answer."""
+        self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if for_room else zmq.POLLIN)
+        return bool(dict(self._poller.poll(_LOOK_MS)).get(self._socket, 0) & zmq.POLLIN)
+
+    def _receive(self, request_id: bytes) -> tuple[ReplyMessage, list[bytes]] | None:
+        frames = self._socket.recv_multipart(zmq.NOBLOCK)
+        if len(frames) < 2 or frames[0] != request_id:
+            return None  # a late answer to a request given up or repeated, or the rig feels whether we are there
+        try:
+            message = decode_reply(frames[1])
+        except msgspec.DecodeError as error:
+            raise LinkClosed(f"the rig at {self._endpoint} answers what is no answer: {error}") from None
+        if isinstance(message, Refused):
+            raise RequestRejected(message.reason, message.code)
+        return message, frames[2:]
+
+    def _heed_monitor(self) -> bool:
+        """Take note of how handshakes ended; True when there is a new connection."""
+        anew = False
+        while True:
+            try:
+                header = self._monitor.recv_multipart(zmq.NOBLOCK)[0]
+            except zmq.Again:
+                return anew
+            event, value = _EVENT.unpack(header)
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.connections += 1
+                self._failures = 0
+                anew = self.connections > 1
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise KeyRejected(self._rejection(value))
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                raise KeyRejected(self._mismatch())
+            else:
+                self._failures += 1
+                if self.connections == 0 and self._failures == _WRONG_KEY_AFTER:
+                    if math.isfinite(self._patience_s):
+                        raise KeyRejected(self._mismatch())
+                    self._note(f"{self._mismatch()}; trying on")  # a tunnel whose far end is not up looks the same
+
+    def _rejection(self, status: int) -> str:
+        mine = "" if self._keys is None else f" {fingerprint_of(self._keys.own)}"
+        return (
+            f"the rig at {self._endpoint} does not let this learner's key{mine} in (status {status}); "
+            "put its public key into the rig's folder 'learners' (onrig keys) and start the rig anew"
+        )
+
+    def _mismatch(self) -> str:
+        if self._keys is None:
+            return f"the rig at {self._endpoint} does not take plain connections; give the learner's keys: --keys DIR"
+        return (
+            f"the handshake with {self._endpoint} fails: what answers there is no Onrig rig with keys, or not the one "
+            "whose public key is in rig.key"
+        )
 
     def close(self) -> None:
         """Close the socket."""
+        self._socket.disable_monitor()
+        self._monitor.close()
         self._socket.close()
         self._context.term()

@@ -3,25 +3,51 @@
 A message is multipart: request id (8 bytes), header (msgpack), payload frames.  The learner asks, the rig answers
 with the same id; every request may be repeated, since answering it twice changes nothing.  So a lost message costs a
 retry and nothing else, and a slow learner slows nobody: it asks less often.  No pickle, every size capped.
+
+The first request of a connection is Attach.  A learner names itself by a random *session*, and the memory it mirrors
+by the token the rig gave it: after an outage it attaches again, and where both are still the same it goes on from its
+last write, with the request that was not answered.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 1
+LINK_VERSION: Final = 2
 MAX_HEADER_BYTES: Final = 64 * 1024
+MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
+"""It may hold a rig's whole configuration."""
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
+"""Of a frame that a rig reads: the largest policy that it would admit, and a little more."""
 MAX_ROWS: Final = 65_536
 """Most rows in one answer to a Pull."""
+MAX_ERRORS: Final = 262_144
+"""Most TD errors in one batch."""
+
+VERSION: Final = "version"
+"""Code of a refusal: the two ends speak different versions."""
+UNKNOWN: Final = "unknown"
+"""Code of a refusal: whoever asks has not attached, or not since the rig forgot it."""
+LEASE: Final = "lease"
+"""Code of a refusal: another learner pushes."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Token = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """A learner introduces itself."""
+    """A learner introduces itself, or comes back.  Whatever else changes, ``version`` stays where it is."""
 
     version: int = LINK_VERSION
+    session: Token = b""
+    """Random, the same for the life of the learner."""
+    role: Literal["push", "watch"] = "watch"
+    """Whether it wants to be the one whose policies and TD errors count."""
+    memory: Token = b""
+    """The memory it mirrors; empty before the first time."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
@@ -37,6 +63,13 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Last training episode whose transitions are all in the buffer."""
     next_policy_id: int
     lockstep: bool
+    version: int = LINK_VERSION
+    memory: bytes = b""
+    """Names the memory: write numbers of one mean nothing in another."""
+    pushes: bool = False
+    """Whether this learner may push."""
+    why: str = ""
+    """Why not, where it wanted to."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
@@ -67,7 +100,7 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
     """Lockstep: the learner's hash of its mirror at the end of an episode."""
 
     episode: int
-    digest: bytes
+    digest: Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
 class Errors(msgspec.Struct, frozen=True, tag="errors"):
@@ -96,8 +129,12 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """All that follows from a training episode (0: from attaching) is done; in lockstep the barrier may open."""
 
     episode: int
-    updates: int
+    updates: Count
     updates_per_s: float
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """The learner goes: whoever waits for its turn may push now."""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="ok"):
@@ -108,9 +145,11 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request was not acted on, and why."""
 
     reason: str
+    code: str = ""
+    """What the learner can act on: VERSION, UNKNOWN or LEASE."""
 
 
-RequestMessage = Attach | Pull | Confirm | Errors | Offer | Done
+RequestMessage = Attach | Pull | Confirm | Errors | Offer | Done | Leave
 ReplyMessage = Attached | Rows | Verdict | Accepted | Refused
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -136,6 +175,8 @@ def decode_request(data: bytes) -> RequestMessage:
 
 def decode_reply(data: bytes) -> ReplyMessage:
     """Parse a reply's header; raises ``msgspec.DecodeError`` (ValidationError included) for anything else."""
+    if len(data) > MAX_REPLY_HEADER_BYTES:
+        raise msgspec.DecodeError(f"header of {len(data)} bytes")
     try:
         reply: ReplyMessage = _REPLY_DECODER.decode(data)
     except (UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,10 @@
 """The rig's end of the link: receives requests, hands them to the replay process, sends the answers.
 
-Never blocks: a peer that does not take its answers loses them and asks again.
+Never blocks, and does a bounded amount of work at a time: a peer that does not take its answers loses them and asks
+again, one that asks without end waits for its next turn.
+
+There is one door for this machine (ipc, in a folder of mode 0700), and where the configuration says so one for others
+(tcp, CURVE, and only keys on the list).
 """
 
 from __future__ import annotations
@@ -11,10 +15,35 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_request, encode
+from runtime.link.endpoint import Tcp
+from runtime.link.gate import DOMAIN, Gate
+from runtime.link.keys import RigKeys
+from runtime.link.messages import (
+    MAX_REQUEST_BYTES,
+    Confirm,
+    Offer,
+    Refused,
+    ReplyMessage,
+    RequestMessage,
+    decode_request,
+    encode,
+)
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
+_BYTES_PER_TURN: Final = 8 * 1024 * 1024
+"""Read and written; a turn that has reached it ends."""
+_MAX_FRAMES: Final = 5
+"""Request id, header, and at most three payloads; what is beyond is thrown away."""
+_HEAVY: Final = (Offer, Confirm)
+"""Requests that cost milliseconds: one ends a turn."""
+_QUEUED: Final = 4
+"""Messages that wait for or from one peer.  A learner has one question at a time."""
+_HEARTBEAT_MS: Final = 2_000
+_LOST_MS: Final = 10_000
+"""A connection silent for so long is closed, however politely its other end vanished."""
+_NUDGE: Final = bytes(_ID_BYTES)
+"""Request id of what answers no question; learners count from 1."""
 
 
 class Answer(NamedTuple):
@@ -28,55 +57,166 @@ class Ticket(NamedTuple):
     """Whom an answer belongs to."""
 
     peer: bytes
+    """The connection: the number of its door (one byte), then ZeroMQ's name for it."""
     request_id: bytes
+    key: str = "local"
+    """Who is at the other end: ``NAME:FINGERPRINT`` of its key, or the door it came through."""
+
+
+Handle = Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]
+
+
+class TcpDoor(NamedTuple):
+    """A door for other machines; without keys it must be a loopback address."""
+
+    endpoint: Tcp
+    keys: RigKeys | None
 
 
 class LinkServer:
-    """A ROUTER socket on one endpoint."""
+    """A ROUTER socket for each door.  Raises ``zmq.ZMQError`` where an endpoint cannot be bound."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.LINGER, 200)
-        self._socket.setsockopt(zmq.SNDHWM, 64)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
-        self._socket.bind(endpoint)
+    def __init__(self, endpoint: str, tcp: TcpDoor | None = None) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._gate: Gate | None = None
+        self._doors: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
+        self.work = 0
+        """Bytes that the last turn read and wrote."""
+        try:
+            self._open(endpoint, "local", None, None)
+            if tcp is not None:
+                self._open(str(tcp.endpoint), "plain", tcp.endpoint, tcp.keys)
+        except zmq.ZMQError:
+            self.close()
+            raise
+        self._poller = zmq.Poller()
+        for socket, _ in self._doors:
+            self._poller.register(socket, zmq.POLLIN)
+        if self._gate is not None:
+            self._poller.register(self._gate.socket, zmq.POLLIN)
+
+    def _open(self, endpoint: str, name: str, tcp: Tcp | None, keys: RigKeys | None) -> None:
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        self._doors.append((socket, name))
+        options = {
+            zmq.LINGER: 200,
+            zmq.SNDHWM: _QUEUED,
+            zmq.RCVHWM: _QUEUED,
+            zmq.MAXMSGSIZE: MAX_REQUEST_BYTES,
+            zmq.ROUTER_MANDATORY: 1,
+        }
+        if tcp is not None:
+            options |= {
+                zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
+                zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
+                zmq.IPV6: int(tcp.ipv6),
+            }
+        for option, value in options.items():
+            socket.setsockopt(option, value)
+        if keys is not None:
+            self._gate = Gate(self._context, keys.allowed)
+            socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without the gate nobody enters, rather than everybody
+            socket.setsockopt(zmq.CURVE_SERVER, 1)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
+        socket.bind(endpoint)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the doors are, with the ports that were found for them."""
+        return tuple(socket.getsockopt_string(zmq.LAST_ENDPOINT) for socket, _ in self._doors)
+
+    def refused_keys(self) -> list[str]:
+        """Fingerprints of keys that were turned away since the last call."""
+        if self._gate is None:
+            return []
+        refused, self._gate.refused = self._gate.refused, []
+        return refused
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait for a request; True when there is one."""
-        return bool(self._socket.poll(timeout_ms))
+        ready = dict(self._poller.poll(timeout_ms))
+        if self._gate is not None and self._gate.socket in ready:
+            self._gate.answer()
+        return any(socket in ready for socket, _ in self._doors)
 
-    def serve(self, handle: Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]) -> None:
-        """Handle what has arrived, a bounded number of requests at a time."""
+    def serve(self, handle: Handle) -> None:
+        """Handle what has arrived, up to a bounded amount of work, the doors in turn."""
+        if self._gate is not None:
+            self._gate.answer()
+        self.work = 0
+        open_doors = list(range(len(self._doors)))
         for _ in range(_REQUESTS_PER_TURN):
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if not open_doors or self.work >= _BYTES_PER_TURN:
                 return
-            if len(frames) < 3 or len(frames[1]) != _ID_BYTES:
-                self.malformed += 1
+            door = open_doors.pop(0)
+            received = self._receive(door)
+            if received is None:
                 continue
-            ticket = Ticket(frames[0], frames[1])
-            try:
-                request = decode_request(frames[2])
-            except msgspec.DecodeError as error:
-                self.malformed += 1
-                self.send(ticket, Answer(Refused(f"malformed request: {error}")))
-                continue
-            answer = handle(ticket, request, frames[3:])
-            if answer is not None:
-                self.send(ticket, answer)
+            open_doors.append(door)
+            ticket, frames = received
+            self.work += sum(map(len, frames))
+            if self.take(ticket, frames, handle):
+                self.work += _BYTES_PER_TURN
+
+    def _receive(self, door: int) -> tuple[Ticket, list[bytes]] | None:
+        socket, name = self._doors[door]
+        try:
+            first = socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        frames: list[bytes] = []
+        last = first
+        while last.more:
+            last = socket.recv(copy=False)
+            if len(frames) < _MAX_FRAMES:
+                frames.append(last.bytes)
+        key = name
+        if name != "local" and self._gate is not None:
+            key = str(last.get("User-Id"))
+        return Ticket(bytes([door]) + first.bytes, frames[0] if frames else b"", key), frames[1:]
+
+    def take(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
+        """Handle one message, the frames behind its request id; True when that was heavy."""
+        if not frames or len(ticket.request_id) != _ID_BYTES:
+            self.malformed += 1
+            return False
+        try:
+            request = decode_request(frames[0])
+        except msgspec.DecodeError as error:
+            self.malformed += 1
+            self.send(ticket, Answer(Refused(f"malformed request: {error}")))
+            return False
+        answer = handle(ticket, request, frames[1:])
+        if answer is not None:
+            self.send(ticket, answer)
+        return isinstance(request, _HEAVY)
 
     def send(self, ticket: Ticket, answer: Answer) -> None:
         """Send an answer; dropped when the peer is gone or does not keep up."""
-        frames = [ticket.peer, ticket.request_id, encode(answer.message), *answer.payloads]
+        self._send(ticket.peer, [ticket.request_id, encode(answer.message), *answer.payloads])
+
+    def is_gone(self, peer: bytes) -> bool:
+        """Whether a peer's connection is known to be closed."""
+        return self._send(peer, [_NUDGE]) == zmq.EHOSTUNREACH
+
+    def _send(self, peer: bytes, frames: list[bytes]) -> int:
+        """Send without waiting; returns 0 or an error number."""
+        if not peer or peer[0] >= len(self._doors):
+            return zmq.EHOSTUNREACH
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return
+            self._doors[peer[0]][0].send_multipart([peer[1:], *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            return error.errno or zmq.EHOSTUNREACH
+        self.work += sum(map(len, frames))
+        return 0
 
     def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
+        """Close the doors."""
+        for socket, _ in self._doors:
+            socket.close()
+        if self._gate is not None:
+            self._gate.close()
         self._context.term()

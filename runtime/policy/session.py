@@ -74,6 +74,8 @@ class PolicySession:
     """
 
     def __init__(self, model: bytes) -> None:
+        self.model: Final = model
+        """The ONNX bytes it runs."""
         try:
             session = _build(model)
             n = _width("input", INPUT_NAME, session.get_inputs())

@@ -5,21 +5,30 @@ Holds no socket; ``runtime.link.server`` carries the messages.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from runtime.link.lease import Lease
 from runtime.link.messages import (
+    LEASE,
     LINK_VERSION,
+    MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
     MAX_ROWS,
+    UNKNOWN,
+    VERSION,
     Accepted,
     Attach,
     Attached,
     Confirm,
     Done,
     Errors,
+    Leave,
     Offer,
     Pull,
     Refused,
@@ -31,7 +40,18 @@ from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk
 from runtime.replay.storage import STAMP_WORDS
 
-_WAIT_LIMIT_MS = 2000
+_WAIT_LIMIT_MS: Final = 2000
+_MAX_PEERS: Final = 64
+"""Connections that are remembered; beyond that the one that has been silent longest must attach anew."""
+_SILENT_S: Final = 5.0
+"""Whoever has not been heard for so long is not awaited at the end."""
+
+
+@dataclass
+class _Peer:
+    session: bytes
+    key: str
+    heard_s: float
 
 
 class LearnerDesk:
@@ -46,10 +66,16 @@ class LearnerDesk:
         config_text: bytes,
         lockstep: bool,
         event: Callable[..., None],
+        is_gone: Callable[[bytes], bool] = lambda peer: False,
     ) -> None:
         self._memory, self._policies, self._event = memory, policies, event
         self._run_id, self._config_text, self._lockstep = run_id, config_text, lockstep
         self._waiting: list[tuple[float, Ticket, Pull]] = []
+        self._peers: dict[bytes, _Peer] = {}
+        self._is_gone = is_gone
+        self._lease = Lease(is_gone)
+        self._pusher = b""
+        self._token = os.urandom(16)
         self.closed = 0
         """Last training episode whose transitions are all in the memory."""
         self.done = -1
@@ -64,9 +90,21 @@ class LearnerDesk:
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request, or None when the answer comes later."""
+        now_s = time.monotonic()
+        if isinstance(request, Attach):
+            return self._attach(ticket, request, now_s)
+        peer = self._peers.get(ticket.peer)
+        if peer is None:
+            return Answer(Refused("attach first: this connection, or this memory, is a new one", UNKNOWN))
+        peer.heard_s = now_s
+        self._lease.heard(ticket.peer, now_s)
+        if not isinstance(request, Pull | Leave) and not self._lease.held_by(ticket.peer):
+            who = self._lease.holder
+            return Answer(Refused(f"another learner pushes ({who})" if who else "nobody pushes; attach to", LEASE))
         match request:
-            case Attach():
-                return self._attach(request)
+            case Leave():
+                self._forget(ticket.peer)
+                return Answer(Accepted())
             case Pull():
                 return self._pull(ticket, request)
             case Confirm():
@@ -76,7 +114,8 @@ class LearnerDesk:
             case Offer():
                 if len(payloads) != 1:
                     return Answer(Refused("an offer carries one payload"))
-                return Answer(self._policies.judge(request.policy_id, payloads[0], self._recorded()))
+                verdict = self._policies.judge(request.policy_id, payloads[0], self._recorded(), learner=ticket.key)
+                return Answer(verdict)
             case Done():
                 self.updates, self.updates_per_s = request.updates, request.updates_per_s
                 self.done = max(self.done, min(request.episode, self.closed))
@@ -92,18 +131,46 @@ class LearnerDesk:
         self._waiting = [w for w in self._waiting if w[1] not in answered]
         return ready
 
+    @property
+    def expects_somebody(self) -> bool:
+        """Whether a learner that was heard of lately is still there: once told that the run is over, it leaves."""
+        now_s = time.monotonic()
+        late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
+        return any(not self._is_gone(name) for name in late)
+
+    def _forget(self, peer: bytes) -> None:
+        self._peers.pop(peer, None)
+        self._waiting = [w for w in self._waiting if w[1].peer != peer]
+        self._lease.give_up(peer)
+
     def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         """Some observations from the memory, evenly spread over it."""
         storage = self._memory.storage
         at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[at]
 
-    def _attach(self, request: Attach) -> Answer:
+    def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer:
         if request.version != LINK_VERSION:
-            return Answer(Refused(f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"))
+            versions = f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"
+            return Answer(Refused(f"{versions}; install the same Onrig at both ends", VERSION))
+        session = request.session or ticket.peer[:16]
+        known = self._peers.get(ticket.peer)
+        if known is None and len(self._peers) >= _MAX_PEERS:
+            self._peers.pop(min(self._peers, key=lambda p: self._peers[p].heard_s))
+        self._peers[ticket.peer] = _Peer(session, ticket.key, now_s)
+        held = self._lease.belongs_to(session, ticket.key)
+        why: str | None = "it only watches"
+        if request.role == "push":
+            why = self._lease.ask(session, ticket.key, ticket.peer, now_s)
+        if why is None and not held and session != self._pusher:
+            self._pusher = session
+            self.error_batch = 0  # it counts its batches from where its own clock stands
+        if known is None:
+            came_back = request.memory == self._token
+            self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
+        elif why is None and not held:
+            self._event("push_passed", learner=ticket.key)
         storage = self._memory.storage
-        self._event("learner_attached")
-        self.error_batch = 0  # it counts its batches from where its own clock stands
         return Answer(
             Attached(
                 run_id=self._run_id,
@@ -114,6 +181,9 @@ class LearnerDesk:
                 closed=self.closed,
                 next_policy_id=self._policies.next_id,
                 lockstep=self._lockstep,
+                memory=self._token,
+                pushes=why is None,
+                why=why or "",
             )
         )
 
@@ -155,8 +225,8 @@ class LearnerDesk:
             )
         except ValueError as error:
             return Answer(Refused(f"malformed TD errors: {error}"))
-        if not len(slots) == len(generations) == len(values):
-            return Answer(Refused("TD errors of unequal lengths"))
+        if not len(slots) == len(generations) == len(values) <= MAX_ERRORS:
+            return Answer(Refused(f"TD errors of unequal lengths, or more than {MAX_ERRORS}"))
         self.error_batch = request.batch
         self._memory.take_errors(
             slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)

@@ -46,6 +46,7 @@ class Flag(enum.IntFlag):
 
 
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)
+_INTERVENED: Final = np.uint32(Flag.INTERVENED)
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -118,6 +119,11 @@ class Batch:
         """Tell which transitions end in a terminal state, (size,)."""
         terminated: NDArray[np.bool_] = (self.meta & _TERMINATED).astype(np.bool_)
         return terminated
+
+    def intervened(self) -> NDArray[np.bool_]:
+        """Tell in which transitions the shield acted, (size,)."""
+        intervened: NDArray[np.bool_] = (self.meta & _INTERVENED).astype(np.bool_)
+        return intervened
 
     def generation(self) -> Words:
         """Generation of each slot when it was gathered, (size,); goes back with the TD error."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +26,8 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
-from runtime.link.messages import Attach, Refused, RequestMessage, Rows
-from runtime.link.server import Answer, LinkServer, Ticket
+from runtime.link.keys import KeyFault
+from runtime.link.listening import Unreachable, listen
 from runtime.record import Kind, RecordLayout
 from runtime.replay.checkpoint import CheckpointError
 from runtime.replay.checkpoint.upkeep import Upkeep
@@ -52,7 +52,6 @@ _IDLE_MS: Final = 1
 _PROGRESS_S: Final = 0.25
 _FAREWELL_S: Final = 1.0
 """How long the end waits for learners that are busy, so that they hear of it; those silent for long are not awaited."""
-_SILENT_S: Final = 5.0
 
 
 class ReplayProcess:
@@ -71,6 +70,7 @@ class ReplayProcess:
         self.takes_over = slot.version > 0
         """Whether a policy is at work already: another replay process was here before this one."""
         self._events = EventFile(run_folder / "events.jsonl")
+        self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
         self._policies = PolicyDesk(
             rig,
@@ -89,15 +89,14 @@ class ReplayProcess:
             config_text=config_text,
             lockstep=config.lockstep,
             event=self._events.write,
+            is_gone=self._server.is_gone,
         )
-        self._server = LinkServer(f"ipc://{shm}/learner")
         self._builder = TransitionBuilder(rig)
         self._accounts = EpisodeAccounts(config.task)
         self._rows = EpisodeFile(run_folder / "episodes.csv")
         self._figures = RunFigures(lockstep=config.lockstep)
         self._tick_events = TickEvents(self._events.write)
         self._reported_s = 0.0
-        self._heard_s: dict[bytes, float] = {}
         self._upkeep = Upkeep(run_folder / "buffer", self._memory, config, lambda line: report(_ME, "warning", line))
         self._resume(self._upkeep.restored)
         self._desk.closed = max(self._desk.closed, self._closed_before())
@@ -121,6 +120,11 @@ class ReplayProcess:
             **self._figures.counts(),
         }
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where learners connect."""
+        return self._server.endpoints
+
     def admit_file(self, path: Path) -> str | None:
         """Admit the policy a configuration starts with; the reason if it is refused."""
         verdict = self._policies.adopt(path.read_bytes())
@@ -132,9 +136,11 @@ class ReplayProcess:
         if len(records):
             self._take(records)
             self._ring.release(len(records))
-        self._server.serve(self._handle)
+        self._server.serve(self._desk.handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
+        for key in self._server.refused_keys():
+            self._events.write("learner_turned_away", key=key)
         if self._config.lockstep and self._desk.done + 1 > self._board[Word.BARRIER]:
             self._upkeep.at_episode(self._desk.done, self._counts)
             self._board[Word.BARRIER] = self._desk.done + 1
@@ -163,27 +169,17 @@ class ReplayProcess:
             return closed
         return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
 
-    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
-        if ticket.peer not in self._heard_s and not isinstance(request, Attach):
-            # It mirrors the memory of another replay process, whose write numbers mean nothing here.
-            return Answer(Refused("this is not the memory it attached to"))
-        answer = self._desk.handle(ticket, request, payloads)
-        if answer is not None and isinstance(answer.message, Rows) and answer.message.ending:
-            self._heard_s.pop(ticket.peer, None)
-        else:
-            self._heard_s[ticket.peer] = time.monotonic()
-        return answer
-
     def _dismiss(self) -> None:
         """Tell learners that the run is over: at once those that wait, the others when they ask again."""
         self._desk.ending = True
-        for ticket, answer in self._desk.due():
-            self._heard_s.pop(ticket.peer, None)
-            self._server.send(ticket, answer)
-        now = time.monotonic()
-        while any(at > now - _SILENT_S for at in self._heard_s.values()) and time.monotonic() < now + _FAREWELL_S:
+        limit = time.monotonic() + _FAREWELL_S
+        while True:
+            for ticket, answer in self._desk.due():
+                self._server.send(ticket, answer)
+            if not self._desk.expects_somebody or time.monotonic() > limit:
+                return
             self._server.wait(20)
-            self._server.serve(self._handle)
+            self._server.serve(self._desk.handle)
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._memory.insert(self._builder.add(records))
@@ -282,13 +278,19 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     except CheckpointError as error:
         report(_ME, "error", str(error))
         return ExitCode.CONFIGURATION
+    except KeyFault as error:
+        report(_ME, "error", str(error))
+        return ExitCode.PREFLIGHT
+    except Unreachable as error:
+        report(_ME, "error", str(error))
+        return ExitCode.HARDWARE
     if config.policy is not None and not process.takes_over:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:
             report(_ME, "error", f"{config.policy}: refused: {reason}")
             process.finish()
             return ExitCode.CONFIGURATION
-    report(_ME, "ready", f"ipc://{shm}/learner")
+    report(_ME, "ready", " and ".join(process.endpoints))
     while not stop and not process.finished:
         if not process.turn():
             process.idle()

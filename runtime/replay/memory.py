@@ -25,6 +25,7 @@ class Memory:
     def __init__(self, config: RunConfig, resynthesiser: Resynthesiser | None = None) -> None:
         self.strategy = parse_strategy(config.selection.strategy)
         self._resynthesiser = resynthesiser
+        self._drops_intervened = config.selection.intervened == "drop"
         capacity = capacity_of(config)
         self.keeper = keeper_for(
             self.strategy,
@@ -39,7 +40,9 @@ class Memory:
         """TD errors that named an experience which is no longer there."""
 
     def insert(self, t: Transitions) -> None:
-        """Offer a batch of transitions to the keeper, in order."""
+        """Offer a batch of transitions to the keeper, in order, but for those the configuration leaves out."""
+        if self._drops_intervened:
+            t = t.select(t.flags & Flag.INTERVENED == 0)
         if self._resynthesiser is not None:
             self._insert_resynthesised(t, self._resynthesiser(t))
             return

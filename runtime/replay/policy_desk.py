@@ -67,10 +67,11 @@ class PolicyDesk:
         """Id that the next policy should bear: they count up."""
         return max((*self._verdicts, *self._filed), default=0) + 1
 
-    def judge(self, policy_id: int, model: bytes, recorded: NDArray[np.float32]) -> Verdict:
+    def judge(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local") -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
-        ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.
+        ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.  ``learner`` is
+        who offers it (``NAME:FINGERPRINT`` of its key), for the record.
         """
         digest = _digest(model)
         known = self._verdicts.get(policy_id)
@@ -85,10 +86,10 @@ class PolicyDesk:
             self.active_id = policy_id
             self._slot.put(policy_id, model)
             self._file(policy_id, model)
-            self._event("policy_admitted", policy=policy_id)
+            self._event("policy_admitted", policy=policy_id, learner=learner)
         else:
             self.refused += 1
-            self._event("policy_refused", policy=policy_id, stage=verdict.stage, reason=verdict.reason)
+            self._event("policy_refused", policy=policy_id, learner=learner, stage=verdict.stage, reason=verdict.reason)
         if not reused and 0 <= policy_id < MAX_ID:
             self._verdicts[policy_id] = (digest, verdict)
             while len(self._verdicts) > _KEPT_VERDICTS:
@@ -104,7 +105,7 @@ class PolicyDesk:
             return Verdict(0, False, result.stage, result.reason)
         if self._slot.version:  # put there before this process was started anew; it may have been followed by others
             return Verdict(result.contract.policy_id, True)
-        return self.judge(result.contract.policy_id, model, none)
+        return self.judge(result.contract.policy_id, model, none, learner="file")
 
     def _verdict(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, reused: bool) -> Verdict:
         if reused:

@@ -30,6 +30,7 @@ class TickEvents:
                 episode=int(r["episode"]),
                 tick=int(r["tick"]),
                 rule=Rule(r["rule"]).name.lower(),
+                amount=round(float(r["amount"]), 6),
                 missed=int(r["missed"]),
                 cause=Miss(r["miss"]).name.lower(),
                 fault=int(r["fault"]),

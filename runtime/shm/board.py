@@ -17,13 +17,13 @@ class Word(enum.IntEnum):
     """Words of the board, by who writes them."""
 
     STOP = 0
-    """supervisor: 1 asks the loop to end with the actuators safe."""
+    """supervisor: 1 asks the loop to fade the command out and end, 2 to disarm at once."""
     BARRIER = 1
     """replay: one more than the training episode after which everything is done (lockstep)."""
     REPLAY_PID = 2
     """replay: pid of the process that drains the ring."""
     STATE = 3
-    """control: a ``ControlState``."""
+    """control: a ``runtime.supervise.states.State``."""
     EPISODE = 4
     """control: training episode in progress."""
     TICK = 5
@@ -33,23 +33,21 @@ class Word(enum.IntEnum):
     POLICY = 7
     """control: id of the policy that acts."""
     FAULT = 8
-    """control: latched device fault, or 0."""
+    """control: the device's latest latched fault, or 0."""
     CLOSED = 9
     """control: training episodes closed (their last record is in the ring)."""
     ENDED = 10
     """control: 1 when the last record of the run is in the ring."""
     REALTIME = 11
     """control: 1 when the loop runs under SCHED_FIFO."""
-
-
-class ControlState(enum.IntEnum):
-    """What the control process is doing."""
-
-    STARTING = 0
-    WAITING = 1
-    RESETTING = 2
-    RUNNING = 3
-    ENDED = 4
+    SAFE_NS = 12
+    """control: monotonic time at which the device last acknowledged that it is disarmed; 0 while it is armed."""
+    RESUME = 13
+    """supervisor: how often somebody at the keyboard has asked a paused or faulted run to go on."""
+    STOP_OUTSIDE = 14
+    """``onrig stop`` in another terminal: as STOP; the loop obeys it even where the supervisor hangs."""
+    RESUME_OUTSIDE = 15
+    """``onrig resume`` in another terminal: as RESUME."""
 
 
 BOARD_BYTES: Final = 8 * 64

@@ -108,6 +108,18 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def live_folders() -> list[tuple[int, Path]]:
+    """Folders of this user's runs whose owner is alive, each with the owner's pid; the oldest first."""
+    found = []
+    for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
+        with contextlib.suppress(ValueError, OSError):
+            pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
+            status = folder.stat()
+            if status.st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") == ticks:
+                found.append((status.st_mtime_ns, int(pid), folder))
+    return [(pid, folder) for _, pid, folder in sorted(found)]
+
+
 def sweep_folders() -> list[Path]:
     """Remove the folders of runs whose owner is dead (killed before it could clean up); return what was removed."""
     removed = []

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+_WAITING: Final = 1000
+"""Lines that wait for a full disk to have room again; the oldest go first."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -15,15 +19,26 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
+        self._waiting: deque[bytes] = deque(maxlen=_WAITING)
 
     def write(self, kind: str, **fields: int | float | str | bool | None) -> None:
-        """Append one event; a full disk loses it, and nothing else."""
-        line = _ENCODER.encode({"t_unix_s": round(time.time(), 3), "kind": kind, **fields}) + b"\n"
-        try:
-            self._file.write(line)
-        except OSError:
-            return
+        """Append one event; never raises.  What a full disk does not take is tried again with the next event."""
+        self._waiting.append(_ENCODER.encode({"t_unix_s": round(time.time(), 3), "kind": kind, **fields}) + b"\n")
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            line = self._waiting[0]
+            try:
+                taken = self._file.write(line) or 0
+            except OSError:
+                return
+            if taken < len(line):
+                self._waiting[0] = line[taken:]
+                return
+            self._waiting.popleft()
 
     def close(self) -> None:
         """Close the file."""
+        self._flush()
         self._file.close()

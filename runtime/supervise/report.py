@@ -23,7 +23,7 @@ class Report(msgspec.Struct, frozen=True):
 
     source: str
     kind: str
-    """``ready``, ``warning``, ``error``, ``progress`` or ``event``."""
+    """``ready``, ``warning``, ``error``, ``progress``, ``transition``, ``fault`` or ``event``."""
     message: str = ""
     values: dict[str, float | int | str | bool | None] = {}
 
@@ -38,11 +38,11 @@ def speak_to_a_person() -> None:
     _to_a_person = True
 
 
-def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> None:
-    """Write one report; dropped where nobody reads it, cut short beyond 4 KiB."""
+def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
+    """Write one report; dropped (False) where nobody reads it, cut short beyond 4 KiB."""
     if _to_a_person:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
-        return
+        return True
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         line = _ENCODER.encode(Report(source, kind, message, values)) + b"\n"
@@ -51,6 +51,8 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
         # A pipe that is ready takes that much whole and at once; one that is full would block.
         if select.select((), (_PIPE,), (), 0)[1]:
             os.write(_PIPE, line)
+            return True
+    return False
 
 
 def parse_report(line: bytes) -> Report | None:

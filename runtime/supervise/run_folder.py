@@ -58,26 +58,33 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_resolved(config, folder / "config.yaml")
-        (folder / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(_meta(config)), indent=2) + b"\n")
+        (folder / "meta.json").write_bytes(
+            msgspec.json.format(msgspec.json.encode({"seed": config.seed, **circumstances()}), indent=2) + b"\n"
+        )
     except OSError:
         take_back()
         raise
     return take_back
 
 
-def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float]) -> None:
+def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float], fault: str | None = None) -> None:
     """Add to ``summary.json`` what only the supervisor knows; write one even if the replay process could not."""
     path = folder / "summary.json"
     summary: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    summary = {"exit_reason": exit_reason, **summary, "peak_rss_mb": peak_rss_mb}
+    summary = {"exit_reason": exit_reason, "fault": fault, **summary, "peak_rss_mb": peak_rss_mb}
     fresh = path.with_suffix(".tmp")
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-    fresh.replace(path)
+    try:
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        fresh.replace(path)
+    except OSError:  # a full disk: what stands there already is better than half of this
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
 
 
-def _meta(config: RunConfig) -> dict[str, object]:
+def circumstances() -> dict[str, object]:
+    """With what, where and when this process runs."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -90,7 +97,6 @@ def _meta(config: RunConfig) -> dict[str, object]:
         "board": _board(),
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
-        "seed": config.seed,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
     }

@@ -6,13 +6,10 @@ driven (the device) ends the run when it ends.
 
 from __future__ import annotations
 
-import contextlib
 import selectors
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from runtime.config.schema import RunConfig
@@ -23,21 +20,26 @@ from runtime.shm.ring import ring_bytes
 from runtime.shm.segment import Segment, create_folder, remove_folder, sweep_folders
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
 from runtime.supervise.child import Child
-from runtime.supervise.events import EventFile
+from runtime.supervise.chronicle import Chronicle, OnReport
+from runtime.supervise.faults import FAULTS, FaultName
+from runtime.supervise.keyboard import Keyboard
 from runtime.supervise.report import Report
+from runtime.supervise.requests import Requests
 from runtime.supervise.run_folder import complete_summary
+from runtime.supervise.running import announce
+from runtime.supervise.states import State
+from runtime.supervise.watchdog import Verdict, Watchdog
 
 RING_RECORDS: Final = 8192
 """At 1 kHz the loop goes on recording for eight seconds without a replay process."""
 _START_TIMEOUT_S: Final = 30.0
 _RESTARTS: Final = 5
 _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
+_AT_ONCE_S: Final = 2.0
+"""How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
+_MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _ENDING: Final = ((_CONTROL, 5.0, False), (_REPLAY, 20.0, False), (_LEARNER, 10.0, True), (_TWIN, 5.0, True))
 """Order of ending; seconds to wait; whether to ask with SIGTERM or to expect the process to end by itself."""
-
-_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-OnReport = Callable[[Report], None]
 
 
 class StartFailed(Exception):
@@ -48,11 +50,6 @@ class StartFailed(Exception):
         self.code = code
 
 
-def _may_interrupt(signum: int) -> bool:
-    """Whether a signal asks for the end: not a hang-up that was set to be ignored (nohup)."""
-    return signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN
-
-
 def _known(code: int) -> int:
     """A process's exit code as a run's: whatever is none of ours was a crash."""
     return code if code in set(ExitCode) else ExitCode.INTERNAL
@@ -61,14 +58,22 @@ def _known(code: int) -> int:
 class Supervisor:
     """One run, from nothing to nothing: no process and no shared memory is left behind."""
 
-    def __init__(self, config: RunConfig, run_folder: Path, port: str | None, on_report: OnReport) -> None:
-        self._config, self._folder, self._port, self._on_report = config, run_folder, port, on_report
+    def __init__(
+        self,
+        config: RunConfig,
+        run_folder: Path,
+        port: str | None,
+        on_report: OnReport,
+        keyboard: Keyboard | None = None,
+    ) -> None:
+        self._config, self._folder, self._port = config, run_folder, port
         self._children: dict[str, Child] = {}
         self._peaks: dict[str, float] = {}
         self._restarts: dict[str, int] = {}
-        self._errors: list[str] = []
-        self._interrupts = 0
-        self._events = EventFile(run_folder / "events.jsonl")
+        self._keyboard = keyboard
+        self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
+        self._told_stop = 0
+        self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
         self._shm = Path()
         self.started = False
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
@@ -76,27 +81,23 @@ class Supervisor:
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
         for folder in sweep_folders():
-            self._events.write("swept", folder=str(folder))
-        previous = {s: signal.signal(s, self._interrupt) for s in _INTERRUPTS if _may_interrupt(s)}
+            self._chronicle.write("swept", folder=str(folder))
+        self._requests = Requests()
         self._shm = create_folder()
         try:
-            layout = self._create_segments()
-            self._board = Board(layout)
+            self._board = Board(self._create_segments())
+            self._requests.show(self._board)
+            announce(self._shm, self._folder)
             code, reason = self._supervise()
         finally:
             for child in reversed(self._children.values()):  # what was started last drives
                 child.end(0.0)
                 child.close()
-            for s, handler in previous.items():
-                signal.signal(s, handler)
+            self._requests.restore()
             remove_folder(self._shm)
-        self._events.write("ended", code=code, reason=reason)
-        self._events.close()
-        complete_summary(self._folder, reason, {k: round(v, 1) for k, v in self._peaks.items()})
+        fault = self._chronicle.close(code, reason)
+        complete_summary(self._folder, reason, {k: round(v, 1) for k, v in self._peaks.items()}, fault)
         return code, reason
-
-    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        self._interrupts += 1
 
     def _create_segments(self) -> Segment:
         rig = self._config.rig
@@ -152,13 +153,14 @@ class Supervisor:
         while True:
             code = child.poll()
             for report in child.reports():
-                self._note(report)
+                self._chronicle.note(report)
                 if report.kind == "ready":
                     return report
             if code is not None:
                 raise StartFailed(self._why(name, code), _known(code))
-            if self._interrupts:
-                raise StartFailed("interrupted", ExitCode.INTERRUPTED)
+            self._hear()
+            if self._requests.stop:
+                raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
                 raise StartFailed(f"{name} did not come up within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
             time.sleep(0.005)
@@ -172,23 +174,55 @@ class Supervisor:
             if code is not None:
                 self._listen(0.0)
                 return self._ended(code)
-            if self._interrupts:
+            if self._requests.stop:
                 self._end()
-                return ExitCode.INTERRUPTED, "interrupted"
+                return ExitCode.INTERRUPTED, self._interrupted()
+            if self._is_hung():
+                self._end()
+                return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
             self._revive(_REPLAY, self._start_replay)
             if self._config.local_learner:
                 self._revive(_LEARNER, self._start_learner)
                 if _LEARNER not in self._children and self._cannot_go_on():
                     self._end()
-                    why = self._errors[-1] if self._errors else "see stderr.log"
+                    why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
+                    self._chronicle.latch(FaultName.LEARNER_GONE, why)
                     return ExitCode.INTERNAL, f"the learner is gone for good: {why}"
 
     def _cannot_go_on(self) -> bool:
         """Without a learner: in lockstep no barrier opens any more; elsewhere the loop only lacks its first policy."""
         return self._config.lockstep or self._board[Word.POLICY] == 0
 
+    def _is_hung(self) -> bool:
+        """Whether the loop is to be given up; says when it begins to hang and when it is back."""
+        if self._config.lockstep:
+            return False  # its time is the machine's: there is nothing to be late for
+        moving = self._board[Word.STATE] in _MOVING
+        verdict = self._watchdog.look(time.monotonic(), self._board[Word.TICK], moving=moving)
+        if verdict is Verdict.HANGS:
+            self._chronicle.latch(FaultName.LOOP_HUNG, "its device falls safe by its lease")
+        elif verdict is Verdict.BACK:
+            self._chronicle.fault = None
+            self._chronicle.warn("the control process makes ticks again")
+        return verdict is Verdict.GONE
+
+    def _interrupted(self) -> str:
+        return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
+
+    def _hear(self) -> None:
+        """Keys; and a line on whoever asked for a stop."""
+        if self._keyboard is not None:
+            for request in self._keyboard.requests():
+                self._requests.take(request, "keyboard")
+        level = self._requests.stop
+        if level > self._told_stop:
+            self._told_stop = level
+            self._chronicle.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
+
     def _listen(self, timeout_s: float) -> None:
         with selectors.DefaultSelector() as selector:
+            if self._keyboard is not None and self._keyboard.listening:
+                selector.register(self._keyboard, selectors.EVENT_READ)
             for child in self._children.values():
                 if child.poll() is None:
                     selector.register(child, selectors.EVENT_READ)
@@ -196,18 +230,11 @@ class Supervisor:
                 selector.select(timeout_s)
             else:
                 time.sleep(timeout_s)
+        self._hear()
         for child in self._children.values():
             for report in child.reports():
-                self._note(report)
+                self._chronicle.note(report)
             self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
-
-    def _note(self, report: Report) -> None:
-        if report.kind == "error":
-            self._errors.append(report.message)
-        if report.kind in ("error", "warning", "event"):
-            self._events.write(report.kind, source=report.source, message=report.message, **report.values)
-        with contextlib.suppress(OSError):  # whoever was watching is gone; the rig goes on
-            self._on_report(report)
 
     def _revive(self, name: str, start: Callable[[], None]) -> None:
         """Start a process again that ended by itself, a bounded number of times."""
@@ -227,23 +254,24 @@ class Supervisor:
         else:
             message = f"{name} ended with code {code}; started again"
             start()
-        self._note(Report("supervisor", "warning", message))
+        self._chronicle.warn(message)
 
     def _ended(self, code: int) -> tuple[int, str]:
         """The loop has ended by itself, well or badly."""
         self._end()
-        if self._interrupts:
-            return ExitCode.INTERRUPTED, "interrupted"
+        if self._requests.stop or code == ExitCode.INTERRUPTED:
+            return ExitCode.INTERRUPTED, self._interrupted()
         if code == 0:
             return ExitCode.OK, "completed"
         if code < 0:
+            self._chronicle.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}; the device falls safe by its lease"
         return _known(code), self._why(_CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:
         """The reason a process gave, or what can be said of one that gave none."""
-        if self._errors and _known(code) == code:
-            return self._errors[-1]
+        if self._chronicle.errors and _known(code) == code:
+            return self._chronicle.errors[-1]
         how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
         return f"{name} {how}; see {self._folder / 'stderr.log'}"
 
@@ -251,7 +279,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
-        self._board[Word.STOP] = 1
+        self._board[Word.STOP] = max(1, self._requests.level)
         for name, grace_s, ask in _ENDING:
             child = self._children.pop(name, None)
             if name == _CONTROL:
@@ -264,15 +292,20 @@ class Supervisor:
                 self._finish(child, grace_s, ask)
 
     def _finish(self, child: Child, grace_s: float, ask: bool) -> None:
-        limit = time.monotonic() + grace_s
-        while not ask and child.poll() is None and time.monotonic() < limit:
-            if self._interrupts > 1 and child.name != _CONTROL:
+        start = time.monotonic()
+        grace_s += self._config.supervision.fade_s if child.name == _CONTROL else 0.0
+        while not ask and child.poll() is None:
+            self._hear()
+            at_once = self._requests.stop > 1
+            if child.name != _CONTROL and self._requests.impatient:
+                break
+            if time.monotonic() - start > (min(grace_s, _AT_ONCE_S) if at_once else grace_s):
                 break
             for report in child.reports():
-                self._note(report)
+                self._chronicle.note(report)
             time.sleep(0.01)
         child.end(grace_s if ask else 0.0)
         for report in child.reports():
-            self._note(report)
+            self._chronicle.note(report)
         self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
         child.close()

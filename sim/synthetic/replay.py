@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.config.schema import RunConfig, Synthetic
-from runtime.control.explore import episode_noise
+from runtime.explore.processes import episode_noise
 from runtime.random_streams import Role, stream
 from runtime.replay.main import main
 from runtime.replay.resynthesis import Resynthesised
@@ -42,6 +42,7 @@ class RunResynthesiser:
         self._model = PlantModel(rig, config.task, twin.plant, config.period_us * 1e-6, twin.substeps)
         self._policies = FiledPolicies(rig, run_folder / "policies")
         self._n_obs, self._n_act = len(rig.signals), len(rig.actuators)
+        self._actuators = [a.name for a in rig.actuators]
         self._steps = episode_steps(config.task, config.rate_hz)
         self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
 
@@ -70,7 +71,7 @@ class RunResynthesiser:
                 del self._episodes[min(self._episodes)]
             config = self._config
             rng = stream(config.seed, Role.EXPLORATION, episode)
-            noise = episode_noise(config.exploration, rng, episode, self._steps, self._n_act)
+            noise = episode_noise(config.exploration, rng, episode, self._steps, self._actuators)
             draws = episode_draws(config.seed, episode, self._steps, self._n_obs, self._n_act)
             self._episodes[episode] = draws, np.array(noise)
         return self._episodes[episode]

@@ -44,6 +44,7 @@ class TwinDevice:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self.rig, self.options, self.time_scale = rig, options, time_scale
         self.boot_id = options.boot_id
+        self._estop_pressed = False
         self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
         self._command_layout = m.CommandLayout(len(rig.actuators))
@@ -73,6 +74,13 @@ class TwinDevice:
         """Start anew as after a power dip: another boot id, everything forgotten; the plant goes on where it is."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
+
+    def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
+        """The e-stop input, which latches a fault while it is pressed: the output falls safe in that moment."""
+        self._estop_pressed = pressed
+        if pressed and self.fault is not Fault.ESTOP:
+            self._trip(Fault.ESTOP)
+            self._output.fall_safe(self._within_period(offset_us))
 
     @property
     def sample_due(self) -> bool:
@@ -180,7 +188,7 @@ class TwinDevice:
             n_sensors=len(self.rig.sensors),
             n_actuators=len(self.rig.actuators),
             rig=self.rig.name,
-            capabilities=m.Capability.RESET,
+            capabilities=m.Capability.RESET if o.reset else 0,
             boot_id=self.boot_id,
             period_min_us=o.period_min_us,
             period_max_us=o.period_max_us,
@@ -231,10 +239,14 @@ class TwinDevice:
             case Op.DISARM:
                 self._disarm(offset_us)
                 return Result.OK, b""
+            case Op.CLEAR_FAULT if self._estop_pressed:
+                return Result.NOT_NOW, b""
             case Op.CLEAR_FAULT:
                 self.fault = Fault.NONE
                 self._disarm(offset_us)
                 return Result.OK, b""
+            case Op.RESET if not self.options.reset:
+                return Result.UNKNOWN_OP, b""
             case Op.RESET:
                 return self._reset(*m.RESET_LAYOUT.unpack(request.payload))
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 Direction = Literal["to_host", "to_device"]
-Kind = Literal["drop", "corrupt", "delay", "duplicate", "stall", "reboot"]
+Kind = Literal["drop", "corrupt", "delay", "duplicate", "stall", "reboot", "freeze", "estop"]
 Delivery = list[tuple[int, bytes]]
 
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -36,7 +36,8 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame: _Count
     frames: _Count = 1
     direction: Direction | Literal["both"] = "both"
-    """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device."""
+    """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.  While
+    it lasts, a freeze repeats the last state frame before it to the host, and the e-stop is pressed."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +69,19 @@ class FaultInjector:
         self._active: dict[Kind, list[Scheduled]] = {}
         self._stalled_until = 0
         self._count = 0
+        self._last = b""
+
+    @property
+    def estop(self) -> bool:
+        """Whether the e-stop is pressed since the latest ``begin_frame``."""
+        return "estop" in self._active
+
+    def state_frame(self, data: bytes) -> bytes:
+        """The wire frame that goes out in place of a state frame: itself, or the last one before a freeze."""
+        if "freeze" in self._active and self._last:
+            return self._last
+        self._last = data
+        return data
 
     def begin_frame(self) -> bool:
         """Note that the device emits its next state frame (counted from 1, reboots included); True: it reboots."""

@@ -32,6 +32,8 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
+    reset: bool = True
+    """Whether the hello advertises RESET; a rig of flesh and iron does not, and needs a reset controller."""
     faults: FaultPlan = FaultPlan()
 
 

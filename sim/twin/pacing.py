@@ -92,7 +92,12 @@ class TwinLoop:
             self._device.reboot()
             return
         self.samples += 1
-        self._send(encode_frame(self._device.sample()))
+        wire = encode_frame(self._device.sample())
+        if self._injector is not None:
+            wire = self._injector.state_frame(wire)
+            # From this sample on: the frame just taken is the last one that knows nothing of it.
+            self._device.press_estop(pressed=self._injector.estop)
+        self._send(wire)
 
     def _answer(self, body: bytes, offset_us: int) -> None:
         for reply in self._device.handle(body, offset_us):

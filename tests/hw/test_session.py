@@ -341,6 +341,12 @@ def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected
     assert not connected.session.rebooted
 
 
+def test_a_device_says_when_asked_whether_it_was_started_anew(connected: Bench) -> None:
+    assert not connected.session.was_rebooted()
+    connected.device.hello = connected.device.hello._replace(boot_id=2)
+    assert connected.session.was_rebooted()
+
+
 def test_an_unasked_hello_before_connecting_is_no_reboot(bench: Bench) -> None:
     bench.device.send_raw(encode_frame(encode_hello(bench.device.hello)))
     bench.session.wait_state(bench.deadline())

@@ -16,7 +16,7 @@ class Observer:
 
     def __init__(self, run: Run) -> None:
         self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
-        attached, _ = self._client.ask(Attach())
+        attached, _ = self._client.ask(Attach(role="watch"))
         assert isinstance(attached, Attached)
         rig = load_resolved(run.folder / "config.yaml").rig
         self.mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)

@@ -31,7 +31,12 @@ SAFE = (0,)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run folder and its shared memory with a policy in the slot; nobody supervises, nobody drains the ring."""
-    settings = ["realtime.priority=0", "realtime.lock_memory=false", f"rig.lease_periods={LEASE}"]
+    settings = [
+        "realtime.priority=0",
+        "realtime.lock_memory=false",
+        f"rig.lease_periods={LEASE}",
+        "limits.predicted=null",
+    ]
     config = load("pendulum", [*settings, "device.pace=realtime", "task.episode_s=1000"])
     save_resolved(config, tmp_path / "config.yaml")
     rig = config.rig

@@ -32,7 +32,7 @@ def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(t
 
 def test_whoever_attaches_receives_the_whole_memory_and_every_write_after_it(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
-        run.until(lambda: run.word(Word.EPISODE) > 25, "the memory to be written over")
+        run.until(lambda: run.word(Word.EPISODE) > 60, "the memory to be written over")
         observer = Observer(run)
         rows = observer.pull(0)
         assert observer.mirror.storage.stored == 500

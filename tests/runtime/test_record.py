@@ -21,7 +21,7 @@ def fields(layout: RecordLayout, rng: np.random.Generator) -> tuple[float, ...]:
         *rng.integers(0, 1 << 40, len(STAGES)).tolist(),
         *rng.integers(-(1 << 31), 1 << 31, n_counts).tolist(),
         *rng.standard_normal(n_floats).astype(np.float32).tolist(),
-        float(np.float32(rng.random())),
+        *rng.random(3).astype(np.float32).tolist(),
         float(rng.standard_normal()),
     )
 

@@ -164,7 +164,7 @@ def test_each_semantic_error_is_named_at_its_path(case: str) -> None:
 
 
 def test_all_problems_are_listed_at_once() -> None:
-    task = changed(name="", start={"x": 0.0}, terminate={"y": (0.0, 1.0)})
+    task = changed(name="", start={"x": 0.0}, terminate={"y": (0.0, 1.0)}, reset=None)
     assert len(task_problems(task, PENDULUM)) == 3
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from learner.settings import LearnerSettings
+from runtime.config.exploration import OrnsteinUhlenbeck
 from runtime.config.resolve import shipped
-from runtime.config.schema import OrnsteinUhlenbeck
 from tools.cli import main
-from tools.explain import Table, amplitude_episodes, device_seconds, duration, release_bounds, reuse, tables
+from tools.explain import device_seconds, duration, release_bounds, reuse, tables
+from tools.explain_exploration import shown_at
 from tools.limit_bars import limit_bars
 from tools.load import load
+from tools.table import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SOUND = """\
@@ -225,7 +227,7 @@ def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:
 def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
     config = load("pendulum", ["episodes=100", "exploration.amplitude=[[1, 1], [30, 0.5], [500, 0.1]]"])
     assert isinstance(config.exploration, OrnsteinUhlenbeck)
-    assert amplitude_episodes(config, config.exploration) == [1, 25, 30, 50, 75, 100]
+    assert shown_at(config, config.exploration) == [1, 25, 30, 50, 75, 100]
 
 
 def test_bars_place_limits_in_normalised_units() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.config.document import ConfigError
 from runtime.config.resolve import find, load_resolved, save_resolved, shipped
-from tools.load import load
+from tools.load import load, load_for_rig
 
 FILE = str(find("pendulum"))
 
@@ -99,11 +99,32 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
     estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
         "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
     )
-    assert load("pendulum", [estimate]).rig.observations[1].derivative_of == "angle"
-    told = refusal(estimate, "selection.synthetic={states: 0.1}")
+    bound = "limits.predicted.sensor_error={velocity: 0.5}"
+    assert load("pendulum", [estimate, bound]).rig.observations[1].derivative_of == "angle"
+    told = refusal(estimate, bound, "selection.synthetic={states: 0.1}")
     assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in told)
 
 
 def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
     told = refusal("learner.threads=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
     assert len(told) >= 4
+
+
+def test_dqn_loads_for_an_experiment_but_not_for_a_rig() -> None:
+    override = "learner.algorithm=dqn"
+    assert load("pendulum", [override]).learner["algorithm"] == "dqn"
+    with pytest.raises(ConfigError) as error:
+        load_for_rig("pendulum", [override])
+    (problem,) = map(str, error.value.problems)
+    assert problem == (
+        f"--set {override}:1:1: the rig's learner exports DDPG policies; dqn is for `onrig experiment` "
+        "at learner.algorithm"
+    )
+    assert load_for_rig("pendulum") == load("pendulum")
+
+
+def test_a_memory_must_hold_a_batch_of_the_algorithm_that_learns() -> None:
+    changes = ["selection={strategy: 'FIFO[Uniform]', capacity: 100}", "learner.dqn.batch=101"]
+    load("pendulum", changes)
+    (told,) = refusal(*changes, "learner.algorithm=dqn")
+    assert "a memory of 100 experiences gives no batch of 101 at learner.dqn.batch" in told

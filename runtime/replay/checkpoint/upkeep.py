@@ -13,7 +13,7 @@ from runtime.replay.checkpoint.restore import restore
 from runtime.replay.checkpoint.writer import CheckpointWriter
 
 Counts = Callable[[], Mapping[str, int]]
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 class Upkeep:

@@ -30,6 +30,8 @@ FLAT: Final = 16384
 """Up to this length a list of all slots is quicker to make than a few ranks to look up."""
 SORT_SHARE: Final = 12
 """Fewer than one slot in so many is quicker to renew one by one than by sorting all anew (measured: 10 to 16)."""
+MERGE_SHARE: Final = 24
+"""Fewer than one slot in so many is quicker to move one by one than by merging all anew (measured: 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITE: Final = 0x7F800000
@@ -135,6 +137,9 @@ class RankedSlots(Leaves):
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
         if 0.0 in (starts := olds.tolist()):
             raise ValueError("a slot to be moved is not in")
+        if len(starts) * MERGE_SHARE >= self._n:
+            self._merge(moved, old_keys, new_keys)
+            return
         bounds = self._bound_np[: len(keys)]
         sources = (bounds.searchsorted(olds, "right") - 1).tolist()
         targets = (bounds.searchsorted(news, "right") - 1).tolist()
@@ -166,6 +171,25 @@ class RankedSlots(Leaves):
             slots[q].insert(i, slot)
             count[q] = held + 1
             blocks[q // BLOCK] += 1
+
+    def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
+        """Give the slots ``moved`` new keys, and fill the leaves anew."""
+        keys = np.frombuffer(b"".join(self._keys), np.uint64)
+        slots = self._in_order()
+        stays = np.ones(len(keys), np.bool_)
+        stays[keys.searchsorted(np.sort(old_keys))] = False
+        order = new_keys.argsort()
+        sorted_keys, left = new_keys[order], keys[stays]
+        at = left.searchsorted(sorted_keys)
+        at += np.arange(len(at))
+        old = np.ones(len(keys), np.bool_)
+        old[at] = False
+        merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
+        merged[at], merged_slots[at] = sorted_keys, moved[order]
+        merged[old], merged_slots[old] = left, slots[stays]
+        self._key_of_np[moved] = new_keys
+        self._fill(merged.view(np.float64), merged_slots)
+        self._flat = None
 
     def remove(self, slot: int) -> None:
         """Take out a slot that is in."""

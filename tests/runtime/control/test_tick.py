@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from hw.messages import Fault, State, Status
 from hw.rig import Observation
-from runtime.config.schema import Limits, RunConfig
+from runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
+from runtime.config.limits import Envelope, Limits
+from runtime.config.schema import RunConfig
 from runtime.control.tick import Step, Tick
+from runtime.explore.explorer import Explorer
 from runtime.policy.session import PolicySession
 from runtime.record import Flag, Kind, Rule
 from runtime.task import compile_reward
@@ -175,7 +178,7 @@ def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_wi
         PENDULUM.rig,
         observations=(PENDULUM.rig.observations[0], Observation("velocity", "rad/s", -30, 30, derivative_of="angle")),
     )
-    tick = begun(msgspec.structs.replace(PENDULUM, rig=rig))
+    tick = begun(msgspec.structs.replace(FREE, rig=rig))
     per_count = rig.sensors[0].resolution
     assert tick.observe(state(5, (0, 0))).observation[1] == 0.0
     assert tick.observe(state(8, (30, 0))).observation[1] == pytest.approx(30 * per_count / (3 * T_US * 1e-6))
@@ -233,6 +236,53 @@ def test_noise_is_added_in_normalised_units_clipped_and_measured(wish_v: float, 
     assert step.explored[0] == pytest.approx(3 * explored, abs=1e-6)
     assert step.exploration == pytest.approx(abs(explored - wish_v / 3), abs=1e-6)
     assert step.policy == (wish_v,), "the policy's own action stays in the record"
+
+
+def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> None:
+    process = OrnsteinUhlenbeck(amplitude=((1, 1.0),), near_envelope=NearEnvelope(start=1.0), back_off=BackOff())
+    limits = Limits(envelope={"velocity": Envelope(low=-10, high=10)})
+    config = msgspec.structs.replace(PENDULUM, exploration=process, limits=limits)
+    explorer = Explorer(config)
+    tick = Tick(config, explorer)
+    explorer.begin_episode(Kind.TRAIN, 1)
+    tick.begin(1, Kind.TRAIN, [(0.5,)] * 9)
+    steps, last = [], None
+    for k, velocity in enumerate((0.0, 5.0, 9.0, 11.0, 11.0, 0.0), start=1):
+        frame = state(k, sensors=(0, round(velocity / PENDULUM.rig.sensors[1].resolution)))
+        if last is not None:
+            tick.complete(last, frame, (0.0, velocity))
+        last = decided(tick, frame, policy(0.0))
+        steps.append(last)
+    assert [s.tripped for s in steps] == [False, False, False, True, False, False]
+    margins = [s.margin for s in steps]
+    assert margins[0] > margins[1] > margins[2] > margins[3] == 0.0
+    expected = [1.0, *margins[:3], 0.0, 0.0]
+    assert [s.exploration for s in steps] == pytest.approx([0.5 * e for e in expected], abs=1e-6)
+    explorer.end_episode()
+    explorer.begin_episode(Kind.TRAIN, 2)
+    assert explorer.amplitude(1.0) == (0.5,)
+
+
+def test_parameter_noise_explores_by_another_policy_and_measures_from_the_first() -> None:
+    config = msgspec.structs.replace(FREE, exploration=ParameterNoise(amplitude=((1, 0.5),)))
+    explorer = Explorer(config)
+    tick = Tick(config, explorer)
+    tick.begin(1, Kind.TRAIN, explorer.begin_episode(Kind.TRAIN, 1), policy(1.5))
+    step = decided(tick, state(1), policy(-1.5))
+    assert (step.policy, step.explored) == ((-1.5,), (0.0,))
+    assert step.exploration == pytest.approx(0.5)
+    assert explorer.state()["scale.squares"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("own", "other"), [(NAN, 1.0), (1.0, NAN)])
+def test_parameter_noise_without_two_finite_answers_is_none(own: float, other: float) -> None:
+    config = msgspec.structs.replace(FREE, exploration=ParameterNoise())
+    explorer = Explorer(config)
+    tick = Tick(config, explorer)
+    tick.begin(1, Kind.TRAIN, explorer.begin_episode(Kind.TRAIN, 1), policy(other))
+    step = decided(tick, state(1), policy(own))
+    assert step.exploration == 0.0
+    assert str(step.explored) == str(step.policy) == str((own,))
 
 
 def test_exploration_is_the_1_norm_over_all_actuators() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import zmq
 
 from runtime.link import client as client_module
 from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.messages import Accepted, Attach, Pull, Refused, Rows, encode
+from runtime.link.messages import LEASE, Accepted, Attach, Leave, Pull, Refused, Rows, encode
 
 PATIENCE_MS = 20_000
 
@@ -112,3 +113,76 @@ def test_a_question_put_before_the_rig_is_there_is_answered_once_it_is(endpoint:
     asking.join(PATIENCE_MS / 1000)
     rig.close()
     assert answers == [Accepted()]
+
+
+class Clock:
+    """Stands in for ``time``; goes on when the client waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def asked_at(client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, until_s: float) -> list[float]:
+    """When a question is put to a rig that never answers, in seconds from the first time on."""
+    monkeypatch.setattr(client_module, "time", clock)
+    at: list[float] = []
+    start_s = clock.now_s
+
+    def send(frames: list[bytes]) -> bool:
+        at.append(round(clock.now_s - start_s))
+        return True
+
+    def wait(*, for_room: bool) -> bool:
+        clock.now_s += 0.1
+        if clock.now_s - start_s > until_s:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(client, "_send", send)
+    monkeypatch.setattr(client, "_wait", wait)
+    with pytest.raises((LinkClosed, KeyboardInterrupt)):
+        client.ask(Attach())
+    return at
+
+
+def test_a_question_is_repeated_ever_less_often_and_given_up_after_a_minute(
+    client: LinkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    assert asked_at(client, clock, monkeypatch, until_s=1e9) == [0, 2, 6, 14, 30, 46]
+    assert clock.now_s == pytest.approx(1060, abs=0.2)
+
+
+def test_a_learner_told_so_asks_for_ever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = LinkClient(endpoint, lambda: False, patience_s=math.inf)
+    at = asked_at(client, Clock(), monkeypatch, until_s=5000)
+    assert at[-1] > 4980
+    client.close()
+
+
+def test_what_is_no_answer_is_not_taken_for_one(endpoint: str, client: LinkClient) -> None:
+    rig = Rig(endpoint, [[b"ID", b"\xc1 no reply"]])
+    with pytest.raises(LinkClosed, match="answers what is no answer"):
+        client.ask(Attach())
+    rig.close()
+
+
+def test_a_refusal_keeps_its_code(endpoint: str, client: LinkClient) -> None:
+    rig = Rig(endpoint, [[b"ID", encode(Refused("another learner pushes", LEASE))]])
+    with pytest.raises(RequestRejected) as refusal:
+        client.ask(Attach())
+    assert refusal.value.code == LEASE
+    rig.close()
+
+
+def test_a_goodbye_arrives_though_nobody_waits_for_its_answer(endpoint: str) -> None:
+    client = LinkClient(endpoint, lambda: False)
+    rig = Rig(endpoint, [OK], [OK])
+    client.ask(Attach())
+    client.tell(Leave())
+    client.close()
+    rig.close()
+    assert rig.seen[1][1] == encode(Leave())

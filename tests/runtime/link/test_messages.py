@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from runtime.link.messages import (
     MAX_HEADER_BYTES,
+    MAX_REPLY_HEADER_BYTES,
     Accepted,
     Attach,
     Attached,
     Confirm,
     Done,
     Errors,
+    Leave,
     Offer,
     Pull,
     Refused,
@@ -25,7 +27,15 @@ from runtime.link.messages import (
     encode,
 )
 
-REQUESTS = [Attach(), Pull(3, 2, 100, 50), Confirm(4, b"\x00\xff"), Errors(9), Offer(5, 600), Done(4, 400, 123.5)]
+REQUESTS = [
+    Attach(),
+    Pull(3, 2, 100, 50),
+    Confirm(4, b"\x00\xff"),
+    Errors(9),
+    Offer(5, 600),
+    Done(4, 400, 123.5),
+    Leave(),
+]
 REPLIES = [
     Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False),
     Rows(5, 6, 1, True),
@@ -77,10 +87,39 @@ def test_what_is_no_request_is_refused(raw: bytes) -> None:
 
 
 def test_a_request_as_large_as_allowed_is_read() -> None:
-    digest = b"x" * (MAX_HEADER_BYTES - 64)
-    assert decode_request(encode(Confirm(1, digest))) == Confirm(1, digest)
+    room = MAX_HEADER_BYTES - 19
+    raw = b"\x82\xa4type\xa5leave\xa1x\xdb" + room.to_bytes(4, "big") + b"x" * room
+    assert len(raw) == MAX_HEADER_BYTES
+    assert decode_request(raw) == Leave()
     with pytest.raises(msgspec.DecodeError, match="header of"):
-        decode_request(encode(Confirm(1, digest + bytes(64))))
+        decode_request(raw + b"\x00")
+
+
+def test_a_reply_may_hold_a_whole_configuration_and_has_a_limit() -> None:
+    large = Attached("run", bytes(MAX_HEADER_BYTES), 100, True, 50, 3, 7, False)
+    assert decode_reply(encode(large)) == large
+    with pytest.raises(msgspec.DecodeError, match="header of"):
+        decode_reply(encode(Refused("x" * MAX_REPLY_HEADER_BYTES)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Confirm(1, bytes(65)), Attach(session=bytes(17)), Attach(memory=bytes(17)), Done(1, -1, 0.0)],
+    ids=["digest", "session", "memory", "updates"],
+)
+def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_request(encode(message))
+
+
+def test_a_role_that_there_is_not_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_request(msgspec.msgpack.encode({"type": "attach", "role": "king"}))
+
+
+def test_the_attach_of_another_version_still_reads() -> None:
+    raw = msgspec.msgpack.encode({"type": "attach", "version": 77, "something": ["new"]})
+    assert decode_request(raw) == Attach(version=77)
 
 
 @settings(max_examples=300)

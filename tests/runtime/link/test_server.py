@@ -8,10 +8,12 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtime.link import server as server_module
 from runtime.link.messages import (
-    MAX_PAYLOAD_BYTES,
+    MAX_REQUEST_BYTES,
     Accepted,
     Attach,
+    Confirm,
     Done,
     Pull,
     Refused,
@@ -160,12 +162,12 @@ def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], w
 
 def test_an_oversize_payload_ends_its_sender_s_connection_and_nobody_else_s(rig: Rig) -> None:
     greedy, other = rig.peer(), rig.peer()
-    greedy.send(b"00000001", encode(Attach()), bytes(MAX_PAYLOAD_BYTES + 1))
-    other.send(b"00000002", encode(Attach()), bytes(MAX_PAYLOAD_BYTES))
+    greedy.send(b"00000001", encode(Attach()), bytes(MAX_REQUEST_BYTES + 1))
+    other.send(b"00000002", encode(Attach()), bytes(MAX_REQUEST_BYTES))
     rig.serve()
     assert other.receive()[0] == b"00000002"
     ((_, _, payloads),) = rig.handled
-    assert len(payloads[0]) == MAX_PAYLOAD_BYTES
+    assert len(payloads[0]) == MAX_REQUEST_BYTES
 
 
 def test_an_answer_to_a_peer_that_is_gone_is_dropped(rig: Rig) -> None:
@@ -187,6 +189,55 @@ def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
     assert len(rig.handled) <= 64
     rig.serve(200 - len(rig.handled))
     assert [ticket.request_id for ticket, _, _ in rig.handled] == [n.to_bytes(8, "little") for n in range(200)]
+
+
+def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slowly_answers_are_read(rig: Rig) -> None:
+    answer_bytes = 1 << 20
+    rig.answer = Answer(Rows(1, 1, 0), (bytes(answer_bytes),))
+    asked = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
+    for _ in range(6):  # they ask and ask, and read nothing
+        peer = rig.peer()
+        for frames in asked:
+            peer.send(*frames)
+    turns = []
+    while len(rig.handled) < 6 * len(asked):
+        assert rig.server.wait(PATIENCE_MS), "nothing arrived"
+        rig.server.serve(rig._handle)
+        turns.append(rig.server.work)
+    assert max(turns) <= server_module._BYTES_PER_TURN + answer_bytes + 1000
+    assert sum(turns) < 6 * len(asked) * answer_bytes, "answers that nobody reads are dropped, not queued"
+
+
+def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
+    peer = rig.peer()
+    for n in range(3):
+        peer.send(b"%08d" % n, encode(Confirm(n, b"")))
+    for n in range(3):
+        assert rig.server.wait(PATIENCE_MS)
+        rig.server.serve(rig._handle)
+        assert len(rig.handled) == n + 1
+
+
+def test_frames_without_end_are_thrown_away(rig: Rig) -> None:
+    peer = rig.peer()
+    peer.send(b"00000001", encode(Attach()), *[b"x"] * 1000)
+    rig.serve()
+    assert len(rig.handled[0][2]) == 3
+
+
+def test_a_peer_is_gone_once_its_connection_is(rig: Rig) -> None:
+    peer = rig.peer()
+    peer.send(b"00000001", encode(Attach()))
+    rig.serve()
+    ticket = rig.handled[0][0]
+    assert not rig.server.is_gone(ticket.peer)
+    peer.receive()
+    assert peer.socket.recv_multipart() == [bytes(8)], "what feels whether it is there is no answer to anything"
+    peer.socket.close()
+    while not rig.server.is_gone(ticket.peer):
+        rig.server.wait(1)
+    assert rig.server.is_gone(b"")
+    assert rig.server.is_gone(b"\x07nobody")
 
 
 def test_the_reason_of_a_refusal_is_text(rig: Rig) -> None:

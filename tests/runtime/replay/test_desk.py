@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -12,13 +13,19 @@ from hypothesis import strategies as st
 
 from runtime.config.schema import Selection
 from runtime.link.messages import (
+    LEASE,
+    LINK_VERSION,
+    MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
+    UNKNOWN,
+    VERSION,
     Accepted,
     Attach,
     Attached,
     Confirm,
     Done,
     Errors,
+    Leave,
     Offer,
     Pull,
     Refused,
@@ -37,7 +44,7 @@ from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.samples import PENDULUM, records
 
-A, B = Ticket(b"peer a", b"00000001"), Ticket(b"peer b", b"00000001")
+A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who in b"abcd")
 
 
 class Rig:
@@ -51,14 +58,27 @@ class Rig:
         note = lambda kind, **what: self.events.append(kind)  # noqa: E731
         arguments = (config.rig, config.rate_hz, 0, admission_limits(config))
         policies = PolicyDesk(*arguments, PolicySlot(segment), folder / "policies", note)
+        self.gone: set[bytes] = set()
+        """Peers whose connection is closed."""
         self.desk = LearnerDesk(
-            self.memory, policies, run_id="run-1", config_text=b"rig: x\n", lockstep=True, event=note
+            self.memory,
+            policies,
+            run_id="run-1",
+            config_text=b"rig: x\n",
+            lockstep=True,
+            event=note,
+            is_gone=self.gone.__contains__,
         )
 
     def insert(self, n: int) -> None:
         """Keep so many more experiences."""
         done = self.memory.offered
         self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=done)))
+
+    def attach(self, role: Literal["push", "watch"] = "push", who: Ticket = A, **more: bytes) -> Attached:
+        answer = self.ask(Attach(session=more.pop("session", b""), role=role, memory=more.pop("memory", b"")), who=who)
+        assert isinstance(answer, Attached)
+        return answer
 
     def ask(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
         answer = self.desk.handle(who, request, payloads)
@@ -75,7 +95,12 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+    """Peer a pushes, peer b watches."""
+    rig = Rig(tmp_path)
+    rig.attach()
+    rig.attach("watch", B)
+    rig.events.clear()
+    return rig
 
 
 def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[float]) -> tuple[bytes, bytes, bytes]:
@@ -92,15 +117,18 @@ def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[fl
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
     rig.desk.closed = 2
-    assert rig.ask(Attach()) == Attached("run-1", b"rig: x\n", 64, True, 5, 2, 1, True)
+    attached = rig.attach(who=C)
+    what = Attached("run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why)
+    assert attached == what
+    assert len(attached.memory) == 16
     assert rig.events == ["learner_attached"]
 
 
 def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) -> None:
     answer = rig.ask(Attach(version=99))
     assert isinstance(answer, Refused)
-    assert "99" in answer.reason
-    assert "1" in answer.reason
+    assert answer.code == VERSION
+    assert "speaks version 99 of the link, the rig 2" in answer.reason
 
 
 # -- pull --------------------------------------------------------------------------------------------------------------
@@ -113,6 +141,7 @@ def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
     tmp_path: Path, strategy: str, turns: list[tuple[int, int]]
 ) -> None:
     rig = Rig(tmp_path, strategy, capacity=24)
+    rig.attach()
     mirror = Storage(24, 2, 1, cyclic=rig.memory.storage.cyclic)
     for inserted, max_rows in turns:
         rig.insert(inserted)
@@ -203,7 +232,7 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
-    later = Ticket(A.peer, b"00000002")
+    later = A._replace(request_id=b"00000002")
     for ticket in (A, later, B):
         assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
@@ -224,13 +253,15 @@ def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: 
 def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(rig: Rig) -> None:
     rig.insert(4)
     rig.ask(Errors(10**18), *errors([0], [9], [1.0]))
-    rig.ask(Attach())
+    rig.ask(Leave())
+    rig.attach(session=b"the next one")
     rig.ask(Errors(5), *errors([0], [9], [1.0]))
     assert rig.memory.stale_errors == 2
 
 
 def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "TDE(1.0)[Uniform]", capacity=4)
+    rig.attach()
     rig.insert(4)
     assert rig.ask(Errors(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
     assert rig.memory.stale_errors == 3
@@ -291,16 +322,122 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
     assert isinstance(rig.ask(Offer(2, 0), b"", b""), Refused)
 
 
+# -- who may do what ---------------------------------------------------------------------------------------------------
+
+
+def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
+    for request in (Pull(0, 0), Errors(1), Done(0, 0, 0.0), Offer(1, 0), Confirm(0, b""), Leave()):
+        answer = rig.ask(request, who=C)
+        assert isinstance(answer, Refused)
+        assert answer.code == UNKNOWN
+
+
+def test_many_watch_and_one_pushes(rig: Rig) -> None:
+    second = rig.attach("push", C)
+    assert not second.pushes
+    assert second.why.startswith("another learner pushes (a:key")
+    rig.insert(3)
+    for who in (B, C):
+        assert isinstance(rig.ask(Pull(0, 0), who=who), Rows)
+        for request in (Errors(1), Done(0, 0, 0.0), Offer(1, 0), Confirm(0, b"")):
+            answer = rig.ask(request, who=who)
+            assert isinstance(answer, Refused)
+            assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
+    assert rig.desk.done == -1
+    assert rig.ask(Done(0, 0, 0.0)) == Accepted()
+
+
+def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> None:
+    rig.attach("push", C)
+    assert rig.ask(Leave()) == Accepted()
+    assert rig.attach("push", C).pushes
+    assert rig.events == ["learner_attached", "push_passed"]
+    assert not rig.attach("push", A).pushes
+
+
+def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(rig: Rig) -> None:
+    rig.gone.add(A.peer)
+    assert not rig.attach("watch", C).pushes
+    assert rig.attach("push", D).pushes
+
+
+def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> None:
+    rig.ask(Leave())
+    first = rig.attach(session=b"me")
+    rig.ask(Errors(10), *errors([], [], []))
+    rig.gone.add(A.peer)
+    again = rig.attach(who=C._replace(key=A.key), session=b"me", memory=first.memory)
+    assert again.pushes
+    assert again.memory == first.memory
+    assert rig.events[-1] == "learner_resumed"
+    assert rig.desk.error_batch == 10, "batches that were taken are not taken twice"
+
+
+def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
+    rig.ask(Leave())
+    rig.attach(session=b"me")
+    assert not rig.attach(who=C, session=b"me").pushes
+
+
+def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    now_s += 30.0
+    assert not rig.attach("push", C).pushes
+    rig.ask(Pull(0, 0))
+    now_s += 30.1
+    assert rig.attach("push", C).pushes
+
+
+def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
+    for n in range(200):
+        rig.attach("watch", B._replace(peer=b"%d" % n))
+    assert isinstance(rig.ask(Pull(0, 0), who=B._replace(peer=b"199")), Rows)
+    answer = rig.ask(Pull(0, 0), who=B._replace(peer=b"9"))
+    assert isinstance(answer, Refused)
+    assert answer.code == UNKNOWN
+
+
+def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    rig.desk.handle(B, Pull(0, 0, 2000), ())
+    rig.desk.ending = True
+    ((ticket, _),) = rig.desk.due()
+    assert ticket == B
+    assert rig.desk.expects_somebody
+    rig.gone.add(B.peer)
+    assert rig.desk.expects_somebody, "a has not heard"
+    assert rig.pull(0)[0].ending
+    assert rig.desk.expects_somebody, "the answer may be lost; it will ask again"
+    rig.ask(Leave())
+    assert not rig.desk.expects_somebody
+    rig.attach("watch", C)
+    now_s += 5.1
+    assert not rig.desk.expects_somebody, "whoever is silent is not awaited"
+
+
+def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
+    many = [0] * (MAX_ERRORS + 1)
+    assert isinstance(rig.ask(Errors(1), *errors(many, many, many)), Refused)
+    assert rig.ask(Errors(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
+
+
 # -- anything at all ---------------------------------------------------------------------------------------------------
 
 INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
 REQUESTS = st.one_of(
-    st.builds(Attach, INTS),
+    st.builds(Attach, INTS | st.just(LINK_VERSION), st.binary(max_size=3), st.sampled_from(["push", "watch"])),
     st.builds(Pull, INTS, INTS, INTS, INTS),
     st.builds(Confirm, INTS, st.binary(max_size=20)),
     st.builds(Errors, INTS),
     st.builds(Offer, INTS, INTS),
     st.builds(Done, INTS, INTS, st.floats()),
+    st.builds(Leave),
 )
 SLOTS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 4), min_size=3, max_size=3)
 VALUES = st.lists(st.floats(width=32), min_size=3, max_size=3)
@@ -311,7 +448,9 @@ PAYLOADS = st.lists(st.binary(max_size=24), max_size=4) | st.builds(
 
 @pytest.fixture(scope="module")
 def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    return Rig(tmp_path_factory.mktemp("desk"), "TDE(1.0)[Uniform]", capacity=4)
+    rig = Rig(tmp_path_factory.mktemp("desk"), "TDE(1.0)[Uniform]", capacity=4)
+    rig.attach()
+    return rig
 
 
 @settings(max_examples=150, deadline=None)

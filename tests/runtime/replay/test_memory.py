@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import numpy as np
+import pytest
 
-from runtime.config.schema import RunConfig, Selection
+from runtime.config.schema import RunConfig, Selection, Weighted
 from runtime.replay.layout import Flag
 from runtime.replay.memory import Memory
 from runtime.replay.transitions import TransitionBuilder, Transitions
@@ -41,6 +44,21 @@ def test_full_has_room_for_the_whole_run_and_fifo_for_what_it_was_given() -> Non
     assert Memory(msgspec.structs.replace(config("FULL[Uniform]"), episodes=3)).storage.capacity == 600
     assert Memory(config("FIFO[Uniform]")).storage.capacity == 10_000
     assert Memory(config("FIFO[Uniform]", 12)).storage.capacity == 12
+
+
+@pytest.mark.parametrize(
+    ("intervened", "kept"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
+)
+def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
+    intervened: Literal["keep", "drop"] | Weighted, kept: list[int]
+) -> None:
+    selection = Selection(strategy="FIFO[Uniform]", capacity=8, intervened=intervened)
+    memory, batch = Memory(msgspec.structs.replace(PENDULUM, selection=selection)), transitions(5)
+    batch.flags[[0, 2]] = Flag.INTERVENED
+    batch.flags[4] = Flag.INTERVENED | Flag.TRUNCATED
+    memory.insert(batch)
+    assert (memory.offered, memory.storage.inserted) == (len(kept), len(kept))
+    np.testing.assert_array_equal(memory.storage.observation[: len(kept)], batch.observation[kept])
 
 
 def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:

@@ -17,7 +17,7 @@ from runtime.shm.segment import Segment
 
 LAYOUT = RecordLayout(1, 1, 1)
 N_HEAD = 17
-N_REST = len(STAGES) + 4 + 7 + 2
+N_REST = len(STAGES) + 4 + 7 + 4
 
 
 def fields(tick: int) -> tuple[float, ...]:

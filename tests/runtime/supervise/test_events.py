@@ -35,3 +35,33 @@ def test_a_full_disk_loses_the_event_and_nothing_else() -> None:
     file = EventFile(Path("/dev/full"))
     file.write("event", n=1)
     file.close()
+
+
+class Disk:
+    """Takes so many bytes, then is full."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.held = room, b""
+
+    def write(self, data: bytes) -> int:
+        taken = data[: self.room]
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        self.room -= len(taken)
+        self.held += taken
+        return len(taken)
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_is_room(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(60)
+    file._file = disk  # type: ignore[assignment]
+    for n in range(3):
+        file.write("event", n=n)
+    disk.room = 10_000
+    file.write("event", n=3)
+    assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1, 2, 3]

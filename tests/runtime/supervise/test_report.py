@@ -28,7 +28,7 @@ class Pipe:
             return []
 
 
-def without_waiting(speak: Callable[[], None]) -> None:
+def without_waiting(speak: Callable[[], object]) -> None:
     """Have it speak although nobody reads."""
     thread = threading.Thread(target=speak, daemon=True)
     thread.start()

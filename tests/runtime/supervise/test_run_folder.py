@@ -51,10 +51,11 @@ def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tm
 
 def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"ticks": 3, "buffer": {"stored": 1}}')
-    complete_summary(tmp_path, "completed", {"control": 50.5})
+    complete_summary(tmp_path, "completed", {"control": 50.5}, "device_lease")
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
     assert summary == {
         "exit_reason": "completed",
+        "fault": "device_lease",
         "ticks": 3,
         "buffer": {"stored": 1},
         "peak_rss_mb": {"control": 50.5},
@@ -67,4 +68,16 @@ def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Pa
         (tmp_path / "summary.json").write_text(content)
     complete_summary(tmp_path, "control was killed", {})
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {"exit_reason": "control was killed", "peak_rss_mb": {}}
+    assert summary == {"exit_reason": "control was killed", "fault": None, "peak_rss_mb": {}}
+
+
+def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "summary.json").write_text('{"ticks": 3}')
+
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    complete_summary(tmp_path, "completed", {})
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+    assert (tmp_path / "summary.json").read_text() == '{"ticks": 3}'

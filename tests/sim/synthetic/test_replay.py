@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.config.schema import RunConfig, Selection, Synthetic
-from runtime.control.explore import episode_noise
+from runtime.explore.processes import episode_noise
 from runtime.random_streams import Role, stream
 from runtime.replay.layout import Flag
 from runtime.replay.memory import Memory
@@ -60,7 +60,7 @@ def test_the_action_in_a_new_state_has_the_noise_that_the_loop_had_in_that_tick(
     before = part(measured(run, 450), 150, 430)  # from the middle of episode 1 into episode 3
     after = RunResynthesiser(run, folder)(before).altered
     noise = [
-        episode_noise(run.exploration, stream(0, Role.EXPLORATION, e), e, 200, 1)[k]
+        episode_noise(run.exploration, stream(0, Role.EXPLORATION, e), e, 200, ["voltage"])[k]
         for e, k in zip(before.episode.tolist(), before.step.tolist(), strict=True)
     ]
     wish = np.clip(reference(policy(), (after.observation * SI).astype(np.float32)) / 3.0, -1, 1)

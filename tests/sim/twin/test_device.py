@@ -683,3 +683,25 @@ def test_the_twin_answers_the_requests_of_the_protocol_page_with_its_responses()
         if answer.result == Result.NOT_NOW:
             bench.device.fault = Fault.LEASE
         assert bench.device.handle(request) == [response]
+
+
+def test_a_pressed_estop_puts_the_safe_output_out_at_once_and_latches_until_it_is_released_and_cleared() -> None:
+    bench = Bench().ready()
+    bench.command(20_000, offset_us=1000)
+    bench.device.press_estop(pressed=True, offset_us=5000)
+    state = bench.sample()
+    assert (Fault(state.fault), Status(state.status)) == (Fault.ESTOP, Status.FAULT | Status.SAFE)
+    assert (state.tau_us, state.u_end) == (5000, (0,))
+    assert bench.request(Op.CLEAR_FAULT).result == Result.NOT_NOW
+    assert bench.request(Op.ARM).result == Result.NOT_NOW
+    bench.device.press_estop(pressed=False)
+    assert Fault(bench.sample().fault) is Fault.ESTOP
+    assert bench.request(Op.CLEAR_FAULT).result == Result.OK
+    assert bench.request(Op.ARM).result == Result.OK
+
+
+def test_a_twin_without_reset_does_not_advertise_it_and_knows_no_such_operation() -> None:
+    bench = Bench(TwinOptions(plant=Pendulum(), reset=False)).ready()
+    (hello,) = bench.device.handle(bytes([m.MessageType.HELLO_REQUEST]))
+    assert m.decode_hello(hello).capabilities == 0
+    assert bench.request(Op.RESET, m.RESET_LAYOUT.pack(0)).result == Result.UNKNOWN_OP

@@ -160,3 +160,21 @@ def test_a_plan_comes_from_yaml_as_part_of_the_twin() -> None:
 def test_nonsensical_plans_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(bad, FaultPlan)
+
+
+def test_a_frozen_line_repeats_the_last_state_frame_before_it() -> None:
+    injector = FaultInjector(scheduled("freeze", 3, 2))
+    out = []
+    for n in range(1, 7):
+        injector.begin_frame()
+        out.append(injector.state_frame(b"%d" % n))
+    assert out == [b"1", b"2", b"2", b"2", b"5", b"6"]
+
+
+def test_the_estop_is_pressed_for_as_long_as_it_was_scheduled() -> None:
+    injector = FaultInjector(scheduled("estop", 2, 3))
+    pressed = []
+    for _ in range(6):
+        injector.begin_frame()
+        pressed.append(injector.estop)
+    assert pressed == [False, True, True, True, False, False]

@@ -13,10 +13,11 @@ from runtime.replay.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, f
 CAPACITY = 60
 
 
-@pytest.fixture
-def small_leaves() -> Iterator[None]:
-    """So that splits, merges and several blocks happen within a few dozen entries."""
+@pytest.fixture(params=[0, ranked.MERGE_SHARE], ids=["one by one", "merged"])
+def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
+    """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranked, "MERGE_SHARE", request.param)
         for module in (ranked, leaves):
             for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
                 patch.setattr(module, name, value, raising=False)

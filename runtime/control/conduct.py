@@ -1,0 +1,209 @@
+"""Carries out what the state table asks, and waits where it says so: arming, disarming, re-arming, pauses.
+
+What to do is ``runtime.supervise.states``'; this module has the device, the board and the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import isinf
+from typing import Final
+
+from hw.messages import Op, fault_text
+from hw.session import DeviceSession, RequestRefused
+from runtime.config.schema import RunConfig
+from runtime.control.fade import Fade
+from runtime.control.frames import Stopped
+from runtime.control.journal import Journal
+from runtime.control.orders import AT_ONCE, Orders
+from runtime.shm.board import Board, Word
+from runtime.supervise.faults import FAULTS, FaultName, Halted, Rearm, device_fault
+from runtime.supervise.report import report
+from runtime.supervise.states import Action, Event, State, StateMachine
+
+_ME: Final = "control"
+_RECOVERIES: Final = 10
+"""Faults that a run re-arms by itself, between episodes; the next one ends it."""
+_LOOK_NS: Final = 1_000_000
+_LOOK_LOCKSTEP_S: Final = 0.0002
+_FRAME_S: Final = 1.0
+"""How long to wait for the frame that tells why the device will not arm, at least."""
+_GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
+
+
+class Conduct:
+    """The state a run is in, and the device that is to be in it."""
+
+    def __init__(
+        self, config: RunConfig, session: DeviceSession, board: Board, orders: Orders, *, lockstep: bool
+    ) -> None:
+        self._config, self._session, self._board, self._orders = config, session, board, orders
+        self._lockstep = lockstep
+        self._recoveries = 0
+        self.journal = Journal(board, _ME)
+        self.machine = StateMachine(self.journal.note)
+        self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self.machine.state
+
+    def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
+        """Let an event happen and do what follows from it; RESET is the loop's own, END its way out."""
+        for action in self.machine.take(event, fault, detail):
+            if action is Action.ARM:
+                self._board[Word.SAFE_NS] = 0
+                self._session.arm()
+            elif action is Action.DISARM:
+                self._disarm()
+            elif action is Action.CLEAR_FAULT:
+                self._session.clear_fault()
+            elif action is Action.FADE:
+                self.fade.begin()
+
+    def _disarm(self) -> None:
+        self._session.disarm()
+        if not self._board[Word.SAFE_NS]:
+            self._board[Word.SAFE_NS] = time.monotonic_ns()
+
+    # -- beginning and ending ----------------------------------------------------------------------------------------
+
+    def begin_episode(self) -> None:
+        """Arm for an episode; a device that will not, because of a latched fault, is recovered first."""
+        while True:
+            if self._orders.stopped:
+                raise Stopped
+            try:
+                self.take(Event.EPISODE)
+            except RequestRefused as refusal:
+                code = self._latched()
+                if refusal.op is not Op.ARM or not code:
+                    raise
+                self.trip(code)
+                self.recover()
+            else:
+                return
+
+    def _latched(self) -> int:
+        """Fault code of the next frame; 0 where there is none or no frame comes."""
+        wait_ns = max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
+        state = self._session.wait_state(time.monotonic_ns() + wait_ns)
+        return 0 if state is None else state.fault
+
+    def leave(self) -> None:
+        """End as asked: on the shortest way that the state has."""
+        if self.state is State.DISCONNECTED:
+            return
+        moves = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
+        self.take(Event.STOP_NOW if moves or self._orders.stop >= AT_ONCE else Event.STOP)
+
+    def make_safe(self) -> None:
+        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it."""
+        try:
+            self._disarm()
+        except Exception:  # whatever it is, the lease runs out by itself and the first error is the one to tell
+            return
+        finally:
+            self.journal.send()
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def trip(self, device_code: int) -> None:
+        """Latch a fault of the device (0: found disarmed)."""
+        self._board[Word.FAULT] = device_code
+        self.fail(device_fault(device_code), fault_text(device_code) if device_code else "")
+
+    def fail(self, fault: FaultName, detail: str = "") -> None:
+        """Latch a fault and tell of it: what, why, what to do."""
+        entry = FAULTS[fault]
+        self.take(Event.TRIP, fault, detail)
+        said = f" ({detail})" if detail else ""
+        report(
+            _ME, "fault", f"{entry.cause}{said}; {entry.hint}", fault=fault.value, cause=entry.cause, hint=entry.hint
+        )
+        self.journal.send()
+
+    def recover(self) -> None:
+        """Go on from a latched fault: by itself where the run may, or when a person re-arms; else raises Halted."""
+        fault, detail = self.machine.fault, self.machine.detail
+        if fault is None:
+            return
+        entry = FAULTS[fault]
+        if entry.rearm is Rearm.NOBODY:
+            raise Halted(fault)
+        if entry.rearm is Rearm.RUN:
+            self._recoveries += 1
+            if self._recoveries > _RECOVERIES:
+                raise Halted(fault, f"the device latched a fault once too often: {detail or entry.cause}")
+            self.take(Event.REARM)
+            return
+        limit = time.monotonic() + self._config.supervision.resume_timeout_s
+        while True:
+            self._orders.forget_resumes()
+            report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_GO_ON}")
+            if not self._resumed_before(limit):
+                self.take(Event.EXPIRED)
+                raise Halted(fault)
+            try:
+                self.take(Event.REARM)
+            except RequestRefused as refusal:
+                self.take(Event.TRIP, fault, str(refusal))
+            else:
+                return
+
+    def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
+        """Stand disarmed for ``wait_s`` of the device's time, or until a person resumes; between episodes only.
+
+        Returns how long that was, in the device's time.
+
+        An endless pause that nobody ends within ``resume_timeout_s`` ends the run (Halted).  In lockstep, where time
+        is virtual, a bounded one takes none.
+        """
+        if wait_s <= 0:
+            return 0.0
+        began_s = time.monotonic()
+        scale = 1000 * self._config.period_us / self._config.wall_period_ns
+        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+        self.journal.send()
+        self._orders.forget_resumes()
+        how_long = "until somebody resumes it" if isinf(wait_s) else f"for {wait_s:.0f} s"
+        report(_ME, "warning", f"paused {how_long}: {cause}; {hint}; {_GO_ON}", cause=cause, hint=hint)
+        if isinf(wait_s):
+            if not self._resumed_before(time.monotonic() + self._config.supervision.resume_timeout_s):
+                self.take(Event.EXPIRED)
+                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
+        elif not self._lockstep:
+            self._resumed_before(began_s + wait_s / scale)
+        self.take(Event.RESUME)
+        return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
+
+    def _resumed_before(self, limit_s: float) -> bool:
+        while not self._orders.resume:
+            if time.monotonic() >= limit_s:
+                return False
+            self._look()
+        return True
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
+        """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``."""
+        self.journal.send()
+        limit = time.monotonic() + self._config.barrier_timeout_s
+        while not condition():
+            if time.monotonic() > limit:
+                detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"
+                self.take(Event.TRIP, fault, detail)
+                raise Halted(fault, detail)
+            self._look()
+
+    def _look(self) -> None:
+        """Let a moment pass; raises Stopped."""
+        if self._orders.stopped:
+            raise Stopped
+        if self._lockstep:
+            time.sleep(_LOOK_LOCKSTEP_S)
+        else:  # keep reading: a line full of old frames would lose the answer to the next request
+            self._session.wait_state(time.monotonic_ns() + _LOOK_NS)

@@ -1,0 +1,173 @@
+"""Budgets per episode, hour and session: what was used, how much room that leaves, and when it must pause.
+
+An hour is any 60 minutes of device time: what was used is kept by the minute, and a minute counts until the last of it
+is an hour old.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from runtime.config.exploration import Budgets, Quota
+from runtime.explore.gates import room
+
+QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes")
+"""What is budgeted, in the order of the amounts that `Ledger.use` takes."""
+Span = Literal["episode", "hour", "session"]
+SPANS: Final[tuple[Span, ...]] = get_args(Span)
+_MINUTE_US: Final = 60_000_000
+_MINUTES: Final = 61
+"""An hour, and the minute in progress."""
+
+
+class Pause(NamedTuple):
+    """A budget is spent: the run is to stand in a safe state.
+
+    ``wait_s`` is in device time: 0 where the next episode may begin at once, inf where a person must let it go on.
+    """
+
+    cause: str
+    hint: str
+    wait_s: float
+
+
+class Amounts(NamedTuple):
+    """What one tick used; the fields are those of a `Quota`."""
+
+    interventions: float = 0.0
+    trips: float = 0.0
+    energy_s: float = 0.0
+    wear_strokes: float = 0.0
+
+
+class _Account:
+    """One quantity with a limit in one span; ``minutes`` are the last ones of an hour, newest last."""
+
+    __slots__ = ("limit", "minutes", "quantity", "span", "used")
+
+    def __init__(self, span: Span, quantity: int, limit: float) -> None:
+        self.span, self.quantity, self.limit = span, quantity, limit
+        self.used = 0.0
+        self.minutes = [0.0] * _MINUTES if span == "hour" else []
+
+
+class Ledger:
+    """The accounts of a run; plain floats, some hundred nanoseconds per account and tick."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._warn = budgets.warn
+        self._temperature = budgets.temperature
+        self._accounts = [
+            _Account(span, quantity, limit)
+            for span in SPANS
+            for quantity, limit in enumerate(_limits(getattr(budgets, span)))
+            if limit is not None
+        ]
+        self._hourly = [a for a in self._accounts if a.minutes]
+        self._minute_us = 0
+        self._degrees: float | None = None
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is anything to account for."""
+        return bool(self._accounts) or self._temperature is not None
+
+    def begin_episode(self) -> None:
+        """Open the accounts of a new episode."""
+        for account in self._accounts:
+            if account.span == "episode":
+                account.used = 0.0
+
+    def use(self, amounts: Amounts) -> None:
+        """Book what a tick used."""
+        for account in self._accounts:
+            amount = amounts[account.quantity]
+            if amount:
+                account.used += amount
+                if account.minutes:
+                    account.minutes[-1] += amount
+
+    def sense(self, degrees: float) -> None:
+        """Take the reading of the temperature sensor, in its unit."""
+        self._degrees = degrees
+
+    def pass_time(self, duration_us: int) -> None:
+        """Device time goes on."""
+        passed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
+        if not passed:
+            return
+        gone = min(passed, _MINUTES)
+        for account in self._hourly:
+            account.minutes = account.minutes[gone:] + [0.0] * gone
+            account.used = math.fsum(account.minutes)
+
+    def rest(self, seconds: float) -> None:
+        """Time goes on while nothing moves: what is hot cools down, how far the next reading tells."""
+        self.pass_time(round(1e6 * seconds))
+        self._degrees = None
+
+    def renew(self) -> None:
+        """Open the session's accounts anew."""
+        for account in self._accounts:
+            if account.span == "session":
+                account.used = 0.0
+
+    def factor(self) -> float:
+        """Return what the amplitude is multiplied with: the scarcest budget's room."""
+        least = 1.0
+        for account in self._accounts:
+            least = min(least, room(account.used, account.limit, self._warn))
+        return min(least, self._cool())
+
+    def pause(self) -> Pause | None:
+        """Return the pause that spent budgets ask for, the longest one; None while there is room."""
+        pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
+        t = self._temperature
+        if t is not None and self._cool() <= 0.0:
+            cause = f"'{t.sensor}' reads {self._degrees:g}, its limit is {t.limit:g}"
+            pauses.append(Pause(cause, "let it cool, or see exploration.budgets.temperature", t.cool_s))
+        return max(pauses, key=lambda p: p.wait_s, default=None)
+
+    def _cool(self) -> float:
+        t = self._temperature
+        if t is None or self._degrees is None:
+            return 1.0
+        return room(max(self._degrees - t.warn, 0.0), t.limit - t.warn, 0.0)
+
+    def _pause(self, account: _Account) -> Pause:
+        at = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
+        wait_s = self._until_room(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
+        return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "see why, or raise it", wait_s)
+
+    def _until_room(self, account: _Account) -> float:
+        """Seconds without use until at most the ``warn`` fraction of an hour's budget is used."""
+        left, minutes = account.used, 0
+        while left > self._warn * account.limit and minutes < _MINUTES:
+            left -= account.minutes[minutes]
+            minutes += 1
+        return (minutes * _MINUTE_US - self._minute_us) / 1e6
+
+    def state(self) -> dict[str, float]:
+        """Return what a resumed run goes on from, as plain numbers."""
+        state = {"minute_us": float(self._minute_us)}
+        for account in self._accounts:
+            name = f"{account.span}.{QUANTITIES[account.quantity]}"
+            state[name] = account.used
+            state |= {f"{name}.{i}": used for i, used in enumerate(account.minutes) if used}
+        return state
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Go on from a saved state; accounts that were not kept then begin empty."""
+        self._minute_us = int(state.get("minute_us", 0))
+        for account in self._accounts:
+            name = f"{account.span}.{QUANTITIES[account.quantity]}"
+            account.used = state.get(name, 0.0)
+            account.minutes = [state.get(f"{name}.{i}", 0.0) for i in range(len(account.minutes))]
+
+
+def _limits(quota: Quota) -> tuple[float | None, ...]:
+    return tuple(msgspec.structs.astuple(quota))

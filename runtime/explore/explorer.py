@@ -1,0 +1,215 @@
+"""The explorer: what an episode explores with, how much of it each tick may have, and when the run must pause.
+
+Decisions are pure functions of the configuration, the seed and what happened; all that is kept from tick to tick goes
+through ``state`` and ``restore``, so that a resumed run goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isinf
+
+import numpy as np
+
+from runtime.config.exploration import NoExploration, ParameterNoise
+from runtime.config.schema import RunConfig
+from runtime.explore.budgets import Amounts, Ledger, Pause
+from runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor
+from runtime.explore.parameter_noise import Scale, measured, perturbed_model
+from runtime.explore.processes import unit_signal
+from runtime.explore.schedule import amplitudes, is_quiet
+from runtime.random_streams import Role, stream
+from runtime.record import Kind
+from runtime.task import episode_steps
+
+
+class Explorer:
+    """Plans and watches the exploration of one run.
+
+    Per episode: ``begin_episode``, then per tick ``amplitude`` before and ``after`` what happened, ``end_episode``.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        rig = config.rig
+        self._exploration = config.exploration
+        self._seed, self._period_us = config.seed, config.period_us
+        self._steps_per_episode = episode_steps(config.task, config.rate_hz)
+        self._names = tuple(a.name for a in rig.actuators)
+        self._none = (0.0,) * len(self._names)
+        self._safe = tuple(a.safe for a in rig.actuators)
+        self._full = tuple(max(a.high - a.safe, a.safe - a.low) for a in rig.actuators)
+        self._stroke = tuple(a.high - a.low for a in rig.actuators)
+        self._low = np.array([s.low for s in rig.signals])
+        self._high = np.array([s.high for s in rig.signals])
+        exploration = self._exploration
+        self._near = None if isinstance(exploration, NoExploration) else exploration.near_envelope
+        self._back_off = None if isinstance(exploration, NoExploration) else exploration.back_off
+        self._ledger = Ledger(exploration.budgets)
+        temperature = exploration.budgets.temperature
+        sensors = {s.name: (i, s.resolution) for i, s in enumerate(rig.sensors)}
+        self._thermometer = None if temperature is None else sensors[temperature.sensor]
+        self._scale = Scale(exploration.target_std if isinstance(exploration, ParameterNoise) else 0.0)
+        self._retreat = Retreat()
+        self._training_steps = 0
+        self._episode = 0
+        self._explores = self._tripped = False
+        self._applied: Sequence[float] | None = None
+        self._scheduled = self._whole = self._none
+        self._moving = not isinstance(exploration, NoExploration) and exploration.over != "episodes"
+        self._paused: Pause | None = None
+        self._last = self._none
+
+    @property
+    def perturbs(self) -> bool:
+        """Whether episodes are explored with perturbed weights (`perturb`) instead of a signal."""
+        return isinstance(self._exploration, ParameterNoise)
+
+    @property
+    def explores(self) -> bool:
+        """Whether the episode in progress has noise: a training episode that is no quiet one."""
+        return self._explores
+
+    @property
+    def last_amplitude(self) -> tuple[float, ...]:
+        """What the last tick's amplitude was for each actuator, gates included."""
+        return self._last
+
+    @property
+    def back_off(self) -> float:
+        """The factor that trips have left of the amplitude, 1 where none or long ago."""
+        return 1.0 if self._back_off is None else retreat_factor(self._back_off, self._retreat)
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pause that is due because of a spent budget; an episode in progress is to end at once."""
+        return self._paused
+
+    def begin_episode(self, kind: Kind, episode: int) -> list[tuple[float, ...]]:
+        """Start an episode; return its signal before the amplitude, one (m,) tuple in [-1, 1] per step, or nothing."""
+        exploration = self._exploration
+        self._episode, self._tripped, self._applied = episode, False, None
+        self._ledger.begin_episode()
+        self._explores = (
+            kind is Kind.TRAIN
+            and not isinstance(exploration, NoExploration)
+            and not is_quiet(exploration.quiet, episode)
+        )
+        self._last = self._none
+        self._advance()
+        self._gate()
+        self._paused = self._ledger.pause()
+        if not self._explores:
+            return []
+        rng = stream(self._seed, Role.EXPLORATION, episode)
+        return unit_signal(exploration, rng, self._steps_per_episode, len(self._names))
+
+    def perturb(self, model: bytes) -> bytes:
+        """Return the ONNX model with this episode's noise on its weights; raises ModelRefused."""
+        rng = stream(self._seed, Role.EXPLORATION, self._episode)
+        centre, half_range = 0.5 * (self._low + self._high), 0.5 * (self._high - self._low)
+        return perturbed_model(model, rng, self._scale.std, centre, half_range)
+
+    def amplitude(self, margin: float) -> tuple[float, ...]:
+        """Return the factor on each actuator's signal, given the shield's margin of the tick before (1 where none)."""
+        if not self._explores:
+            return self._none
+        near = self._near
+        if near is None or margin >= near.start:
+            self._last = self._whole
+        else:
+            factor = attenuation(near, margin)
+            self._last = tuple([factor * a for a in self._whole])
+        return self._last
+
+    def deviated(self, deviation: Sequence[float]) -> None:
+        """Take a step's distance (m,) of the perturbed policy's action from the policy's, normalised."""
+        if isinstance(self._exploration, ParameterNoise):
+            self._scale = measured(self._exploration, self._scale, deviation)
+
+    def after(self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int]) -> None:
+        """Take what came of a tick.
+
+        ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) SI;
+        ``sensors``: counts of the frame.
+        """
+        if self._explores:
+            self._training_steps += 1
+        stale = self._moving and self._explores
+        if tripped:
+            self._tripped = True
+            if self._back_off is not None:
+                self._retreat = after_trip(self._back_off, self._retreat)
+                stale = True
+        if stale:
+            self._advance()
+        ledger = self._ledger
+        if ledger.watches:
+            energy, wear, last = 0.0, 0.0, self._applied or applied
+            for u, before, safe, full, stroke in zip(applied, last, self._safe, self._full, self._stroke, strict=True):
+                effort = (u - safe) / full
+                energy += effort * effort
+                wear += abs(u - before) / stroke
+            self._applied = applied
+            ledger.use(Amounts(intervened, tripped, energy * self._period_us * 1e-6, wear))
+            ledger.pass_time(self._period_us)
+            if self._thermometer is not None:
+                at, resolution = self._thermometer
+                ledger.sense(sensors[at] * resolution)
+            self._paused = ledger.pause()
+            stale = True
+        if stale:
+            self._gate()
+
+    def end_episode(self) -> Pause | None:
+        """Close the episode; return the pause that must come before the next one."""
+        if self._back_off is not None and self._explores and not self._tripped:
+            self._retreat = after_clean_episode(self._back_off, self._retreat)
+        self._explores = False
+        pause = self._paused
+        return pause if pause is not None and pause.wait_s > 0.0 else None
+
+    def rest(self, seconds: float) -> None:
+        """The rig stood still for so long, in device time; a person who ends an endless pause grants a new session."""
+        if self._paused is not None and isinf(self._paused.wait_s):
+            self._ledger.renew()
+        self._ledger.rest(0.0 if isinf(seconds) else seconds)
+        self._paused = self._ledger.pause()
+
+    def _advance(self) -> None:
+        """Read the schedule where the run is now."""
+        exploration = self._exploration
+        if isinstance(exploration, NoExploration):
+            return
+        x = {
+            "episodes": self._episode,
+            "steps": self._training_steps,
+            "seconds": self._training_steps * self._period_us * 1e-6,
+        }[exploration.over]
+        self._scheduled = amplitudes(exploration, self._names, x)
+
+    def _gate(self) -> None:
+        """Multiply the schedule with the gates that change more seldom than every tick."""
+        factor = self._ledger.factor()
+        factor *= self.back_off
+        self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
+
+    def state(self) -> dict[str, float]:
+        """Return what a resumed run goes on from, between episodes, as plain numbers."""
+        return {
+            "training_steps": self._training_steps,
+            "retreat.level": self._retreat.level,
+            "retreat.clean": self._retreat.clean,
+            "scale.std": self._scale.std,
+            "scale.squares": self._scale.squares,
+            "scale.steps": self._scale.steps,
+            **{f"budget.{name}": value for name, value in self._ledger.state().items()},
+        }
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Go on from a saved state."""
+        self._training_steps = int(state["training_steps"])
+        self._retreat = Retreat(int(state["retreat.level"]), int(state["retreat.clean"]))
+        self._scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
+        budget = "budget."
+        self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
+        self._paused = self._ledger.pause()

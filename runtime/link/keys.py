@@ -1,0 +1,199 @@
+"""CURVE keys of a rig and its learners: made once, read at every start, and only where nobody else could have.
+
+A folder of keys holds one folder for each machine, to be copied there::
+
+    rig/secret.key          pair of the rig
+    rig/learners/NAME.key   public keys that may enter
+    NAME/secret.key         pair of a learner
+    NAME/rig.key            public key of the rig it talks to
+
+Every file is 0600, every folder 0700; a key that others could read or replace is no key (TRAPS, "ZeroMQ").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import zmq
+from zmq.utils import z85
+
+RIG: Final = "rig"
+LEARNER: Final = "learner"
+SECRET: Final = "secret.key"
+RIG_PUBLIC: Final = "rig.key"
+ALLOWED: Final = "learners"
+_MAX_BYTES: Final = 4096
+_MAX_ALLOWED: Final = 1000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_FIELD: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*$', re.MULTILINE)
+
+
+class KeyFault(Exception):
+    """Keys that are missing, damaged, or open to others: one line with the remedy."""
+
+
+class Pair(NamedTuple):
+    """A key pair, Z85."""
+
+    public: bytes
+    secret: bytes
+
+
+class RigKeys(NamedTuple):
+    """What a rig needs to listen."""
+
+    own: Pair
+    allowed: Mapping[bytes, str]
+    """Names of the learners that may enter, by public key (32 bytes)."""
+
+
+class LearnerKeys(NamedTuple):
+    """What a learner needs to connect."""
+
+    own: Pair
+    rig: bytes
+    """The rig's public key, Z85."""
+
+
+def fingerprint(public: bytes) -> str:
+    """Short name of a public key (32 bytes): ten hex digits of its BLAKE2b hash."""
+    return hashlib.blake2b(public, digest_size=5).hexdigest()
+
+
+def fingerprint_of(pair: Pair) -> str:
+    """Fingerprint of a pair's public key."""
+    return fingerprint(z85.decode(pair.public))
+
+
+def is_name(name: str) -> bool:
+    """Whether a learner may be called so: letters, digits, dot, dash, underscore; not ``rig``."""
+    return _NAME.fullmatch(name) is not None and name != RIG
+
+
+def load_rig_keys(folder: Path) -> RigKeys:
+    """Read a rig's keys from its folder, or from the folder of keys around it; raises KeyFault."""
+    folder = _own_folder(folder, RIG)
+    own = _pair(folder / SECRET)
+    learners = folder / ALLOWED
+    _check_folder(learners)
+    allowed: dict[bytes, str] = {}
+    for path in sorted(learners.glob("*.key"))[: _MAX_ALLOWED + 1]:
+        allowed[z85.decode(_public(path))] = path.stem
+    if not allowed:
+        raise KeyFault(f"{learners}: no learner may enter; put a NAME.key there (onrig keys DIR --learner NAME)")
+    if len(allowed) > _MAX_ALLOWED:
+        raise KeyFault(f"{learners}: more than {_MAX_ALLOWED} keys")
+    return RigKeys(own, allowed)
+
+
+def load_learner_keys(folder: Path) -> LearnerKeys:
+    """Read a learner's keys from its folder, or those of ``learner`` in the folder of keys; raises KeyFault."""
+    folder = _own_folder(folder, LEARNER)
+    return LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
+
+
+def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
+    """Write a new key file (0600); FileExistsError where there is one: keys are never overwritten."""
+    lines = [f"# Onrig: {'secret key' if with_secret else 'public key'} of {whose}", "metadata", "curve"]
+    lines.append(f'    public-key = "{pair.public.decode()}"')
+    if with_secret:
+        lines.append(f'    secret-key = "{pair.secret.decode()}"')
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        os.fchmod(fd, 0o600)  # whatever the umask
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        os.fsync(fd)
+
+
+def read_public(path: Path) -> bytes:
+    """Read the public key (Z85) of a key file; raises KeyFault."""
+    return _public(path)
+
+
+def new_pair() -> Pair:
+    """Make a key pair."""
+    return Pair(*zmq.curve_keypair())
+
+
+def check_folder(folder: Path) -> None:
+    """Raise KeyFault unless a folder is there, ours and closed to others."""
+    _check_folder(folder)
+
+
+def _own_folder(folder: Path, name: str) -> Path:
+    _check_folder(folder)
+    if not (folder / SECRET).exists() and (folder / name).is_dir():
+        folder = folder / name
+        _check_folder(folder)
+    return folder
+
+
+def _check_folder(folder: Path) -> None:
+    status = _status(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        raise KeyFault(f"{folder}: this is no folder of keys; make one with `onrig keys DIR`")
+    _check_closed(folder, status, 0o700)
+
+
+def _pair(path: Path) -> Pair:
+    fields = _fields(path)
+    secret = fields.get("secret-key")
+    if secret is None:
+        raise KeyFault(f"{path}: there is no secret key in it; copy the file anew, or make new keys (onrig keys)")
+    public = fields.get("public-key")
+    try:
+        derived = zmq.curve_public(secret)
+    except (ValueError, zmq.ZMQError):
+        raise KeyFault(f"{path}: its secret key is damaged; copy the file anew") from None
+    if public != derived:
+        raise KeyFault(f"{path}: its two keys do not belong together; copy the file anew")
+    return Pair(derived, secret)
+
+
+def _public(path: Path) -> bytes:
+    public = _fields(path).get("public-key")
+    if public is None:
+        raise KeyFault(f"{path}: there is no public key in it; copy the file anew")
+    try:
+        z85.decode(public)
+    except (ValueError, KeyError, IndexError, struct.error):
+        raise KeyFault(f"{path}: its public key is damaged; copy the file anew") from None
+    return public
+
+
+def _fields(path: Path) -> dict[str, bytes]:
+    status = _status(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyFault(f"{path}: this is no key file; make one with `onrig keys DIR`")
+    _check_closed(path, status, 0o600)
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise KeyFault(f"{path}: {error.strerror}") from None
+    if len(text) > _MAX_BYTES or not text.isascii():
+        raise KeyFault(f"{path}: this is no key file; copy it anew")
+    return {name: value.encode() for name, value in _FIELD.findall(text.decode("ascii"))}
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.lstat() if path.name.endswith(".key") else path.stat()
+    except OSError as error:
+        raise KeyFault(f"{path}: {error.strerror}; make keys with `onrig keys DIR` and copy them here") from None
+
+
+def _check_closed(path: Path, status: os.stat_result, mode: int) -> None:
+    if status.st_uid != os.geteuid():
+        raise KeyFault(f"{path}: it belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
+    if status.st_mode & 0o077:
+        was = stat.S_IMODE(status.st_mode)
+        raise KeyFault(f"{path}: others may use it (mode {was:04o}); chmod {mode:o} it, and make new keys if they did")

@@ -1,0 +1,71 @@
+"""Which learner may push: many may mirror a rig's memory, the policies and TD errors of one count.
+
+The first that asks pushes.  It passes on when its holder says goodbye, or, once another asks, when the holder's
+connection is gone or it has been silent for SILENT_S.  A holder that comes back on a new connection before anybody
+else has asked goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+SILENT_S: Final = 30.0
+"""A learner sends its TD errors in pieces while it works, and asks for rows while it does not."""
+
+
+@dataclass
+class _Holder:
+    session: bytes
+    key: str
+    peer: bytes
+    since_s: float
+    heard_s: float
+
+
+class Lease:
+    """The right to push; at most one session holds it."""
+
+    def __init__(self, is_gone: Callable[[bytes], bool]) -> None:
+        self._is_gone = is_gone
+        self._holder: _Holder | None = None
+
+    def ask(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
+        """Take or keep the lease (None), or hear who holds it."""
+        holder = self._holder
+        if holder is not None and (holder.session, holder.key) != (session, key):
+            if not (self._is_gone(holder.peer) or now_s - holder.heard_s > SILENT_S):
+                return (
+                    f"another learner pushes ({holder.key}, for {now_s - holder.since_s:.0f} s, heard "
+                    f"{now_s - holder.heard_s:.0f} s ago)"
+                )
+            holder = None
+        if holder is None:
+            self._holder = _Holder(session, key, peer, now_s, now_s)
+        else:
+            holder.peer, holder.heard_s = peer, now_s
+        return None
+
+    def held_by(self, peer: bytes) -> bool:
+        """Whether this peer may push."""
+        return self._holder is not None and self._holder.peer == peer
+
+    def belongs_to(self, session: bytes, key: str) -> bool:
+        """Whether this session holds the lease, on whatever connection."""
+        return self._holder is not None and (self._holder.session, self._holder.key) == (session, key)
+
+    def heard(self, peer: bytes, now_s: float) -> None:
+        """Note that a peer is alive."""
+        if self._holder is not None and self._holder.peer == peer:
+            self._holder.heard_s = now_s
+
+    def give_up(self, peer: bytes) -> None:
+        """Take the lease from a peer that goes."""
+        if self.held_by(peer):
+            self._holder = None
+
+    @property
+    def holder(self) -> str:
+        """Key of whoever pushes; empty when nobody does."""
+        return "" if self._holder is None else self._holder.key

@@ -1,0 +1,104 @@
+"""One reset from its first frame to its end: attempts with a time-out each, a rest between them, and giving up.
+
+Pure and counted in device time, so that it ends in tests, in lockstep and on a rig alike: after at most
+``attempts * (timeout_s + rest_s)`` of frames there is a verdict.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from hw.rig import Rig
+from runtime.reset.drivers import driver_for
+from runtime.reset.schema import Reset
+
+
+class Progress(enum.Enum):
+    """How a reset stands."""
+
+    GOING = "going"
+    THERE = "there"
+    GAVE_UP = "gave up"
+    """All attempts are used up."""
+    BEYOND = "beyond"
+    """The rig left the reset's own limits."""
+
+
+class Decision(NamedTuple):
+    """What goes to the shield, and how it stands."""
+
+    action: tuple[float, ...]
+    progress: Progress
+
+
+class EpisodeReset:
+    """Brings the rig to ``start``; ``detail`` says in a few words what it came to."""
+
+    def __init__(self, reset: Reset, start: Mapping[str, float], rig: Rig) -> None:
+        self._reset = reset
+        names = [o.name for o in rig.observations]
+        self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
+        self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
+        self._wraps = {i for i, o in enumerate(rig.observations) if _is_angle(o.sensor or o.name, rig)}
+        self._safe = tuple(a.safe for a in rig.actuators)
+        self._driver = driver_for(reset, start, rig)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start from the first attempt."""
+        self.attempt = 0
+        self.detail = ""
+        self._next_attempt()
+
+    def _next_attempt(self) -> None:
+        self.attempt += 1
+        self._elapsed_s = self._held_s = self._rested_s = 0.0
+        self._resting = False
+        self._driver.begin(self.attempt)
+
+    def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
+        """Judge the frame that came ``passed_s`` (device time) after the one before; 0 for the first."""
+        reset = self._reset
+        for at, name, low, high in self._limits:
+            if not low <= observation[at] <= high:
+                self.detail = f"{name} at {observation[at]:g}, outside [{low:g}, {high:g}]"
+                return Decision(self._safe, Progress.BEYOND)
+        if self._resting:
+            self._rested_s += passed_s
+            if self._rested_s < reset.rest_s:
+                return Decision(self._safe, Progress.GOING)
+            self._next_attempt()
+        else:
+            self._elapsed_s += passed_s
+        far = self._far_off(observation)
+        if far is None:
+            self._held_s += passed_s
+            if self._held_s >= reset.hold_s:
+                self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
+                return Decision(self._safe, Progress.THERE)
+            return Decision(self._safe, Progress.GOING)
+        self._held_s = 0.0
+        if self._elapsed_s >= reset.timeout_s:
+            self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; at the end {far}"
+            if self.attempt >= reset.attempts:
+                return Decision(self._safe, Progress.GAVE_UP)
+            self._resting = True
+            return Decision(self._safe, Progress.GOING)
+        action = self._driver.drive(observation, self._elapsed_s)
+        return Decision(action if all(map(isfinite, action)) else self._safe, Progress.GOING)
+
+    def _far_off(self, observation: Sequence[float]) -> str | None:
+        for at, name, start, distance in self._within:
+            off = observation[at] - start
+            if at in self._wraps:
+                off = (off + 3.141592653589793) % 6.283185307179586 - 3.141592653589793
+            if not abs(off) <= distance:
+                return f"{name} was {observation[at]:g}, wanted {start:g} +- {distance:g}"
+        return None
+
+
+def _is_angle(sensor: str, rig: Rig) -> bool:
+    return any(s.name == sensor and s.wrap for s in rig.sensors)

@@ -1,0 +1,116 @@
+"""What drives a rig towards its start: an observation in, an action out (SI); a little memory, no clock.
+
+None of them knows when it is done or for how long it may try: that is ``runtime.reset.attempts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hw.rig import Rig
+from runtime.reset.schema import Draw, Reset, Settle
+
+Action = tuple[float, ...]
+
+
+class Driver(Protocol):
+    """One way of going to the start."""
+
+    def begin(self, attempt: int) -> None:
+        """Forget the attempt before; they count from 1."""
+
+    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
+        """Action (m,) in SI for an observation (n,) in SI, ``elapsed_s`` into the attempt."""
+
+
+def driver_for(reset: Reset, start: Mapping[str, float], rig: Rig) -> Driver:
+    """Build the driver of a sound configuration."""
+    return SettleDriver(reset, rig) if isinstance(reset, Settle) else DrawDriver(reset, start, rig)
+
+
+class SettleDriver:
+    """u = -effort u_max sat(v / full_at); from the second attempt on a push first, to either side in turn."""
+
+    def __init__(self, reset: Settle, rig: Rig) -> None:
+        index = [a.name for a in rig.actuators].index(reset.actuator)
+        self._at = [o.name for o in rig.observations].index(reset.velocity)
+        self._safe = tuple(a.safe for a in rig.actuators)
+        actuator = rig.actuators[index]
+        self._index, self._full_at, self._push_s = index, reset.full_at, reset.push_s
+        self._low = actuator.safe + reset.effort * (actuator.low - actuator.safe)
+        self._high = actuator.safe + reset.effort * (actuator.high - actuator.safe)
+        self._centre = actuator.safe
+        self._attempt = 1
+
+    def begin(self, attempt: int) -> None:
+        """Count, for the side of the push."""
+        self._attempt = attempt
+
+    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
+        """Brake, or push."""
+        if self._attempt > 1 and elapsed_s < self._push_s:
+            value = self._high if self._attempt % 2 == 0 else self._low
+        else:
+            share = min(max(-observation[self._at] / self._full_at, -1.0), 1.0)
+            value = self._centre + (
+                share * (self._high - self._centre) if share > 0 else -share * (self._low - self._centre)
+            )
+        return (*self._safe[: self._index], value, *self._safe[self._index + 1 :])
+
+
+class DrawDriver:
+    """Servo of a ball's speed with coils that pull: v_des = -k (x - goal), bounded; the coil ahead of the wish acts."""
+
+    def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
+        names = [o.name for o in rig.observations]
+        self._x, self._v = names.index(reset.position), names.index(reset.velocity)
+        self._safe = tuple(a.safe for a in rig.actuators)
+        places = {a.name: i for i, a in enumerate(rig.actuators)}
+        self._coils = sorted(
+            (place, places[name], rig.actuators[places[name]].safe, self._most(rig, places[name], reset.effort))
+            for name, place in reset.coils.items()
+        )
+        self._reset, self._start = reset, start[reset.position]
+        self._near = reset.within.get(reset.position, 1e-3)
+        self._via = reset.via
+        self._underway = False
+
+    @staticmethod
+    def _most(rig: Rig, index: int, effort: float) -> float:
+        a = rig.actuators[index]
+        return a.safe + effort * (a.high - a.safe)
+
+    def begin(self, attempt: int) -> None:
+        """Go by ``via`` first."""
+        self._underway = False
+
+    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
+        """The next currents."""
+        x, v = observation[self._x], observation[self._v]
+        goal = self._start if self._via is None else self._goal(x, v, self._via)
+        wish = min(max(-self._reset.stiffness * (x - goal), -self._reset.speed), self._reset.speed)
+        return self._pull(x, wish - v)
+
+    def _goal(self, x: float, v: float, via: float) -> float:
+        """The start once the ball is on its way there from ``via``, else ``via``, as when it was turned back."""
+        side = 1.0 if via > self._start else -1.0
+        ahead, speed = side * (x - self._start), -side * v
+        slow = 0.25 * self._reset.speed
+        if not self._underway:
+            self._underway = abs(x - via) <= 2 * self._near and abs(v) <= slow
+        elif ahead < -self._near or (speed < -slow and ahead < side * (via - self._start)):
+            self._underway = False
+        return self._start if self._underway else via
+
+    def _pull(self, x: float, missing: float) -> Action:
+        """Let the nearest coil that lies in the direction of the missing speed act, at least a lever's length away."""
+        out = list(self._safe)
+        side = 1.0 if missing > 0 else -1.0
+        ahead = [c for c in self._coils if side * (c[0] - x) >= self._reset.lever]
+        if ahead and missing:
+            place, index, safe, most = min(ahead, key=lambda c: side * (c[0] - x))
+            d, r = abs(place - x), self._reset
+            pull = r.strength * d / (d * d + r.reach) ** 3
+            out[index] = min(safe + abs(missing) / (r.response_s * pull), most)
+        return tuple(out)

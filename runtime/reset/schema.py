@@ -1,0 +1,124 @@
+"""What YAML says under ``task: {reset: ...}``: how a device that cannot put itself back is brought to its start.
+
+All values are SI and by the rig's names.  The start is the task's own (``task.start``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from hw.rig import Rig
+
+_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+_Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
+MAX_S = 600.0
+"""Longest time-out of one attempt: a reset is never a loop without end."""
+MAX_ATTEMPTS = 20
+
+
+class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    within: dict[str, _Positive]
+    """Observation name to how far from the start it may lie."""
+    hold_s: _NotNegative = 0.2
+    """The rig must have been within for so long, with the safe output in force where the controller allows it."""
+    timeout_s: _Positive = 10.0
+    """Of one attempt, in the device's time."""
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
+    rest_s: _NotNegative = 1.0
+    """Safe output between two attempts."""
+    effort: _Share = 1.0
+    """Share of each actuator's range that a reset may use."""
+    limits: dict[str, tuple[float, float]] = {}
+    """Observation name to the [low, high] outside of which the reset gives up at once."""
+
+
+class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag_field="kind", kw_only=True):
+    """Wait for the rig to come to rest by itself, braking: actuator against the velocity, full from ``full_at`` on.
+
+    Every attempt after the first begins with a push: what stands still where it should not is to be moved.
+    """
+
+    actuator: str
+    velocity: str
+    full_at: _Positive
+    push_s: _NotNegative = 0.2
+
+
+class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_field="kind", kw_only=True):
+    """Draw a ball along a track with coils that can only pull, by a servo of its speed.
+
+    A start with coils on one side only is reached from ``via``, a place with coils on both sides: there the ball is
+    brought to rest, then sent off and braked on its way.
+    """
+
+    position: str
+    velocity: str
+    coils: dict[str, float]
+    """Actuator name to the place of its coil (m)."""
+    via: float | None = None
+    speed: _Positive = 0.1
+    """Fastest on the way (m/s)."""
+    stiffness: _Positive = 6.0
+    """Desired speed per distance (1/s)."""
+    response_s: _Positive = 0.03
+    """Time in which the speed is to become the desired one."""
+    strength: _Positive
+    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (000 App. A.2); 30 % off do no harm."""
+    reach: _Positive
+    """c2 of it (m^2)."""
+    lever: _Positive = 0.004
+    """A coil pulls from at least so far ahead (m)."""
+
+
+Reset = Settle | Draw
+
+
+def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:
+    """List what is wrong with a reset as (path, message) pairs; empty when it is sound."""
+    observations, actuators = [o.name for o in rig.observations], [a.name for a in rig.actuators]
+    problems: list[tuple[str, str]] = []
+
+    def known(path: str, name: str, there: Sequence[str], kind: str) -> None:
+        if name not in there:
+            problems.append((path, f"rig '{rig.name}' has no {kind} '{name}' (there are: {', '.join(there)})"))
+
+    for name in reset.within:
+        known(f"within.{name}", name, observations, "observation")
+        if name not in start:
+            problems.append((f"within.{name}", "the task's start does not give it"))
+    if not reset.within:
+        problems.append(("within", "needs at least one observation, or nothing tells that the rig is at its start"))
+    for name, (low, high) in reset.limits.items():
+        known(f"limits.{name}", name, observations, "observation")
+        if not low < high:
+            problems.append((f"limits.{name}", f"needs low < high, got {low} and {high}"))
+        elif name in start and not low <= start[name] <= high:
+            problems.append((f"limits.{name}", f"the start state {start[name]} lies outside [{low}, {high}]"))
+    for field in ("hold_s", "timeout_s", "rest_s"):
+        value = getattr(reset, field)
+        if not (math.isfinite(value) and value <= MAX_S):
+            problems.append((field, f"expected at most {MAX_S:g} s, got {value:g}"))
+    if reset.hold_s >= reset.timeout_s:
+        problems.append(("hold_s", "must be less than timeout_s: no attempt could succeed"))
+    if isinstance(reset, Settle):
+        known("actuator", reset.actuator, actuators, "actuator")
+        known("velocity", reset.velocity, observations, "observation")
+        if not reset.push_s < reset.timeout_s:
+            problems.append(("push_s", "must be less than timeout_s"))
+        return problems
+    known("position", reset.position, observations, "observation")
+    known("velocity", reset.velocity, observations, "observation")
+    if reset.position not in start:
+        problems.append(("position", f"the task's start does not give '{reset.position}'"))
+    for name, place in reset.coils.items():
+        known(f"coils.{name}", name, actuators, "actuator")
+        if not math.isfinite(place):
+            problems.append((f"coils.{name}", "must be a finite number"))
+    if not reset.coils:
+        problems.append(("coils", "needs at least one"))
+    return problems

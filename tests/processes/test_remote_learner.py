@@ -1,0 +1,116 @@
+"""A learner on "another machine": tcp, keys, a network that is cut; and what is said where keys do not fit."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.link.endpoint import parse_tcp
+from runtime.link.keys import fingerprint_of, load_learner_keys
+from runtime.shm.board import Word
+from tests.processes.observer import digest_of
+from tests.processes.rig import ENDLESS, PATIENCE_S, Run
+from tests.tools.test_bad_start import WITHOUT_LEARNER, start
+from tools.benchmarks.lossy_link import LossyLink
+from tools.keys import main as make_keys
+
+TCP = ("local_learner=false", "link.listen=tcp://127.0.0.1:0")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    make_keys([str(tmp_path / "keys")])
+    return tmp_path / "keys"
+
+
+def endpoint_of(run: Run) -> str:
+    found = re.compile(r"tcp://[\d.]+:\d+")
+    return run.until(lambda: found.search(run.output), "it to say where it listens")[0]
+
+
+@contextmanager
+def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``onrig learn`` for a run of ENDLESS, its output in a file."""
+    settings = [word for override in ENDLESS for word in ("--set", override)]
+    command = [sys.executable, "-m", "tools.cli", "learn", "pendulum", "--connect", endpoint, *arguments, *settings]
+    with out.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as popen:
+        try:
+            yield popen
+        finally:
+            popen.kill()
+
+
+def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_path: Path, keys: Path) -> None:
+    out = tmp_path / "learner.out"
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
+        with (
+            LossyLink(parse_tcp(endpoint_of(run)).port, delay_s=0.005, loss=0.02, stall_s=0.02) as wire,
+            learner(out, wire.endpoint, "--keys", str(keys)) as popen,
+        ):
+            run.until(lambda: run.word(Word.POLICY) >= 2, "the second policy to act")
+            last, ticks = run.word(Word.POLICY), run.word(Word.TICK)
+            wire.cut()
+            run.until(lambda: wire.knocks >= 3, "it to try again")
+            run.until_ticks(100)
+            assert run.word(Word.TICK) > ticks, "the loop goes on"
+            wire.mend()
+            run.until(lambda: run.word(Word.POLICY) >= last + 2, "its next policies to act")
+            assert popen.poll() is None
+            run.process.kill(signal.SIGINT)
+            assert run.ended() == ExitCode.INTERRUPTED
+            assert popen.wait(PATIENCE_S) == ExitCode.OK, out.read_text()
+        assert f"hash {digest_of(run)}" in out.read_text()
+        assert "the link is back; going on from write" in out.read_text()
+        mine = f"learner:{fingerprint_of(load_learner_keys(keys).own)}"
+        assert {event["learner"] for event in run.events("policy_admitted")} == {mine}
+        assert [event["learner"] for event in run.events("learner_attached")] == [mine]
+        assert [event["pushes"] for event in run.events("learner_resumed")] == [True]
+        assert run.events("policy_refused") == []
+
+
+def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_notes_it(
+    tmp_path: Path, keys: Path
+) -> None:
+    make_keys([str(tmp_path / "others")])
+    stranger = tmp_path / "others" / "learner"
+    (stranger / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
+    out = tmp_path / "learner.out"
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
+        with learner(out, endpoint_of(run), "--keys", str(stranger)) as popen:
+            assert popen.wait(PATIENCE_S) == ExitCode.HARDWARE
+        said = out.read_text().splitlines()
+        assert len(said) == 1, said
+        assert "does not let this learner's key" in said[0]
+        assert fingerprint_of(load_learner_keys(stranger).own) in said[0]
+        run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
+
+
+def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+    (keys / "rig" / "secret.key").chmod(0o644)
+    settings = [word for override in (*TCP, f"link.keys={keys}") for word in ("--set", override)]
+    failed = start(tmp_path, "pendulum", *settings)
+    assert failed.code == ExitCode.PREFLIGHT
+    assert "others may use it (mode 0644); chmod 600 it" in failed.line
+
+
+def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:
+    with LossyLink(1) as taken:
+        settings = (f"link.listen={taken.endpoint}", "link.allow_plain_loopback=true")
+        failed = start(tmp_path, "pendulum", *WITHOUT_LEARNER, *(w for s in settings for w in ("--set", s)))
+    assert failed.code == ExitCode.HARDWARE
+    assert "Address already in use" in failed.line
+
+
+def test_a_learner_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+    (keys / "learner").chmod(0o755)
+    with learner(tmp_path / "out", "tcp://127.0.0.1:9", "--keys", str(keys)) as popen:
+        assert popen.wait(PATIENCE_S) == ExitCode.PREFLIGHT
+    assert (tmp_path / "out").read_text().count("\n") == 1

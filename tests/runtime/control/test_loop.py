@@ -1,0 +1,281 @@
+"""The loop with a twin in the same process, in virtual time: what it does when people and devices interfere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from hw.clock import VirtualClock
+from hw.messages import Fault
+from hw.session import DeviceSession
+from runtime.config.resolve import load_run
+from runtime.control import conduct, journal
+from runtime.control.frames import Stopped
+from runtime.control.loop import ControlLoop
+from runtime.control.orders import Orders
+from runtime.control.policy_seat import PolicySeat
+from runtime.policy.contract import contract_for
+from runtime.record import Flag, Kind, RecordLayout
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from runtime.supervise.faults import FaultName, Halted
+from runtime.supervise.states import State
+from sim.plants import Pendulum
+from sim.twin.device import TwinDevice
+from sim.twin.options import TwinOptions
+from tests.conformance.loopback import LoopbackDevice
+from tests.runtime.policy import models
+
+STEPS = 40
+SETTINGS = ("episodes=3", "task.episode_s=0.8", "evaluate_every=0", "exploration={process: none}")
+AtPush = Callable[[int], None]
+
+
+class Ring(RingWriter):
+    """Calls ``at_push`` with the number of each record once it is written."""
+
+    at_push: AtPush = staticmethod(lambda n: None)
+    pushed = 0
+
+    def push(self, fields: tuple[float, ...]) -> bool:
+        done = super().push(fields)
+        self.pushed += 1
+        self.at_push(self.pushed)
+        return done
+
+
+class Bench:
+    """A loop, its device, and everything that either of them said."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str, lockstep: bool = True, reset: bool = True
+    ) -> None:
+        pace = "device.pace=lockstep" if lockstep else "device.pace=realtime"
+        self.config = load_run("pendulum", [*SETTINGS, pace, *settings])
+        rig, start = self.config.rig, self.config.task.start
+        options = TwinOptions(plant=Pendulum(), reset=reset)
+        if not reset:  # somewhere else than where it is to start
+            start = {"angle": 2.0, "velocity": -5.0}
+        self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
+        clock = VirtualClock()
+        self.session = DeviceSession(LoopbackDevice(self.device, clock).transport, rig, clock)
+        hello = self.session.connect()
+        self.session.configure(self.config.period_us, rig.lease_periods)
+        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
+        self.board[Word.BARRIER] = 1 << 20
+        self.ring = Ring(Segment.create(folder / "ring", ring_bytes(layout, 4096), layout.schema), layout)
+        slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
+        contract = contract_for(rig, self.config.rate_hz, policy_id=1, parent_run="", training_step=0)
+        slot.put(1, models.serialized(models.policy(contract=contract)))
+        self.orders = Orders(self.board)
+        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, PolicySeat(slot), self.orders)
+        self.layout = layout
+        self.said: list[tuple[str, str]] = []
+        self.moves: list[str] = []
+        self.when_asked: Callable[[], None] = lambda: None
+
+        def hear(source: str, kind: str, message: str = "", **values: object) -> bool:
+            if kind == "transition":
+                self.moves.append(f"{values['event']}:{values['state']}")
+            else:
+                self.said.append((kind, message))
+            if kind == "warning":
+                self.when_asked()
+            return True
+
+        monkeypatch.setattr(conduct, "report", hear)
+        monkeypatch.setattr(journal, "report", hear)
+
+    def records(self) -> list[dict[str, float]]:
+        taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])
+        rows = np.frombuffer(taken, self.layout.dtype)
+        return [{name: row[name].tolist() for name in ("kind", "episode", "flags", "explored", "rule")} for row in rows]
+
+
+@pytest.fixture
+def paced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Its device goes on by itself, in virtual time."""
+    return Bench(tmp_path, monkeypatch, lockstep=False)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+EPISODE = ["episode:resetting", "at_start:running", "episode_over:ready"]
+
+
+def test_a_whole_run_goes_through_its_states_and_ends_disarmed(bench: Bench) -> None:
+    bench.loop.run()
+    assert bench.moves == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
+    assert not bench.device.armed
+    assert bench.board[Word.SAFE_NS] > 0
+
+
+def test_the_first_stop_fades_the_command_out_then_disarms_and_nothing_of_it_is_learned(bench: Bench) -> None:
+    bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == 10 else None
+    with pytest.raises(Stopped):
+        bench.loop.run()
+    assert bench.moves == [
+        "connected:ready",
+        "episode:resetting",
+        "at_start:running",
+        "stop:fading",
+        "faded:disconnected",
+    ]
+    assert not bench.device.armed
+    faded = [r for r in bench.records() if int(r["flags"]) & Flag.INVALID]
+    ticks = round(bench.config.supervision.fade_s * bench.config.rate_hz)
+    assert ticks - 2 <= len(faded) <= ticks
+    sizes = [abs(r["explored"][0]) for r in faded]  # type: ignore[index]
+    assert sizes[-1] < 0.2 * sizes[0]
+
+
+@pytest.mark.parametrize("word", [Word.STOP, Word.STOP_OUTSIDE])
+def test_a_stop_at_once_disarms_before_the_next_command(bench: Bench, word: Word) -> None:
+    bench.ring.at_push = lambda n: bench.board.__setitem__(word, 2) if n == 10 else None
+    with pytest.raises(Stopped):
+        bench.loop.run()
+    assert bench.moves[-1] == "stop_now:disconnected"
+    assert bench.ring.pushed == 10
+    assert not bench.device.armed
+
+
+def test_a_second_stop_cuts_the_fade_short(bench: Bench) -> None:
+    levels = {10: 1, 13: 2}
+    bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, levels[n]) if n in levels else None
+    with pytest.raises(Stopped):
+        bench.loop.run()
+    assert bench.moves[-2:] == ["stop:fading", "stop_now:disconnected"]
+    assert bench.ring.pushed == 13
+
+
+def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_released(paced: Bench) -> None:
+    asked = 0
+
+    def person() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            paced.device.press_estop(pressed=False)
+        paced.board[Word.RESUME_OUTSIDE] += 1
+
+    paced.when_asked = person
+    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
+    paced.loop.run()
+    assert asked == 2
+    wrong = ["trip:fault", "rearm:ready", "trip:fault", "rearm:ready"]
+    assert paced.moves == ["connected:ready", *EPISODE[:2], *wrong, *EPISODE * 2, "completed:disconnected"]
+    kind, message = paced.said[0]
+    assert (kind, message.split(" (")[0]) == ("fault", "the emergency stop at the device was pressed")
+    assert paced.board[Word.FAULT] == Fault.ESTOP
+
+
+def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
+    bench.ring.at_push = lambda n: bench.device.press_estop(pressed=True) if n == 10 else None
+    with pytest.raises(Halted) as halted:
+        bench.loop.run()
+    assert halted.value.fault is FaultName.DEVICE_ESTOP
+    assert bench.moves[-2:] == ["trip:fault", "expired:disconnected"]
+
+
+def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced: Bench) -> None:
+    paced.when_asked = lambda: paced.board.__setitem__(Word.STOP, 1)
+    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
+    with pytest.raises(Stopped):
+        paced.loop.run()
+    assert paced.moves[-2:] == ["trip:fault", "stop:disconnected"]
+
+
+def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced: Bench) -> None:
+    config = msgspec.structs.replace(paced.config, episodes=1000)
+    paced.loop._config = config
+    paced.ring.at_push = lambda n: paced.device.link_lost() if n % 5 == 0 else None
+    with pytest.raises(Halted, match="once too often") as halted:
+        paced.loop.run()
+    assert halted.value.fault is FaultName.DEVICE_LEASE
+    assert paced.moves.count("rearm:ready") == 10
+    assert paced.moves.count("trip:fault") == 11
+
+
+def test_an_estop_pressed_between_episodes_is_found_when_arming(paced: Bench) -> None:
+    def person() -> None:
+        paced.device.press_estop(pressed=False)
+        paced.board[Word.RESUME] += 1
+
+    paced.when_asked = person
+    closing = STEPS + 1
+    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == closing else None
+    paced.loop.run()
+    assert "trip:fault" in paced.moves
+    assert paced.moves[-1] == "completed:disconnected"
+
+
+def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
+    def person() -> None:
+        assert not bench.device.armed
+        assert bench.board[Word.STATE] == State.PAUSED
+        bench.board[Word.RESUME] += 1
+
+    bench.loop.conduct.machine.state = State.READY
+    bench.when_asked = person
+    bench.loop.conduct.pause("budget spent", "wait")
+    bench.loop.conduct.journal.send()
+    assert bench.moves == ["pause:paused", "resume:ready"]
+    assert "budget spent; wait" in bench.said[0][1]
+
+
+def test_a_pause_that_nobody_ends_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0")
+    bench.loop.conduct.machine.state = State.READY
+    with pytest.raises(Halted, match="budget spent") as halted:
+        bench.loop.conduct.pause("budget spent", "wait")
+    assert halted.value.fault is FaultName.NOT_RESUMED
+
+
+def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
+    bench.loop.conduct.machine.state = State.READY
+    assert bench.loop.conduct.pause("hour's budget", "", 1800.0) == 1800.0
+    assert bench.loop.conduct.state is State.READY
+
+
+def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, lockstep=False, reset=False)
+    bench.loop.run()
+    assert bench.moves == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
+    records = bench.records()
+    kinds = [int(r["kind"]) for r in records]
+    assert kinds[0] == Kind.RESET
+    assert kinds.count(Kind.TRAIN) == 3 * (STEPS + 1)
+    assert next(r["episode"] for r in records if int(r["kind"]) == Kind.RESET) == 0
+    assert not any(int(r["flags"]) & Flag.NO_ACTION for r in records if int(r["kind"]) == Kind.RESET)
+
+
+def test_a_reset_that_fails_is_a_fault_with_the_safe_output_and_ends_the_run_when_nobody_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impossible = (
+        "task.reset={kind: settle, actuator: voltage, velocity: velocity, full_at: 2, within: {angle: 1.0e-9}, "
+        "attempts: 2, timeout_s: 1, hold_s: 0.5, rest_s: 0.1, push_s: 0.1}"
+    )
+    waits_for_nobody = "supervision.resume_timeout_s=0"
+    bench = Bench(tmp_path, monkeypatch, waits_for_nobody, impossible, lockstep=False, reset=False)
+    with pytest.raises(Halted) as halted:
+        bench.loop.run()
+    assert halted.value.fault is FaultName.RESET_FAILED
+    assert bench.moves == ["connected:ready", "episode:resetting", "trip:fault", "expired:disconnected"]
+    assert not bench.device.armed
+    assert "2 attempts of 1 s" in bench.said[0][1]

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.config.exploration import (
+    BackOff,
+    Budgets,
+    Exploration,
+    Gaussian,
+    NearEnvelope,
+    NoExploration,
+    OrnsteinUhlenbeck,
+    Quiet,
+    Quota,
+    Temperature,
+)
+from runtime.config.schema import RunConfig
+from runtime.explore.explorer import Explorer
+from runtime.explore.processes import episode_noise
+from runtime.random_streams import Role, stream
+from runtime.record import Kind
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+GATED = OrnsteinUhlenbeck(
+    near_envelope=NearEnvelope(start=0.5, floor=0.1),
+    back_off=BackOff(factor=0.5, least=0.1, clean_episodes=2),
+    budgets=Budgets(warn=0.5, episode=Quota(interventions=8), session=Quota(trips=6), hour=Quota(energy_s=50.0)),
+    quiet=Quiet(every=4),
+)
+TICKS = st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.booleans(), st.floats(-3, 3)), max_size=12)
+
+
+def explorer(exploration: Exploration, config: RunConfig = PENDULUM) -> Explorer:
+    return Explorer(msgspec.structs.replace(config, exploration=exploration))
+
+
+def go(e: Explorer, *, tripped: bool = False, intervened: bool = False, volts: float = 0.0, sensor: int = 0) -> None:
+    e.after(intervened=intervened or tripped, tripped=tripped, applied=(volts,), sensors=(sensor, 0))
+
+
+@pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=["pendulum", "magman"])
+@pytest.mark.parametrize("process", [OrnsteinUhlenbeck(), Gaussian(std=0.5), OrnsteinUhlenbeck(quiet=Quiet(every=3))])
+def test_without_gates_signal_times_amplitude_is_the_noise_of_the_episode_bit_for_bit(
+    process: Exploration, config: RunConfig
+) -> None:
+    names = [a.name for a in config.rig.actuators]
+    e = explorer(process, config)
+    for episode in (1, 3, 250, 500):
+        signal = e.begin_episode(Kind.TRAIN, episode)
+        noise = [tuple(a * u for a, u in zip(e.amplitude(1.0), row, strict=True)) for row in signal]
+        expected = episode_noise(process, stream(config.seed, Role.EXPLORATION, episode), episode, 200, names)
+        assert (noise or [(0.0,) * len(names)] * 200) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TICKS, max_size=6))
+def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, float]]]) -> None:
+    e, free = explorer(GATED), explorer(OrnsteinUhlenbeck())
+    for number, ticks in enumerate(episodes, start=1):
+        e.begin_episode(Kind.TRAIN, number)
+        free.begin_episode(Kind.TRAIN, number)
+        for margin, tripped, intervened, volts in ticks:
+            (amplitude,), (scheduled,) = e.amplitude(margin), free.amplitude(margin)
+            assert 0.0 <= amplitude <= scheduled
+            assert e.last_amplitude == (amplitude,)
+            if e.pause is not None:
+                assert amplitude == 0.0
+            go(e, tripped=tripped, intervened=intervened, volts=volts)
+        pause = e.end_episode()
+        if pause is not None:
+            e.rest(pause.wait_s)
+            assert e.end_episode() is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TICKS, max_size=5), st.lists(TICKS, min_size=1, max_size=4))
+def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
+    before: list[list[tuple[float, bool, bool, float]]], after: list[list[tuple[float, bool, bool, float]]]
+) -> None:
+    over_steps = msgspec.structs.replace(GATED, over="steps", amplitude=((0, 1.0), (40, 0.2)))
+    first, second = explorer(over_steps), explorer(over_steps)
+
+    def run(explorers: list[Explorer], episodes: list[list[tuple[float, bool, bool, float]]], start: int) -> None:
+        for number, ticks in enumerate(episodes, start=start):
+            assert len({tuple(e.begin_episode(Kind.TRAIN, number)) for e in explorers}) == 1
+            for margin, tripped, intervened, volts in ticks:
+                assert len({e.amplitude(margin) for e in explorers}) == 1
+                for e in explorers:
+                    go(e, tripped=tripped, intervened=intervened, volts=volts)
+                assert len({e.pause for e in explorers}) == 1
+            assert len({e.end_episode() for e in explorers}) == 1
+
+    run([first], before, 1)
+    state = first.state()
+    assert all(isinstance(value, int | float) for value in state.values())
+    second.restore(msgspec.json.decode(msgspec.json.encode(state)))
+    run([first, second], after, len(before) + 1)
+
+
+@pytest.mark.parametrize(("over", "amplitude"), [("steps", ((0, 1.0), (10, 0.0))), ("seconds", ((0, 1.0), (0.2, 0.0)))])
+def test_a_schedule_over_steps_advances_in_training_and_never_in_evaluation_or_quiet_episodes(
+    over: str, amplitude: tuple[tuple[float, float], ...]
+) -> None:
+    process = OrnsteinUhlenbeck(quiet=Quiet(every=2), amplitude=amplitude)
+    e = explorer(msgspec.structs.replace(process, over=over))
+    seen = []
+    for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
+        signal = e.begin_episode(kind, episode)
+        assert bool(signal) is (episode != 2 and kind is Kind.TRAIN) is e.explores
+        for _ in range(3):
+            seen.append(e.amplitude(1.0)[0])
+            go(e)
+        e.end_episode()
+    assert seen == pytest.approx([1.0, 0.9, 0.8, 0, 0, 0, 0, 0, 0, 0.7, 0.6, 0.5])
+
+
+def test_near_the_envelope_the_amplitude_follows_the_margin() -> None:
+    e = explorer(OrnsteinUhlenbeck(near_envelope=NearEnvelope(start=0.5, floor=0.2)))
+    e.begin_episode(Kind.TRAIN, 1)
+    assert [e.amplitude(m)[0] for m in (1.0, 0.5, 0.25, 0.0, math.nan)] == pytest.approx([1, 1, 0.6, 0.2, 0.2])
+
+
+def test_a_trip_backs_off_at_once_and_clean_episodes_return_step_by_step() -> None:
+    e = explorer(OrnsteinUhlenbeck(amplitude=((1, 1.0),), back_off=BackOff(factor=0.5, least=0.1, clean_episodes=2)))
+    e.begin_episode(Kind.TRAIN, 1)
+    for left in (0.5, 0.25, 0.125, 0.1, 0.1):
+        go(e, tripped=True)
+        assert e.amplitude(1.0) == (left,)
+    e.end_episode()
+    seen = []
+    for episode in range(2, 12):
+        e.begin_episode(Kind.TRAIN, episode)
+        seen.append(e.amplitude(1.0)[0])
+        go(e)
+        e.end_episode()
+        e.begin_episode(Kind.EVAL, episode)
+        e.end_episode()
+    assert seen == [0.1, 0.1, 0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-3, 3), min_size=30, max_size=60), st.sampled_from(["energy_s", "wear_strokes"]))
+def test_no_budget_is_exceeded_by_more_than_the_tick_that_spent_it(volts: list[float], quantity: str) -> None:
+    period_s, limit = 0.02, 0.1 if quantity == "energy_s" else 4.0
+    e = explorer(NoExploration(budgets=Budgets(session=msgspec.convert({quantity: limit}, Quota))))
+    e.begin_episode(Kind.TRAIN, 1)
+    used, last = 0.0, volts[0]
+    for v in volts:
+        if e.pause is not None:
+            break
+        assert used < limit + 1e-12
+        used += (v / 3) ** 2 * period_s if quantity == "energy_s" else abs(v - last) / 6
+        last = v
+        go(e, volts=v)
+        assert (e.pause is not None) is (not used < limit) or used == pytest.approx(limit)
+    assert used <= limit + (period_s if quantity == "energy_s" else 1.0) + 1e-12
+
+
+def test_effort_is_counted_from_the_safe_output_and_evaluation_wears_as_well() -> None:
+    budgets = Budgets(session=Quota(energy_s=1.0, wear_strokes=10.0))
+    e = Explorer(msgspec.structs.replace(MAGMAN, exploration=OrnsteinUhlenbeck(budgets=budgets)))
+    e.begin_episode(Kind.EVAL, 1)
+    for applied in ((0.0,) * 4, (0.6, 0.3, 0.0, 0.0)):
+        e.after(intervened=False, tripped=False, applied=applied, sensors=(0,))
+    state = e.state()
+    assert state["budget.session.energy_s"] == pytest.approx(0.02 * 1.25)
+    assert state["budget.session.wear_strokes"] == pytest.approx(1.5)
+    assert state["training_steps"] == 0
+
+
+def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before_the_next() -> None:
+    e = explorer(OrnsteinUhlenbeck(budgets=Budgets(episode=Quota(trips=1))))
+    e.begin_episode(Kind.TRAIN, 1)
+    go(e, tripped=True)
+    pause = e.pause
+    assert pause is not None
+    assert pause.wait_s == 0.0
+    assert e.end_episode() is None
+    e.begin_episode(Kind.TRAIN, 2)
+    assert e.pause is None
+
+
+def test_a_person_who_ends_an_endless_pause_grants_a_new_session() -> None:
+    e = explorer(OrnsteinUhlenbeck(budgets=Budgets(session=Quota(trips=1))))
+    e.begin_episode(Kind.TRAIN, 1)
+    go(e, tripped=True)
+    pause = e.end_episode()
+    assert pause is not None
+    assert math.isinf(pause.wait_s)
+    e.rest(12.0)
+    e.begin_episode(Kind.TRAIN, 2)
+    assert e.pause is None
+
+
+def test_the_temperature_is_read_from_the_sensor_of_that_name() -> None:
+    budgets = Budgets(temperature=Temperature(sensor="angle", warn=1.0, limit=2.0))
+    e = explorer(OrnsteinUhlenbeck(budgets=budgets))
+    e.begin_episode(Kind.TRAIN, 1)
+    resolution = PENDULUM.rig.sensors[0].resolution
+    go(e, sensor=round(1.75 / resolution))
+    assert e.amplitude(1.0)[0] == pytest.approx(0.25, abs=0.001)
+    go(e, sensor=round(2.1 / resolution))
+    assert e.pause is not None
+    e.end_episode()
+    e.rest(60.0)
+    assert e.pause is None

@@ -1,0 +1,49 @@
+"""A rig that listens on tcp with a thread of its own, for tests of who may enter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from runtime.link.endpoint import parse_tcp
+from runtime.link.keys import RigKeys
+from runtime.link.messages import Accepted, RequestMessage
+from runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
+
+PATIENCE_S = 20.0
+
+
+class OpenRig:
+    """Accepts whatever it is asked, and keeps the keys of those who ask."""
+
+    def __init__(self, folder: Path, keys: RigKeys | None) -> None:
+        door = TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys)
+        self.server = LinkServer(f"ipc://{folder}/s", door)
+        self.local, self.endpoint = self.server.endpoints
+        self.heard: list[str] = []
+        self.turned_away: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            self.server.wait(20)
+            self.server.serve(self._handle)
+            self.turned_away += self.server.refused_keys()
+
+    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer:
+        self.heard.append(ticket.key)
+        return Answer(Accepted())
+
+    def __enter__(self) -> OpenRig:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        self.server.close()

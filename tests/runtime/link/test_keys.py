@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from zmq.utils import z85
+
+from runtime.link.keys import (
+    KeyFault,
+    fingerprint,
+    fingerprint_of,
+    is_name,
+    load_learner_keys,
+    load_rig_keys,
+    new_pair,
+    write_key,
+)
+from tools.keys import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "keys"
+    assert main([str(folder)]) == 0
+    return folder
+
+
+def test_rig_and_learner_know_each_other(folder: Path) -> None:
+    rig, learner = load_rig_keys(folder), load_learner_keys(folder)
+    assert rig == load_rig_keys(folder / "rig")
+    assert learner == load_learner_keys(folder / "learner")
+    assert learner.rig == rig.own.public
+    assert rig.allowed == {z85.decode(learner.own.public): "learner"}
+    assert rig.own.secret != learner.own.secret
+
+
+def test_a_fingerprint_is_short_and_of_the_public_key() -> None:
+    pair = new_pair()
+    assert fingerprint_of(pair) == fingerprint(z85.decode(pair.public))
+    assert len(fingerprint_of(pair)) == 10
+    assert fingerprint_of(new_pair()) != fingerprint_of(pair)
+
+
+@pytest.mark.parametrize("name", ["secret.key", "learners", "learners/learner.key"])
+@pytest.mark.parametrize("mode", [0o004, 0o020, 0o040, 0o640])
+def test_keys_that_others_may_use_are_refused_with_the_remedy(folder: Path, name: str, mode: int) -> None:
+    path = folder / "rig" / name
+    path.chmod(path.stat().st_mode | mode)
+    with pytest.raises(KeyFault, match=r"others may use it \(mode 0.*\); chmod [67]00") as fault:
+        load_rig_keys(folder)
+    assert str(path) in str(fault.value)
+
+
+def test_the_folders_above_count_too(folder: Path) -> None:
+    (folder / "learner").chmod(0o755)
+    with pytest.raises(KeyFault, match="chmod 700"):
+        load_learner_keys(folder)
+    (folder / "learner").chmod(0o700)
+    folder.chmod(0o750)
+    with pytest.raises(KeyFault, match="chmod 700"):
+        load_learner_keys(folder)
+
+
+def test_keys_of_another_user_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    with pytest.raises(KeyFault, match=f"belongs to another user \\(uid {mine}\\)"):
+        load_learner_keys(folder)
+
+
+def _replace(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def _make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "gone": (lambda p: p.unlink(), "No such file.*onrig keys"),
+    "empty": (lambda p: _replace(p, ""), "no secret key"),
+    "public only": (lambda p: _replace(p, p.read_text().split("    secret")[0]), "no secret key"),
+    "short": (lambda p: _replace(p, p.read_text()[:-5]), "no secret key"),
+    "no key": (lambda p: _replace(p, 'secret-key = "' + "~" * 40 + '"'), "secret key is damaged"),
+    "another's": (
+        lambda p: _replace(p, p.read_text().replace(p.read_text().split('"')[1], new_pair().public.decode())),
+        "do not belong together",
+    ),
+    "huge": (lambda p: _replace(p, "x" * 5000), "no key file"),
+    "no text": (lambda p: p.write_bytes(b"\xff\x00"), "no key file"),
+    "a folder": (_make_folder, "no key file"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_keys_are_refused_in_one_line(folder: Path, damage: str) -> None:
+    path = folder / "rig" / "secret.key"
+    harm, message = DAMAGES[damage]
+    harm(path)
+    with pytest.raises(KeyFault, match=message) as fault:
+        load_rig_keys(folder)
+    assert "\n" not in str(fault.value)
+    assert str(path) in str(fault.value)
+
+
+def test_a_link_to_keys_elsewhere_is_refused(folder: Path) -> None:
+    path = folder / "rig" / "secret.key"
+    path.rename(folder / "elsewhere.key")
+    path.symlink_to(folder / "elsewhere.key")
+    with pytest.raises(KeyFault, match="no key file"):
+        load_rig_keys(folder)
+
+
+def test_a_list_without_learners_is_refused(folder: Path) -> None:
+    (folder / "rig" / "learners" / "learner.key").unlink()
+    with pytest.raises(KeyFault, match="no learner may enter"):
+        load_rig_keys(folder)
+
+
+def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    write_key(path, new_pair(), with_secret=True, whose="a")
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        write_key(path, new_pair(), with_secret=True, whose="a")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [("learner", True), ("a-b_c.1", True), ("rig", False), ("", False), ("../x", False), (".x", False)],
+)
+def test_a_learner_s_name_is_one_that_makes_a_folder(name: str, sound: bool) -> None:
+    assert is_name(name) is sound

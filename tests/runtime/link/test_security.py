@@ -1,0 +1,241 @@
+"""Who may enter over tcp: the two traps of CURVE (TRAPS, "ZeroMQ"), and what a learner is told that may not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+from zmq.utils import z85
+
+from runtime.link import gate
+from runtime.link.client import KeyRejected, LinkClient, LinkClosed
+from runtime.link.endpoint import parse_tcp
+from runtime.link.gate import DOMAIN, verdict
+from runtime.link.keys import LearnerKeys, Pair, RigKeys, fingerprint_of, load_learner_keys, load_rig_keys, new_pair
+from runtime.link.messages import Accepted, Attach
+from tests.runtime.link.doors import PATIENCE_S, OpenRig
+from tools.benchmarks.lossy_link import LossyLink
+from tools.keys import main as make_keys
+from tools.learn import endpoint_problem
+
+PATIENCE_MS = int(1000 * PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("k") / "keys"
+    make_keys([str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rig_keys(folder: Path) -> RigKeys:
+    return load_rig_keys(folder)
+
+
+@pytest.fixture(scope="module")
+def learner_keys(folder: Path) -> LearnerKeys:
+    return load_learner_keys(folder)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, rig_keys: RigKeys) -> Iterator[OpenRig]:
+    with OpenRig(tmp_path, rig_keys) as rig:
+        yield rig
+
+
+def ask(endpoint: str, keys: LearnerKeys | None) -> object:
+    client = LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)
+    try:
+        return client.ask(Attach())[0]
+    finally:
+        client.close()
+
+
+def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+    assert ask(rig.endpoint, learner_keys) == Accepted()
+    assert ask(rig.local, None) == Accepted()
+    assert rig.heard == [f"learner:{fingerprint_of(learner_keys.own)}", "local"]
+    assert rig.turned_away == []
+
+
+def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+    stranger = learner_keys._replace(own=new_pair())
+    with pytest.raises(KeyRejected, match=f"does not let this learner's key {fingerprint_of(stranger.own)} in"):
+        ask(rig.endpoint, stranger)
+    assert rig.heard == []
+    assert set(rig.turned_away) == {fingerprint_of(stranger.own)}
+    assert ask(rig.endpoint, learner_keys) == Accepted(), "others go on"
+
+
+def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
+    with pytest.raises(KeyRejected, match="does not take plain connections; give the learner's keys: --keys DIR"):
+        ask(rig.endpoint, None)
+    assert rig.heard == []
+
+
+def test_a_learner_that_expects_another_rig_is_told_so(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+    with pytest.raises(KeyRejected, match=r"not the one whose public key is in rig\.key"):
+        ask(rig.endpoint, learner_keys._replace(rig=new_pair().public))
+
+
+def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+    notes: list[str] = []
+    wrong = learner_keys._replace(rig=new_pair().public)
+    client = LinkClient(rig.endpoint, lambda: len(notes) > 0, wrong, math.inf, notes.append)
+    with pytest.raises(LinkClosed, match="asked to stop"):
+        client.ask(Attach())
+    client.close()
+    assert notes[0].endswith("trying on")
+    assert len(notes) == 1
+
+
+def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(tmp_path: Path, learner_keys: LearnerKeys) -> None:
+    with OpenRig(tmp_path, None) as rig:
+        with pytest.raises(KeyRejected, match="no Onrig rig with keys"):
+            ask(rig.endpoint, learner_keys)
+        assert ask(rig.endpoint, None) == Accepted()
+        assert rig.heard == ["plain"]
+
+
+class Handshake:
+    """A CURVE server socket made by hand, and a client whose handshake is watched."""
+
+    def __init__(self, *, enforce: int, domain: bytes = DOMAIN) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        rig = Pair(*zmq.curve_keypair())
+        self.server = self.context.socket(zmq.ROUTER)
+        self.server.setsockopt(zmq.CURVE_SERVER, 1)
+        self.server.setsockopt(zmq.CURVE_SECRETKEY, rig.secret)
+        self.server.setsockopt(zmq.ZAP_DOMAIN, domain)
+        self.server.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, enforce)
+        self.server.bind("tcp://127.0.0.1:0")
+        self.client = self.context.socket(zmq.DEALER)
+        self.client.setsockopt(zmq.CURVE_SERVERKEY, rig.public)
+        self.own = new_pair()
+        self.client.setsockopt(zmq.CURVE_PUBLICKEY, self.own.public)
+        self.client.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
+        self.monitor = self.client.get_monitor_socket(zmq.EVENT_ALL)
+
+    def enters(self, gatekeeper: gate.Gate | None) -> bool:
+        self.client.connect(self.server.getsockopt_string(zmq.LAST_ENDPOINT))
+        ended = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
+        poller = zmq.Poller()
+        poller.register(self.monitor, zmq.POLLIN)
+        if gatekeeper is not None:
+            poller.register(gatekeeper.socket, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll(PATIENCE_MS))
+            assert ready, "nothing happens"
+            if gatekeeper is not None:
+                gatekeeper.answer()
+            if self.monitor in ready:
+                event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
+                if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    return True
+                if event & ended:
+                    return False
+
+    def close(self) -> None:
+        self.client.disable_monitor()
+        self.context.destroy(linger=0)
+
+
+def test_trap_curve_without_an_authenticator_lets_everybody_in_unless_the_domain_is_enforced() -> None:
+    for enforce, enters in ((0, True), (1, False)):
+        handshake = Handshake(enforce=enforce)
+        assert handshake.enters(None) is enters
+        handshake.close()
+
+
+def test_our_rig_lets_nobody_in_when_its_gate_is_gone(tmp_path: Path, rig_keys: RigKeys) -> None:
+    """Fails closed: the key is on the list, but nobody is there to say so."""
+    rig = OpenRig(tmp_path, rig_keys)
+    assert rig.server._gate is not None
+    for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
+        assert rig.server._doors[1][0].getsockopt(option) == 1
+    assert rig.server._doors[1][0].getsockopt(zmq.ZAP_DOMAIN) == DOMAIN
+    assert rig.server._doors[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
+    rig.server.close()
+
+
+def test_trap_another_zap_domain_lets_nobody_in() -> None:
+    for domain, enters in ((DOMAIN, True), (b"other", False)):
+        handshake = Handshake(enforce=1, domain=domain)
+        allowed = {bytes(z85.decode(handshake.own.public)): "me"}
+        gatekeeper = gate.Gate(handshake.context, allowed)
+        assert handshake.enters(gatekeeper) is enters
+        gatekeeper.close()
+        handshake.close()
+
+
+KEY = bytes(range(32))
+
+
+def request(
+    *, version: bytes = b"1.0", domain: bytes = DOMAIN, mechanism: bytes = b"CURVE", key: bytes = KEY
+) -> list[bytes]:
+    return [version, b"7", domain, b"10.0.0.1", b"", mechanism, key]
+
+
+def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
+    version, number, status, text, user, metadata = verdict(request(), {KEY: "lab"})
+    assert (version, number, status, text, metadata) == (b"1.0", b"7", b"200", b"OK", b"")
+    assert user.startswith(b"lab:")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        request(version=b"2.0"),
+        request(domain=b""),
+        request(domain=b"onrig2"),
+        request(mechanism=b"NULL"),
+        request(mechanism=b"PLAIN"),
+        request(key=KEY[::-1]),
+        request(key=b""),
+        request()[:-1],
+        [*request(), b""],
+        [],
+        [b"1.0"],
+    ],
+)
+def test_everything_else_is_refused(refused: list[bytes]) -> None:
+    answer = verdict(refused, {KEY: "lab"})
+    assert len(answer) == 6
+    assert (answer[2], answer[4]) == (b"400", b"")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "with_keys", "plain", "problem"),
+    [
+        ("ipc:///tmp/x", False, False, None),
+        ("ipc:///tmp/x", True, False, "keys are for tcp"),
+        ("tcp://10.0.0.1:5", True, False, None),
+        ("tcp://10.0.0.1:5", False, False, "another machine: give the learner's keys"),
+        ("tcp://10.0.0.1:5", False, True, "another machine: give the learner's keys"),
+        ("tcp://127.0.0.1:5", False, False, "tcp without keys needs --plain-loopback"),
+        ("tcp://127.0.0.1:5", False, True, None),
+        ("tcp://*:5", True, False, "names no rig"),
+        ("tcp://a:0", True, False, "names no rig"),
+        ("http://a", True, False, "no endpoint"),
+    ],
+)
+def test_where_a_learner_may_connect_to(endpoint: str, with_keys: bool, plain: bool, problem: str | None) -> None:
+    said = endpoint_problem(endpoint, with_keys=with_keys, plain=plain)
+    assert (said is None) if problem is None else (said is not None and problem in said)
+
+
+def test_with_keys_nothing_readable_goes_over_the_wire(
+    tmp_path: Path, rig_keys: RigKeys, learner_keys: LearnerKeys
+) -> None:
+    secret = b"what only the two of them should know"
+    for keys, learner, readable in ((None, None, True), (rig_keys, learner_keys, False)):
+        with OpenRig(tmp_path, keys) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
+            client = LinkClient(wire.endpoint, lambda: False, learner, patience_s=PATIENCE_S)
+            client.ask(Attach(), secret)
+            client.close()
+            assert (secret in wire.tapped) is readable

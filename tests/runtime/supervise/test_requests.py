@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import signal
+import termios
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.segment import Segment
+from runtime.supervise.keyboard import KEYS, Keyboard, keyboard
+from runtime.supervise.requests import Request, Requests
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
+
+
+@pytest.fixture
+def requests(board: Board) -> Iterator[Requests]:
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
+    requests = Requests()
+    requests.show(board)
+    yield requests
+    requests.restore()
+    assert {s: signal.getsignal(s) for s in before} == before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_asks_to_fade_out_and_the_second_to_stop_at_once(
+    requests: Requests, board: Board, signum: int
+) -> None:
+    os.kill(os.getpid(), signum)
+    assert (requests.stop, requests.impatient, board[Word.STOP]) == (1, False, 1)
+    os.kill(os.getpid(), signum)
+    assert (requests.stop, requests.impatient, board[Word.STOP]) == (2, True, 2)
+    assert requests.by == signal.Signals(signum).name
+
+
+def test_sigquit_asks_to_stop_at_once(requests: Requests, board: Board) -> None:
+    os.kill(os.getpid(), signal.SIGQUIT)
+    assert (board[Word.STOP], requests.impatient) == (2, False)
+
+
+def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    requests = Requests()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert requests.stop == 0
+    requests.restore()
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_what_came_before_the_loop_could_be_told_is_told_then(board: Board) -> None:
+    requests = Requests()
+    requests.take(Request.STOP_NOW, "keyboard")
+    requests.show(board)
+    requests.restore()
+    assert board[Word.STOP] == 2
+
+
+def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board: Board) -> None:
+    requests.take(Request.STOP_NOW, "keyboard")
+    requests.take(Request.STOP, "keyboard")
+    assert board[Word.STOP] == 2
+
+
+def test_another_terminal_is_heard_and_named(requests: Requests, board: Board) -> None:
+    assert requests.stop == 0
+    board[Word.STOP_OUTSIDE] = 1
+    assert (requests.stop, requests.by) == (1, "onrig stop")
+
+
+def test_resuming_is_counted(requests: Requests, board: Board) -> None:
+    requests.take(Request.RESUME, "keyboard")
+    requests.take(Request.RESUME, "keyboard")
+    assert board[Word.RESUME] == 2
+    assert requests.stop == 0
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
+    """A terminal (its keys, its slave side) that this process is in the foreground of."""
+    master, slave = os.openpty()
+    tty.setcbreak(slave)
+    monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
+    yield master, slave
+    os.close(master)
+    os.close(slave)
+
+
+def test_keys_ask_for_what_the_help_says_at_once_and_others_for_nothing(terminal: tuple[int, int]) -> None:
+    master, slave = terminal
+    with Keyboard(slave) as keys:
+        assert keys.requests() == []
+        os.write(master, b" xQr")
+        assert keys.requests() == [Request.STOP_NOW, Request.STOP, Request.RESUME]
+    assert set(KEYS.values()) == set(Request)
+
+
+def test_the_terminal_is_left_as_it_was(terminal: tuple[int, int]) -> None:
+    _, slave = terminal
+    before = termios.tcgetattr(slave)
+    with Keyboard(slave):
+        assert termios.tcgetattr(slave) != before
+    assert termios.tcgetattr(slave) == before
+
+
+def test_a_job_in_the_background_reads_no_keys(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = terminal
+    with Keyboard(slave) as keys:
+        os.write(master, b" ")
+        monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp() + 1)
+        assert keys.requests() == []
+
+
+def test_a_terminal_that_is_gone_is_listened_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
+    with Keyboard(slave) as keys:
+        assert keys.listening
+        os.close(master)
+        assert keys.requests() == []
+        assert not keys.listening
+    os.close(slave)
+
+
+def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/null").open() as null:
+        monkeypatch.setattr("sys.stdin", null)
+        assert keyboard() is None

@@ -1,0 +1,152 @@
+"""What the section ``exploration`` means, as tables: the schedule at some points, its gates, its budgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from runtime.config.exploration import (
+    Budgets,
+    Exploration,
+    Gaussian,
+    NoExploration,
+    Noisy,
+    OrnsteinUhlenbeck,
+    ParameterNoise,
+)
+from runtime.config.schema import RunConfig
+from runtime.explore.budgets import QUANTITIES, SPANS
+from runtime.explore.gates import Retreat, after_trip, retreat_factor
+from runtime.explore.schedule import amplitudes, schedules
+from runtime.task import episode_steps
+from tools.table import Table
+
+_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
+_BUDGETED: Final = {
+    "interventions": "interventions (ticks)",
+    "trips": "trips",
+    "energy_s": "energy (s of full effort)",
+    "wear_strokes": "wear (full strokes)",
+}
+_SPENT: Final = {
+    "episode": "the episode ends",
+    "hour": "pause until there is room",
+    "session": "pause until resumed by hand",
+}
+
+
+def exploration_tables(config: RunConfig) -> Iterator[Table]:
+    """Schedule and process, then what cuts the amplitude back, where anything does."""
+    exploration = config.exploration
+    if isinstance(exploration, NoExploration):
+        yield Table("exploration", (), (("none", "the policy's action as it is"),))
+    else:
+        yield _schedule(config, exploration)
+        yield from _gates(exploration)
+    if exploration.budgets != Budgets():
+        yield _budgets(config, exploration.budgets)
+
+
+def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
+    """First and last value, in the run, of what the schedule advances over."""
+    steps = config.episodes * episode_steps(config.task, config.rate_hz)
+    return {
+        "episodes": (1.0, float(config.episodes)),
+        "steps": (0.0, float(steps)),
+        "seconds": (0.0, steps * config.period_us * 1e-6),
+    }[exploration.over]
+
+
+def shown_at(config: RunConfig, exploration: Noisy) -> list[float]:
+    """Where the schedule is worth showing: both ends of the run, the quarters, and its own points inside the run."""
+    first, last = reach(config, exploration)
+    every = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
+    own = {x for points in every for x, _ in points if first <= x <= last}
+    quarters = {float(int(last * q / 4)) for q in (1, 2, 3)}
+    return sorted({first, last, *own, *(q for q in quarters if q > first)})
+
+
+def process_line(exploration: Exploration) -> str:
+    """Write the process."""
+    match exploration:
+        case OrnsteinUhlenbeck(gain=gain, friction=friction):
+            keep = 1.0 - friction
+            line = f"u <- {keep:g} u + {gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
+            if abs(keep) < 1 and gain > 0:
+                line += f"; {_spread(gain / math.sqrt(1.0 - keep * keep))}"
+            return line
+        case Gaussian(std=std):
+            return f"u = {std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(std)}"
+        case ParameterNoise():
+            return (
+                "weights + noise, drawn for each episode, so strong that the action is "
+                f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
+                f"every {exploration.adapt_every} steps"
+            )
+    return "the policy's action as it is"
+
+
+def _spread(std: float) -> str:
+    clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
+    return f"u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
+
+
+def _schedule(config: RunConfig, exploration: Noisy) -> Table:
+    names = [a.name for a in config.rig.actuators]
+    rows: list[tuple[str, ...]] = []
+    for x in shown_at(config, exploration):
+        values = amplitudes(exploration, names, x)
+        distinct = dict.fromkeys(f"{v:.3g}" for v in values)
+        written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
+        rows.append((_LABELS[exploration.over].format(x), written, _in_units(config, values)))
+    rows.append(("process", "", process_line(exploration)))
+    quiet = exploration.quiet
+    if quiet is not None:
+        rows.append(("quiet", "", f"the last {quiet.episodes} of every {quiet.every} training episodes have no noise"))
+    return Table("exploration", ("amplitude", "at most, in the actuators' units"), tuple(rows))
+
+
+def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
+    groups: dict[str, list[str]] = {}
+    for a, amplitude in zip(config.rig.actuators, values, strict=True):
+        groups.setdefault(f"{amplitude * a.half_range:.3g} {a.unit}", []).append(a.name)
+    return "; ".join(f"{most} ({', '.join(names)})" for most, names in groups.items())
+
+
+def _gates(exploration: Noisy) -> Iterator[Table]:
+    near, back_off = exploration.near_envelope, exploration.back_off
+    rows: list[tuple[str, ...]] = []
+    if near is not None:
+        rows.append(("near envelope", f"1 .. {near.floor:g}", f"from margin {near.start:g} down to 0, linear"))
+    if back_off is not None:
+        steps: list[str] = []
+        retreat = Retreat()
+        while (further := after_trip(back_off, retreat)).level > retreat.level and len(steps) < 8:
+            retreat = further
+            steps.append(f"{retreat_factor(back_off, retreat):.3g}")
+        rows.append(("back-off", ", ".join(steps), "after the first trip, the second, ..."))
+        rows.append(("", "", f"one step back after {back_off.clean_episodes} episodes with noise and without a trip"))
+    if rows:
+        yield Table("gate", ("amplitude times", "when"), tuple(rows))
+
+
+def _budgets(config: RunConfig, budgets: Budgets) -> Table:
+    m, steps = len(config.rig.actuators), episode_steps(config.task, config.rate_hz)
+    most = {"energy_s": m * steps * config.period_us * 1e-6, "wear_strokes": float(m * steps)}
+    rows: list[tuple[str, ...]] = []
+    for name in QUANTITIES:
+        limits = [msgspec.structs.asdict(getattr(budgets, span))[name] for span in SPANS]
+        if any(limit is not None for limit in limits):
+            written = ["-" if limit is None else f"{limit:.12g}" for limit in limits]
+            rows.append((_BUDGETED[name], *written, f"{most.get(name, steps):g}"))
+    t = budgets.temperature
+    if t is not None:
+        unit = next(s.unit for s in config.rig.sensors if s.name == t.sensor)
+        limit = f"{t.warn:g} .. {t.limit:g} {unit}"
+        rows.append((f"temperature '{t.sensor}'", limit, limit, limit, f"at the limit a pause of {t.cool_s:g} s"))
+    rows.append(("amplitude falls", *([f"from {100 * budgets.warn:g} % on"] * len(SPANS)), ""))
+    rows.append(("once spent", *(_SPENT[span] for span in SPANS), ""))
+    return Table("budget", ("episode", "any hour", "session", "one episode at most"), tuple(rows))

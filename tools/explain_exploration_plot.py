@@ -1,0 +1,149 @@
+"""Exploration in the picture of ``onrig check --explain``: its schedule, its noise, and what cuts it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from runtime.config.exploration import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
+from runtime.config.schema import RunConfig
+from runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
+from runtime.explore.processes import raw_signal
+from runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from runtime.random_streams import Role, stream
+from runtime.task import episode_steps
+from tools.explain_exploration import reach
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TRACE_STEPS: Final = 100
+_NOISE_REACH: Final = 2.6
+_TRIPS_SHOWN: Final = 8
+_FIRST, _LAST, _SCHEDULE, _GATE = "tab:blue", "tab:orange", "tab:purple", "tab:green"
+_UNITS: Final = {"episodes": "training episode", "steps": "training step", "seconds": "time in training (s)"}
+_ONE: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
+
+
+class Row(NamedTuple):
+    """Panels beside each other, and their height in inches."""
+
+    height: float
+    panels: tuple[Callable[[Axes], None], ...]
+
+
+def exploration_rows(config: RunConfig) -> list[Row]:
+    """Return what there is to draw, from the top."""
+    exploration = config.exploration
+    gates: list[Callable[[Axes], None]] = []
+    rows = []
+    if not isinstance(exploration, NoExploration):
+        rows.append(Row(1.6, (partial(_schedule, config=config, exploration=exploration),)))
+        if not isinstance(exploration, ParameterNoise):
+            rows.append(Row(2.2, (partial(_noise, config=config, exploration=exploration),)))
+        if exploration.near_envelope is not None:
+            gates.append(partial(_near, near=exploration.near_envelope))
+        if exploration.back_off is not None:
+            gates.append(partial(_back_off, back_off=exploration.back_off))
+    if exploration.budgets != Budgets():
+        gates.append(partial(_room, warn=exploration.budgets.warn))
+    return [*rows, Row(1.3, tuple(gates))] if gates else rows
+
+
+def _schedule(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
+    first, last = reach(config, exploration)
+    shown = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
+    names = [a.name for a in config.rig.actuators]
+    own = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
+    distinct = {points: [n for n in names if own[n] == points] for points in dict.fromkeys(own.values())}
+    for i, (points, its) in enumerate(distinct.items()):
+        amplitude = [interpolate(points, x) for x in shown]
+        colour = _SCHEDULE if len(distinct) == 1 else f"C{i}"
+        axes.fill_between(shown, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
+        axes.plot(shown, amplitude, color=colour, label=", ".join(its))
+        for x, value in points:
+            if not first <= x <= last:
+                continue
+            axes.plot(x, value, "o", ms=5, color=colour, clip_on=False)
+            if len(distinct) == 1:
+                _name_point(axes, f"{value:g} at {_ONE[exploration.over].format(x)}", x, value, x < 0.5 * last)
+    if len(distinct) == 1 and exploration.over == "episodes":
+        for x, colour in ((last, _LAST), (first, _FIRST)):
+            axes.plot(x, amplitudes(exploration, names, x)[0], "o", ms=7, color=colour, clip_on=False)
+    elif len(distinct) > 1:
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=4, frameon=False)
+    axes.set_xlim(shown[0], shown[-1])
+    axes.set_ylim(0, 1.25)
+    axes.set_ylabel("amplitude")
+    axes.set_xlabel(_UNITS[exploration.over], labelpad=1)
+    axes.set_title("exploration over the run", fontsize=10, loc="left")
+
+
+def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(8 if left else -8, 9 if left else 16),
+        textcoords="offset points",
+        ha="left" if left else "right",
+        fontsize=8,
+    )
+
+
+def _noise(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
+    """The signals that this very run adds to its first actuator, gates apart: the same streams, the same draws."""
+    steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
+    shown = min(steps, _TRACE_STEPS)
+    time_s = [k * config.period_us * 1e-6 for k in range(shown)]
+    first, last = reach(config, exploration)
+    for side in (-1, 1):
+        axes.axhspan(side, 10 * side, color="0.94", lw=0)
+    loud = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
+    for episode, x, colour in ((1, first, _FIRST), (loud, last, _LAST))[:loud]:
+        raw = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
+        if raw is None:
+            continue
+        if episode == 1:
+            axes.plot(time_s, raw[:shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
+        amplitude = amplitudes(exploration, names, x)[0]
+        label = f"episode {episode}: clipped, times {amplitude:.3g}"
+        added = amplitude * np.clip(raw[:shown, 0], -1.0, 1.0)
+        axes.step(time_s, added, where="post", color=colour, lw=1.5, label=label)
+    axes.set_ylim(-_NOISE_REACH, _NOISE_REACH)
+    axes.set_yticks([-2, -1, 0, 1, 2])
+    axes.set_xlim(0, time_s[-1] if shown > 1 else 1)
+    axes.set_xlabel("time in the episode (s)", labelpad=1)
+    axes.set_ylabel("added, normalised")
+    axes.set_title(f"noise on {names[0]}", fontsize=10, loc="left")
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
+
+
+def _near(axes: Axes, near: NearEnvelope) -> None:
+    _factor(axes, "near the envelope", "margin (0: at its edge)")
+    axes.plot([0, near.start, 1], [attenuation(near, x) for x in (0, near.start, 1)], color=_GATE)
+    axes.set_xlim(0, 1)
+
+
+def _back_off(axes: Axes, back_off: BackOff) -> None:
+    retreats = [Retreat()]
+    for _ in range(_TRIPS_SHOWN):
+        retreats.append(after_trip(back_off, retreats[-1]))
+    _factor(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
+    axes.step(range(len(retreats)), [retreat_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
+    axes.set_xlim(0, _TRIPS_SHOWN)
+
+
+def _room(axes: Axes, warn: float) -> None:
+    _factor(axes, "as a budget runs low", "used fraction")
+    axes.plot([0, warn, 1, 1.1], [1, 1, room(1.0, 1.0, warn), 0], color=_GATE)
+    axes.set_xlim(0, 1.1)
+
+
+def _factor(axes: Axes, title: str, x: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(x, labelpad=1, fontsize=9)
+    axes.set_ylabel("times", labelpad=1)
+    axes.set_ylim(0, 1.1)
