@@ -154,7 +154,8 @@ class Dqn:
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act greedily: normalised observations (S, E, n) to the value of the best level (S, E, 1).
 
-        Of equal values the lowest level wins; NaN where the network has diverged.  E states of each trial are looked at side by side.
+        Of equal values the lowest level wins; NaN where the network has diverged.  E states of each trial are looked at
+        side by side.
         """
         _, E, n = observation.shape
         # Padded even for one: a product of a single row rounds differently from trial to trial.

@@ -71,7 +71,7 @@ class Trials:
             )
             self._algorithm = ddpg
         twin = msgspec.convert(config.device.twin, TwinOptions)
-        self._memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
+        self.memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
@@ -82,7 +82,7 @@ class Trials:
         self.episodes = episode = self.episodes + 1
         self._acting.begin_episode(episode)
         rollout = self._rollouts(episode, self._acting)
-        memories = self._memories
+        memories = self.memories
         rows = memories.rows_of(rollout)
         altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
         memories.insert(rows, altered)
@@ -91,7 +91,7 @@ class Trials:
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
 
     def _learn(self) -> NDArray[np.float64] | None:
-        left, noises, memories = self._updates, [], self._memories
+        left, noises, memories = self._updates, [], self.memories
         ahead = 1 if memories.feedback else CHUNK
         while left > 0:
             k = min(ahead, left)

@@ -51,7 +51,8 @@ class Memories:
         self._capacity = capacity_of(config)
         strategy = parse_strategy(config.selection.strategy)
         self._write_probability = config.selection.write_probability
-        self._offered = 0
+        self.offered = 0
+        """Experiences that each trial has offered to its memory."""
         self._keepers: list[Keeper] = [
             keeper_for(
                 strategy,
@@ -89,7 +90,7 @@ class Memories:
         look at what each of them holds would make the start of one depend on the others.
         """
         surely = self._batch if self._write_probability == 1.0 else 4 * self._batch + 40
-        return self._offered * self._write_probability >= surely
+        return self.offered * self._write_probability >= surely
 
     def rows_of(self, rollout: Rollout) -> Rows:
         """Pack an episode into rows (S, T, width)."""
@@ -107,7 +108,7 @@ class Memories:
         """Offer an episode of every trial to its keeper, (S, T, width), in order."""
         self._tell_keepers()
         exploration = self._noise_at - 1
-        self._offered += measured.shape[1]
+        self.offered += measured.shape[1]
         written = []
         for trial, rows in enumerate(measured):
             if altered is not None:

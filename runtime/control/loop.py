@@ -183,11 +183,12 @@ class ControlLoop:
             t2 = time.monotonic_ns()
             if complete:
                 session.send_command(state.frame, tick.safe_counts)
-                tick.close(step, terminated=terminated)
                 if previous is not None:
                     self._push(previous)
-                step.tick_ns = time.monotonic_ns() - t0
-                self._push(step)
+                if not fade.under_way:  # an episode that was faded out stays unfinished: its score would be the fade's
+                    tick.close(step, terminated=terminated)
+                    step.tick_ns = time.monotonic_ns() - t0
+                    self._push(step)
                 break
             if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
                 self._board[Word.POLICY] = self._seat.policy_id

@@ -32,7 +32,7 @@ from runtime.supervise.watchdog import Verdict, Watchdog
 
 RING_RECORDS: Final = 8192
 """At 1 kHz the loop goes on recording for eight seconds without a replay process."""
-_START_TIMEOUT_S: Final = 30.0
+_START_TIMEOUT_S: Final = 60.0
 _RESTARTS: Final = 5
 _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _AT_ONCE_S: Final = 2.0

@@ -305,7 +305,8 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],
         ExitCode.CONFIGURATION,
-        "onrig learn: --connect: 'localhost' is no endpoint; it reads ipc://PATH or tcp://HOST:PORT\n",
+        "onrig learn: --connect: 'localhost' is no endpoint; it reads tcp://HOST:PORT, with * for every interface; "
+        "on this machine also ipc://PATH\n",
     ),
 }
 

@@ -231,7 +231,7 @@ def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
     strategy.forward_to(7)
     assert strategy._trials.episodes == 7
     assert strategy._trials._algorithm.updates == 0
-    assert strategy._trials._memories._stored == [1400, 1400]
+    assert strategy._trials.memories.offered == 1400
     assert len(strategy.durations(1).calls) == 1
     assert strategy._trials.episodes == 8
     assert strategy._trials._algorithm.updates == 100

@@ -34,7 +34,7 @@ class Strategy:
         A memory is filled once at most, however often it would have been overwritten.
         Nothing in it has been replayed; a draw from a memory ordered by errors was found to take the same time after.
         """
-        trials, memories = self._trials, self._trials._memories
+        trials, memories = self._trials, self._trials.memories
         steps = episode_steps(self._config.task, self._config.rate_hz)
         enough = -(-capacity_of(self._config) // steps)
         for _ in range(min(done - trials.episodes, enough)):
