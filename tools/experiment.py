@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -97,7 +98,11 @@ def main(arguments: list[str]) -> int:
 
 def _run(args: argparse.Namespace, folder: Path, cells: Sequence[Cell], seeds: range) -> int:
     """Do what is missing; what becomes of a folder that could be opened."""
-    again = f"`onrig experiment {args.spec} --out {folder} --resume` goes on from here"
+    part = [] if args.trials is None else ["--trials", str(args.trials)]
+    for choice in args.only:
+        part += ["--only", choice]
+    command = shlex.join(["onrig", "experiment", args.spec, "--out", str(folder), *part, "--resume"])
+    again = f"`{command}` goes on from here"
     todo = missing(folder, cells, seeds)
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
     print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
