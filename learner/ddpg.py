@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from learner.adam import Adam
 from learner.ddpg_config import DdpgConfig
+from learner.forward import Forward
 from learner.minibatches import Minibatches, Record
 from learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
 
@@ -29,14 +30,6 @@ __all__ = ["Ddpg", "DdpgConfig", "Minibatches"]
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward: Final = torch.ops.aten.tanh_backward.grad_input
-
-
-class _Policy(NamedTuple):
-    """The actors bound to buffers for some number of states."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-    kernels: list[Kernel]
 
 
 class Ddpg:
@@ -58,7 +51,7 @@ class Ddpg:
         self.config = config
         self.trials = S = len(streams)
         self.updates = 0
-        self._n, self._m = n_observations, n_actions
+        self._m = n_actions
         self._dtype = dtype
         self._layouts = (
             actor_layout(n_observations, n_actions, size.actor),
@@ -98,7 +91,7 @@ class Ddpg:
             *(partial(adam.step, part) for adam, part in zip(self._adams, self._parts(self._gradient), strict=True)),
             partial(self._target.lerp_, self._online, config.tau),
         ]
-        self._policies: dict[int, _Policy] = {}
+        self._actors = Forward(self._layouts[0], self._parts(self._online)[0], S, squash=True)
 
     def _zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=self._dtype)
@@ -190,33 +183,12 @@ class Ddpg:
                 step(partial(_relu_backward, e[i - 1], below, 0.0, grad_input=e[i - 1]))
         return kernels
 
-    def _build_policy(self, rows: int) -> _Policy:
-        layout = self._layouts[0]
-        x = below = self._zeros(self.trials, rows, layout.layers[0].rows)
-        x[:, :, self._n] = 1.0
-        kernels: list[Kernel] = []
-        for layer, w in zip(layout.layers, layout.blocks(self._parts(self._online)[0], self.trials), strict=True):
-            out = self._zeros(self.trials, rows, layer.cols)
-            kernels += [partial(torch.bmm, below, w, out=out), out.tanh_ if layer.last else out.relu_]
-            below = out
-        return _Policy(x, below, kernels)
-
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act without noise: normalised observations (S, E, n) to normalised actions (S, E, m).
 
         E states of each trial are looked at side by side (of a training and an evaluation episode, say).
         """
-        _, E, n = observation.shape
-        # Padded even for one: a product of a single row rounds differently from trial to trial.
-        rows = padded(E)
-        policy = self._policies.get(rows)
-        if policy is None:
-            policy = self._policies[rows] = self._build_policy(rows)
-        policy.x[:, :E, :n] = torch.tensor(observation, dtype=self._dtype)
-        for kernel in policy.kernels:
-            kernel()
-        actions: NDArray[np.floating] = policy.y[:, :E, : self._m].numpy().copy()
-        return actions
+        return self._actors(observation)[:, :, : self._m].copy()
 
     def update(self, batches: Minibatches) -> NDArray[np.floating]:
         """Train on K minibatches in turn; returns the TD error of each experience before its update, (K, S, B).

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from learner.adam import Adam
 from learner.dqn_config import DqnConfig
+from learner.forward import Forward
 from learner.minibatches import Minibatches, Record
 from learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
 
@@ -34,14 +35,6 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
     # Of a diverged trial: what it learns is no number anyway.
     index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
     return index
-
-
-class _Policy(NamedTuple):
-    """The networks bound to buffers for some number of states."""
-
-    x: torch.Tensor
-    q: torch.Tensor
-    kernels: list[Kernel]
 
 
 class Dqn:
@@ -70,7 +63,6 @@ class Dqn:
         self.config = config
         self.trials = S = len(streams)
         self.updates = 0
-        self._n = n_observations
         self._dtype = dtype
         self._layout = q_layout(n_observations, config.levels, NETWORK_SIZES[config.network].critic)
         self._online = self._zeros(self._layout.flat_size(S))
@@ -96,7 +88,7 @@ class Dqn:
             partial(self._gradient.mul_, self._layout.trainable(S).to(self._gradient)),
             partial(self._adam.step, self._gradient),
         ]
-        self._policies: dict[int, _Policy] = {}
+        self._values = Forward(self._layout, self._online, self.trials, squash=False)
         levels = torch.linspace(-1.0, 1.0, config.levels, dtype=torch.float64).to(dtype)
         self.levels: NDArray[np.floating] = levels.numpy()
         """Values of the discrete actions, (levels,)."""
@@ -139,35 +131,14 @@ class Dqn:
                 step(partial(_relu_backward, d[i - 1], below, 0.0, grad_input=d[i - 1]))
         return kernels
 
-    def _build_policy(self, rows: int) -> _Policy:
-        x = below = self._zeros(self.trials, rows, self._layout.layers[0].rows)
-        x[:, :, self._n] = 1.0
-        kernels: list[Kernel] = []
-        for layer, v in zip(self._layout.layers, self._layout.blocks(self._online, self.trials), strict=True):
-            out = self._zeros(self.trials, rows, layer.cols)
-            kernels.append(partial(torch.bmm, below, v, out=out))
-            if not layer.last:
-                kernels.append(out.relu_)
-            below = out
-        return _Policy(x, below, kernels)
-
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act greedily: normalised observations (S, E, n) to the value of the best level (S, E, 1).
 
         Of equal values the lowest level wins; NaN where the network has diverged.  E states of each trial are looked at
         side by side.
         """
-        _, E, n = observation.shape
-        # Padded even for one: a product of a single row rounds differently from trial to trial.
-        rows = padded(E)
-        policy = self._policies.get(rows)
-        if policy is None:
-            policy = self._policies[rows] = self._build_policy(rows)
-        policy.x[:, :E, :n] = torch.tensor(observation, dtype=self._dtype)
-        for kernel in policy.kernels:
-            kernel()
         # numpy's argmax is the first of equals, torch's is any.
-        q: NDArray[np.floating] = policy.q[:, :E, : self.config.levels].numpy()
+        q = self._values(observation)[:, :, : self.config.levels]
         # A diverged network has no best level; argmax would name one.
         actions: NDArray[np.floating] = np.where(np.isnan(q).any(axis=2), np.nan, self.levels[q.argmax(axis=2)])
         return actions[:, :, None]

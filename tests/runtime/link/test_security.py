@@ -212,8 +212,8 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "with_keys", "plain", "problem"),
     [
-        ("ipc:///tmp/x", False, False, None),
-        ("ipc:///tmp/x", True, False, "keys are for tcp"),
+        ("ipc://run/learner", False, False, None),
+        ("ipc://run/learner", True, False, "keys are for tcp"),
         ("tcp://10.0.0.1:5", True, False, None),
         ("tcp://10.0.0.1:5", False, False, "another machine: give the learner's keys"),
         ("tcp://10.0.0.1:5", False, True, "another machine: give the learner's keys"),
