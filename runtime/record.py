@@ -41,6 +41,12 @@ class Flag(enum.IntFlag):
     """Last record of its episode: it closes a transition and starts none."""
     LATE = 32
     """The command took effect after the sample (0 < tau < T) or not at all (tau = T)."""
+    FADED = 64
+    """The run is being faded out: ``explored`` is no longer what policy and exploration wished."""
+    PROBATION = 128
+    """The policy that acts is new and may yet be rolled back."""
+    ROLLED_BACK = 256
+    """First record after a roll-back: the policy that acts now is the predecessor of the one before."""
 
 
 class Rule(enum.IntEnum):
@@ -90,6 +96,8 @@ _HEAD: Final = (
     ("missed", "H", "<u2"),
     ("miss", "B", "u1"),
     ("fault", "B", "u1"),
+    ("status", "B", "u1"),
+    ("answers", "I", "<u4"),
     ("tau_us", "I", "<u4"),
     ("t_device_us", "Q", "<u8"),
     ("t_mono_ns", "q", "<i8"),
@@ -105,9 +113,11 @@ class RecordLayout:
 
     ``t_mono_ns`` is the time of the sample: host monotonic, or virtual in lockstep.  ``sensors`` and ``command`` are
     counts as on the wire; ``u_start`` and ``u_end`` the commands in force in the period that the record's action
-    governs.  ``mean`` and ``std`` describe the behaviour distribution (std 0 where the policy is deterministic).
-    ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1); ``amount`` is what
-    the ``rule`` did and ``margin`` how far inside the limits it was (``runtime.safety.shield.Verdict``).
+    governs; ``status`` and ``answers`` are the frame's own.  ``mean`` and ``std`` describe the behaviour distribution
+    (std 0 where the policy is deterministic).  ``amplitude`` multiplied each action's noise, gates included, 0 where
+    there was none; ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1).
+    ``amount`` is what the ``rule`` did and ``margin`` how far inside the limits it was
+    (``runtime.safety.shield.Verdict``).
     """
 
     def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:
@@ -125,6 +135,7 @@ class RecordLayout:
             ("applied", n_actions, "f", "<f4"),
             ("mean", n_actions, "f", "<f4"),
             ("std", n_actions, "f", "<f4"),
+            ("amplitude", n_actions, "f", "<f4"),
         )
         tail = (("exploration", "f", "<f4"), ("amount", "f", "<f4"), ("margin", "f", "<f4"), ("reward", "d", "<f8"))
         code = "<" + "".join(c for _, c, _ in _HEAD) + "".join(f"{n}{c}" for _, n, c, _ in vectors)

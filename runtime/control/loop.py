@@ -35,7 +35,7 @@ from runtime.supervise.states import State as RunState
 from runtime.task import episode_steps
 
 _WARM_UPS: Final = 200
-"""Rules under which the fallback controller acts; the others only limit what the policy wants."""
+"""Dry ticks before the first one, so that nothing is slow the first time it counts."""
 
 
 class ControlLoop:
@@ -197,7 +197,7 @@ class ControlLoop:
             tick.explore(step)
             if fade.under_way:  # what is faded is no longer what the policy did: nothing is learned from it
                 step.explored = fade.next(step.explored)
-                step.flags |= Flag.INVALID
+                step.flags |= Flag.INVALID | Flag.FADED
             t4 = time.monotonic_ns()
             tick.shield(step)
             t5 = time.monotonic_ns()

@@ -26,6 +26,8 @@ class Step:
 
     __slots__ = (
         "amount",
+        "amplitude",
+        "answers",
         "applied",
         "command",
         "commanded",
@@ -47,6 +49,7 @@ class Step:
         "rule",
         "sensors",
         "stage_ns",
+        "status",
         "t_device_us",
         "t_mono_ns",
         "t_receive_ns",
@@ -62,10 +65,11 @@ class Step:
     def __init__(self, tick: int, episode: int, kind: Kind, state: State, zeros: tuple[float, ...]) -> None:
         self.tick, self.episode, self.kind = tick, episode, kind
         self.frame, self.t_device_us, self.fault = state.frame, state.t_us, state.fault
+        self.status, self.answers = state.status, state.answers
         self.sensors = state.sensors
         self.u_start = self.u_end = self.command = state.u_end
         self.observation: Sequence[float] = ()
-        self.policy = self.explored = self.commanded = self.applied = zeros
+        self.policy = self.explored = self.commanded = self.applied = self.amplitude = zeros
         self.rule, self.flags, self.policy_id = Rule.NONE, 0, 0
         self.missed, self.miss = 0, Miss.NONE
         self.tau_us = 0
@@ -88,6 +92,8 @@ class Step:
             min(self.missed, 65535),
             self.miss,
             self.fault,
+            self.status,
+            self.answers,
             self.tau_us,
             self.t_device_us,
             self.t_mono_ns,
@@ -107,6 +113,7 @@ class Step:
             *self.applied,
             *self.policy,
             *([0.0] * len(self.policy)),
+            *self.amplitude,
             self.exploration,
             self.amount,
             self.margin,
@@ -211,7 +218,7 @@ class Tick:
         if signal is None:
             step.explored = step.policy
             return
-        amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
+        step.amplitude = amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
         explored, deviation = [], 0.0
         for value, unit, amplitude, centre, half in zip(
             step.policy, signal, amplitudes, self._centres, self._halves, strict=True

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from runtime.record import STAGES, RecordLayout
 
 WIDTHS = st.integers(1, 5)
-N_HEAD = 17
+N_HEAD = 19
 """Scalar fields of a record in front of its vectors, without ``seq``."""
 
 
 def fields(layout: RecordLayout, rng: np.random.Generator) -> tuple[float, ...]:
     """Random values for one record, float32 ones exact; small enough for the narrowest field."""
     n_counts = layout.n_sensors + 3 * layout.n_actions
-    n_floats = layout.n_observations + 6 * layout.n_actions
+    n_floats = layout.n_observations + 7 * layout.n_actions
     return (
         *rng.integers(0, 200, N_HEAD).tolist(),
         *rng.integers(0, 1 << 40, len(STAGES)).tolist(),

@@ -81,8 +81,13 @@ def processes_with(mark: str) -> list[str]:
 
 def test_a_mark_finds_the_process_that_bears_it() -> None:
     mark = uuid.uuid4().hex
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: mark}) as process:
+    pipe, environment = subprocess.PIPE, {**os.environ, MARK: mark}
+    with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environment) as process:
         assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"there\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"there\n"  # its environment shows only once it runs
         assert processes_with(mark) == ["cat\0"]
         process.stdin.close()
     assert processes_with(mark) == []

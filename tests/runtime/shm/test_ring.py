@@ -16,8 +16,8 @@ from runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from runtime.shm.segment import Segment
 
 LAYOUT = RecordLayout(1, 1, 1)
-N_HEAD = 17
-N_REST = len(STAGES) + 4 + 7 + 4
+N_HEAD = 19
+N_REST = len(STAGES) + 4 + 8 + 4
 
 
 def fields(tick: int) -> tuple[float, ...]:
