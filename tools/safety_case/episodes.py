@@ -31,7 +31,7 @@ LANES: Final = 300
 _LOSSES: Final = (0.0, 0.1, 0.5)
 """Chances of a frame to be lost, one per episode."""
 _CHANGING: Final = 0.3
-"""Share of episodes whose plant is drawn anew in every period."""
+"""Share of episodes whose plant changes in every period, as far as the promise lets it."""
 _AT_REST: Final = 0.3
 
 
@@ -152,7 +152,8 @@ def _run_lanes(
             _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
-        parameters = np.where(changing, draw(physics.nominal, plants.spread, n, rng), parameters)
+        drawn = draw(physics.nominal, plants.spread, n, rng)
+        parameters = np.where(changing & physics.varying[:, None], drawn, parameters)
         state, first = advance(physics, parameters, state, before, late, 2)
         state, second = advance(physics, parameters, state, command, period_s - late, SUBSTEPS)
         peak = np.maximum(peak, np.maximum(first, second))

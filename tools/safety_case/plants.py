@@ -22,6 +22,8 @@ class Physics(Protocol):
     """Lumped dynamics of a batch: parameters (p, n), state (2, n) of place and velocity, command (m, n) in SI."""
 
     nominal: Values
+    varying: NDArray[np.bool_]
+    """Which parameters the promise lets change while the plant moves; the others are any of the box, but constant."""
 
     def accelerate(self, parameters: Values, state: Values, command: Values) -> Values:
         """Return the acceleration (n,)."""
@@ -35,6 +37,7 @@ class PendulumPhysics:
 
     def __init__(self, plants: PendulumPlants) -> None:
         self.nominal = np.array([plants.gravity_per_s2, plants.damping_per_s, plants.gain_per_v_s2])
+        self.varying = np.array([True, True, True])
 
     def accelerate(self, parameters: Values, state: Values, command: Values) -> Values:
         """-A sin(angle) - D velocity + G u."""
@@ -51,6 +54,9 @@ class MagmanPhysics:
 
     def __init__(self, plants: MagmanPlants, rig: Rig) -> None:
         self.nominal = np.array([plants.pull_m6_per_a2_s2, plants.friction_per_s])
+        # A held command has a potential only where its pull is constant: one that was strong downhill and weak uphill
+        # would give energy for nothing.
+        self.varying = np.array([False, True])
         names = [a.name for a in rig.actuators]
         self._coils = [(names.index(name), x) for name, x in plants.magnets.items()]
         self._c2 = plants.c2_m2
