@@ -1,0 +1,116 @@
+"""What the documentation tells people to type works: options exist, arguments parse, cheap commands are executed.
+
+A run is shortened to two episodes, or only checked (``--dry-run``) where it would take real time; benchmarks and
+experiments are asked for by name and option, their own tests run them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
+from tools.cli import VERBS
+
+OTHERS: Final = {
+    ".", "apt", "cd", "cyclictest", "groups", "ls", "make", "pip", ".venv/bin/pip", "plotjuggler", "ps",
+    "python3", "reboot", "scp", "sh", "ssh", "sudo", "systemctl", "systemd-analyze", "journalctl", "udevadm", "uname",
+}  # fmt: skip
+"""Programs that are not ours; of ``make`` the target is looked up."""
+SLOW: Final = {"bench", "experiment", "safety", "baseline", "soak", "learn", "stop", "resume", "twin", "watch", "web"}
+"""Verbs that take minutes, or a rig that is running: their options must exist."""
+_OPTION: Final = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+_REAL_TIME: Final = re.compile(r"realtime|scaled|local_learner=false|--device")
+
+
+def _ours(command: Command) -> list[str] | None:
+    """The verb and its arguments, or a module's; None for other people's programs."""
+    words = command.words
+    if words == ["make", "run"]:
+        return ["-m", "tools.cli", "run", "pendulum"]
+    if words[0] in ("onrig", ".venv/bin/onrig"):
+        return ["-m", "tools.cli", *words[1:]]
+    if words[0] in ("python", ".venv/bin/python") and words[1:2] == ["-m"]:
+        return words[1:]
+    return None
+
+
+def _run(arguments: list[str], folder: Path, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@functools.cache
+def _help_of(*subject: str) -> str:
+    """The help text of a verb (of a benchmark, of a module)."""
+    done = _run([*subject, "--help"], ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(every_command()) > 15
+    assert ROOT / "README.md" in PAGES
+
+
+@pytest.mark.parametrize("command", every_command(), ids=lambda c: c.name)
+def test_what_a_page_tells_to_type_exists(command: Command) -> None:
+    ours = _ours(command)
+    if ours is None:
+        assert command.words[0] in OTHERS, "a program that nobody has looked at"
+        if command.words[0] == "make":
+            targets = (ROOT / "Makefile").read_text()
+            assert re.search(rf"^{command.words[1]}:", targets, re.MULTILINE)
+        return
+    subject = ours[:2]
+    if subject == ["-m", "tools.cli"]:
+        verb = ours[2]
+        if verb.startswith("-"):
+            return
+        assert verb in VERBS
+        subject = ours[: 4 if verb in ("bench", "policy") else 3]
+    page = _help_of(*subject)
+    for option in _OPTION.findall(" ".join(w for w in ours[len(subject) :] if w.startswith("-"))):
+        assert option in page, f"{option} is no option of `{' '.join(subject[2:] or subject)}`"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    ran_once = False
+    not_made: list[str] = []
+    """Folders that a command would have made which is not executed."""
+    for command in commands_of(page):
+        ours = _ours(command)
+        if ours is None or command.needs_a_rig or any(folder in ours for folder in not_made):
+            continue
+        if ours[1] == "tools.cli" and ours[2] in SLOW:
+            not_made += [after for word, after in itertools.pairwise(ours) if word == "--out"]
+            continue
+        arguments = _expanded(ours, tmp_path)
+        if ours[1] == "tools.cli" and ours[2] == "run":
+            short = _REAL_TIME.search(command.text) or ran_once or "--resume" in arguments
+            arguments += ["--dry-run"] if short else ["--set", "episodes=2"]
+            ran_once = ran_once or not short
+        done = _run(arguments, tmp_path)
+        assert done.returncode == 0, f"{command.name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def _expanded(arguments: list[str], folder: Path) -> list[str]:
+    """Wild cards as a shell would, and the one policy that a short run leaves where the page names a late one."""
+    out: list[str] = []
+    for word in arguments:
+        word = re.sub(r"policies/\d+\.onnx", "policies/1.onnx", word)
+        matches = sorted(str(p.relative_to(folder)) for p in folder.glob(word)) if "*" in word else []
+        out += matches or [word]
+    return out
