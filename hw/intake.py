@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,12 @@ from hw.messages import State, StateLayout, WireError
 
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000
+
+Tap = Callable[[int, bytes], None]
+"""Told of every whole frame that goes over the line: host time in ns, body (its first byte tells type and direction).
+
+Called in the tick: it must be quick and must not raise.
+"""
 
 
 @dataclass
@@ -50,7 +57,7 @@ class StateIntake:
     its device time have grown.
     """
 
-    def __init__(self, layout: StateLayout, counters: LinkCounters) -> None:
+    def __init__(self, layout: StateLayout, counters: LinkCounters, tap: Tap | None = None) -> None:
         self.newest: State | None = None
         """The newest frame that nobody has taken yet; whoever takes it sets this to None."""
         self.received_ns = 0
@@ -59,6 +66,7 @@ class StateIntake:
         """Fault code of the latest frame."""
         self._decode = layout.decode
         self._counters = counters
+        self._tap = tap
         self.restart()
 
     def restart(self) -> None:
@@ -79,6 +87,8 @@ class StateIntake:
     def take(self, body: bytes, received_ns: int) -> None:
         """Read a frame body of type STATE and keep it if it is new; never raises."""
         counters = self._counters
+        if self._tap is not None:
+            self._tap(received_ns, body)
         try:
             state = self._decode(body)
         except WireError:

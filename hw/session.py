@@ -11,7 +11,7 @@ from typing import Final
 from hw.clock import Clock
 from hw.framing import FrameReader, encode_frame
 from hw.identity import check_channels, check_hello
-from hw.intake import LinkCounters, StateIntake
+from hw.intake import LinkCounters, StateIntake, Tap
 from hw.messages import (
     CONFIGURE_LAYOUT,
     LIMITS_LAYOUT,
@@ -73,7 +73,14 @@ class DeviceSession:
     """
 
     def __init__(
-        self, transport: Transport, rig: Rig, clock: Clock, *, retry_s: float = RETRY_S, attempts: int = ATTEMPTS
+        self,
+        transport: Transport,
+        rig: Rig,
+        clock: Clock,
+        *,
+        retry_s: float = RETRY_S,
+        attempts: int = ATTEMPTS,
+        tap: Tap | None = None,
     ) -> None:
         self.counters = LinkCounters()
         self.hello: Hello | None = None
@@ -89,7 +96,8 @@ class DeviceSession:
         self._attempts = attempts
         self._reader = FrameReader(self.counters)
         states = StateLayout(len(rig.sensors), len(rig.actuators))
-        self._intake = StateIntake(states, self.counters)
+        self._tap = tap
+        self._intake = StateIntake(states, self.counters, tap)
         self._commands = CommandLayout(len(rig.actuators))
         self._one_frame_bytes = states.size + _FRAME_OVERHEAD_BYTES
         self._read_ns = 0
@@ -135,11 +143,14 @@ class DeviceSession:
         LinkError.  The newest state frame that arrives meanwhile is kept for the next wait_state.
         """
         self._request_id = (self._request_id + 1) & 0xFFFF
-        frame = encode_frame(encode_request(Request(self._request_id, op, payload)))
+        body = encode_request(Request(self._request_id, op, payload))
+        frame = encode_frame(body)
         dropped = self.counters.bytes_dropped
         for attempt in range(self._attempts):
             self.counters.retries += attempt > 0
             self._write(frame)
+            if self._tap is not None:
+                self._tap(self._now(), body)
             deadline_ns = self._now() + round(self._retry_s * 1e9)
             while (bodies := self._receive(deadline_ns)) is not None:
                 for response in self._responses(bodies):
@@ -231,6 +242,8 @@ class DeviceSession:
                     if body[0] == _STATE:
                         intake.take(body, self._read_ns)
                     else:
+                        if self._tap is not None:
+                            self._tap(self._read_ns, body)
                         self._take_other(body)
             state = intake.newest
             # A read no longer than one frame has emptied the line: the usual case costs no second read.
@@ -244,7 +257,10 @@ class DeviceSession:
 
         Counts that do not fit 32 bits, or of another number, raise ``struct.error``.
         """
-        self._write(encode_frame(self._commands.encode(answers, counts)))
+        body = self._commands.encode(answers, counts)
+        self._write(encode_frame(body))
+        if self._tap is not None:
+            self._tap(self._now(), body)
 
     def close(self) -> None:
         """Close the line; the device's lease does the rest."""
@@ -284,6 +300,8 @@ class DeviceSession:
             if body[0] == _STATE:
                 self._intake.take(body, self._read_ns)
             else:
+                if self._tap is not None:
+                    self._tap(self._read_ns, body)
                 others.append(body)
         return others
 

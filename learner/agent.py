@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,10 @@ class Agent:
         self._ddpg = Ddpg(settings.ddpg, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)])
         self._sampler = self._fresh_sampler()
         self._seen = 0
+        self._memory = b""
+        """Name of the memory that the sampler has heard of."""
+        self.sampler_lost = False
+        """Whether a saved state was taken without what its sampler knew."""
         self.policies = 0
         """Id of the newest policy offered."""
         self.handled = 0
@@ -67,11 +72,16 @@ class Agent:
             per_alpha=self._settings.per_alpha,
         )
 
-    def catch_up(self) -> None:
-        """Hear of everything in a mirror that is complete now, but for what a restored sampler knows already."""
+    def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
+        """Hear of everything in a mirror that is complete now, but for what a restored sampler knows already.
+
+        ``memory`` names the rig's memory, which has its first ``restored`` writes from the one before.
+        """
         storage = self._mirror.storage
-        if self._seen > storage.inserted:  # the rig itself went back in time: what the sampler knows is of no use
+        known = storage.inserted if memory == self._memory else restored
+        if self._seen > known:  # the rig itself went back in time: what the sampler knows is of no use
             self._sampler, self._seen = self._fresh_sampler(), 0
+        self._memory = memory
         self.written(storage.changed_since(self._seen))
 
     def written(self, slots: Slots) -> None:
@@ -109,24 +119,39 @@ class Agent:
         return self.policies, export_policy(self._ddpg.actor_layers(0), contract)
 
     def save(self, path: Path) -> None:
-        """Write everything that learning goes on from (not the mirror: the rig owns it), atomically."""
+        """Write everything that learning goes on from (not the mirror: the rig owns it), atomically and durably."""
         state = {f"ddpg/{k}": v for k, v in self._ddpg.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
+        state["memory"] = np.frombuffer(self._memory, np.uint8)
         fresh = path.with_suffix(".tmp")
         with fresh.open("wb") as file:
             np.savez(file, **state)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
         fresh.replace(path)
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def restore(self, path: Path) -> bool:
-        """Go on from a saved state; False when there is none that fits."""
+        """Go on from a saved state; False when there is none that fits.
+
+        Where the memory has grown since, the sampler begins anew (``sampler_lost``).
+        """
         try:
             # Opened here, because numpy leaves open what turns out to be no archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
-            self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
             self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
+            self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
+        try:
+            self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
+        except (KeyError, ValueError):
+            self._sampler, self._seen, self.sampler_lost = self._fresh_sampler(), 0, True
         return True

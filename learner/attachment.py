@@ -22,6 +22,7 @@ from runtime.link.messages import (
     ReplyMessage,
     RequestMessage,
     Rows,
+    Ruling,
 )
 from runtime.replay.layout import Slots
 
@@ -47,13 +48,20 @@ class LeaseLost(Exception):
 class Attachment:
     """Asks on behalf of one session; after an outage it attaches again and repeats what was not answered.
 
-    ``role`` is what it wants to be.  ``note`` hears, in a line, of outages that are over.
+    ``role`` is what it wants to be.  ``note`` hears, in a line, of outages that are over; ``ruled`` of what became of
+    admitted policies once they acted.
     """
 
     def __init__(
-        self, config: RunConfig, client: LinkClient, role: Role, note: Callable[[str], object] = lambda line: None
+        self,
+        config: RunConfig,
+        client: LinkClient,
+        role: Role,
+        note: Callable[[str], object] = lambda line: None,
+        ruled: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
-        self._config, self._client, self._role, self._note = config, client, role, note
+        self._config, self._client, self._role, self._note, self._ruled = config, client, role, note, ruled
+        self._heard = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
         self.mirror: Mirror | None = None
@@ -104,9 +112,13 @@ class Attachment:
         ``closed`` and ``wait_ms`` as in Pull: wait so long for a write, or for a later training episode to close.
         """
         mirror = self._mirror()
-        rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms))
+        rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise Unfit("the rig answered a pull with something else")
+        for ruling in rows.rulings:
+            if ruling.number > self._heard:
+                self._heard = ruling.number
+                self._ruled(ruling)
         try:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:

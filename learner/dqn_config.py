@@ -30,7 +30,7 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adam_eps: Positive = 1e-8
     reward_scale: Positive = 1e-3
     """Factor on every reward before it is learned from; 1e-3 pendulum (METHODS S1)."""
-    epsilon: tuple[tuple[float, float], ...] = ((1, 0.7), (500, 0.01))
+    epsilon: tuple[tuple[float, float], ...] = ((1.0, 0.7), (500.0, 0.01))
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
     ``runtime.explore.schedule.interpolate`` reads it."""
 

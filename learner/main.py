@@ -8,11 +8,13 @@ and waits for its turn.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +27,7 @@ import torch
 from learner.agent import Agent, Replayed
 from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
 from learner.settings import LearnerSettings
+from learner.states import States
 from runtime.config.document import ConfigError
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
@@ -32,7 +35,8 @@ from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.link.client import PATIENCE_S, LinkClient, LinkClosed, RequestRejected
 from runtime.link.keys import LearnerKeys
-from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Offer, Rows, Verdict
+from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Offer, Rows, Ruling, Verdict
+from runtime.replay.checkpoint.upkeep import is_due
 from runtime.supervise.report import report
 
 _ME: Final = "learner"
@@ -66,9 +70,11 @@ class LearnerProcess:
         self._config, self._role = config, connection.role
         self._settings = msgspec.convert(config.learner, LearnerSettings)
         self._client = LinkClient(connection.endpoint, lambda: stop[0], connection.keys, connection.patience_s, _warn)
-        self._link = Attachment(config, self._client, connection.role, _warn)
-        self._state = state / "learner.npz"
+        self._rulings: Counter[str] = Counter()
+        self._link = Attachment(config, self._client, connection.role, _warn, self._heed)
+        self._states = States(state)
         self._saved_s = time.monotonic()
+        self._unwritten = False
         self._busy_s = 0.0
         self._done_here = 0
         self._agent_there: Agent | None = None
@@ -105,6 +111,9 @@ class LearnerProcess:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(_ME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
+        if self._rulings:
+            said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
+            report(_ME, "event", f"policies on probation: {said}", **self._rulings)
 
     def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=attached.closed, wait_ms=0)
@@ -136,12 +145,14 @@ class LearnerProcess:
             assert self._link.mirror is not None
             agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
-            resumes = agent.restore(self._state)
-        agent.catch_up()
+            resumes = self._states.restore(agent, attached.closed if self._lockstep else None)
+            if agent.sampler_lost:
+                _warn("what the sampler knew is of another memory: it begins anew")
+        agent.catch_up(attached.memory, attached.restored)
         self._follows = True
         if attached.next_policy_id <= 1 and not resumes:
             self._offer()
-            self._tell_done(0)
+            self._conclude(0)
         else:
             self._rejoin(attached, resumes)
         report(_ME, "ready", "restored" if resumes else "from the beginning")
@@ -156,7 +167,12 @@ class LearnerProcess:
         agent = self._agent
         agent.policies = max(agent.policies, attached.next_policy_id - 1)
         agent.handled = min(agent.handled, attached.closed)
-        if not resumes:
+        if resumes:
+            if attached.next_policy_id <= 1:  # a rig that has none of its policies any more
+                agent.policies = 0
+                self._offer()
+            self._tell_done(agent.handled)
+        else:
             # New networks must not act before they have seen what their predecessor learned from.
             agent.handled = attached.closed
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
@@ -186,9 +202,7 @@ class LearnerProcess:
                 self._update(updates)
                 if self._lockstep or not behind:
                     self._offer()
-            agent.handled = episode
-            self._tell_done(episode)
-            self.save(at_most_every_s=_SAVE_S)
+            self._conclude(episode)
 
     def _learn_continuously(self, rows: Rows) -> None:
         agent, settings = self._agent, self._settings
@@ -198,10 +212,8 @@ class LearnerProcess:
         if agent.ready and owed > 0:
             self._update(min(owed, 100))
         if rows.closed > agent.handled:
-            agent.handled = rows.closed
             self._offer()
-            self._tell_done(rows.closed)
-            self.save(at_most_every_s=_SAVE_S)
+            self._conclude(rows.closed)
 
     def _confirm(self, episode: int) -> None:
         assert self._link.mirror is not None
@@ -240,6 +252,14 @@ class LearnerProcess:
         if isinstance(verdict, Verdict) and not verdict.accepted:
             report(_ME, "warning", f"policy {policy_id} refused at {verdict.stage}: {verdict.reason}")
 
+    def _conclude(self, episode: int) -> None:
+        """All that follows from an episode is done: have it on disk before the rig relies on it, then say so."""
+        self._agent.handled = episode
+        if self._lockstep and is_due(self._config, episode):
+            self._write()
+        self._tell_done(episode)
+        self.save(at_most_every_s=_SAVE_S)
+
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
         self._link.ask(Done(episode, self._agent.updates, rate))
@@ -251,11 +271,30 @@ class LearnerProcess:
             self._agent.written(slots)
         return rows
 
+    def _heed(self, ruling: Ruling) -> None:
+        """Tell of a policy that failed its probation; those that passed are counted."""
+        self._rulings[ruling.verdict] += 1
+        if ruling.verdict == "rolled_back":
+            report(_ME, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")
+        elif ruling.verdict == "failed":
+            report(_ME, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
+
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Write what to go on from."""
-        if self._agent_there is not None and time.monotonic() - self._saved_s >= at_most_every_s:
+        """Write what to go on from; in lockstep that is written where the rig writes its own, and nowhere between."""
+        if self._agent_there is None or self._lockstep:
+            return
+        if time.monotonic() - self._saved_s >= at_most_every_s:
             self._saved_s = time.monotonic()
-            self._agent_there.save(self._state)
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            self._states.save(self._agent)
+            self._unwritten = False
+        except OSError as error:
+            if not self._unwritten:
+                _warn(f"the learner's state is not written: {error.strerror or error}; it is tried again")
+            self._unwritten = True
 
     def close(self) -> None:
         """Say goodbye and close the link."""
@@ -274,9 +313,11 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
     signal.signal(signal.SIGINT, request_stop)
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="onrig-learner-") as passing:
+    with contextlib.ExitStack() as passing:  # only where it is needed: a killed process leaves it behind
+        if state is None:
+            state = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
         while True:
-            process = LearnerProcess(config, connection, state or Path(passing), stop)
+            process = LearnerProcess(config, connection, state, stop)
             try:
                 process.run()
             except (LinkClosed, OtherVersion) as error:

@@ -7,6 +7,7 @@ import importlib
 from typing import Final
 
 WHAT: Final = {
+    "loop": "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest",
     "replay": "insert, sample and update of the memory of experiences, beside other libraries' buffers",
     "learner": "updates of DDPG, one trial and many at once, beside Stable-Baselines3's and what one core can do",
     "link": "a policy from its last gradient step into the rig; experiences per second, with and without keys",

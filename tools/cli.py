@@ -10,16 +10,23 @@ from typing import Final
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
     "run": "run a rig: device or twin, control, replay, learner",
+    "web": "serve the live page of a run, under way or over",
+    "watch": "look at a running rig from another terminal, over ssh as well",
     "stop": "stop a running rig from another terminal, actuators first",
     "resume": "let a paused or faulted run go on from another terminal",
     "twin": "run a device twin alone, on a pty or a serial port",
     "keys": "make the key pairs of a rig and its learners",
     "learn": "run a learner for a rig that is running elsewhere",
+    "replay": "decide a recorded run once more and compare every decision",
     "experiment": "run many trials of many strategies, on all cores or on a cluster",
     "report": "say what a run came to, and draw its learning curve",
     "bench": "measure a part of Onrig, peers beside it where they are installed",
+    "soak": "run a rig, a learner and a bad network for minutes, with faults everywhere, and keep the books",
     "baseline": "what the random controller and a model-based one reach on a task",
     "safety": "try to break what the shield promises, and say how near that came",
+    "doctor": "check board, kernel, permissions, ports, keys and wheels",
+    "service": "make a rig a service of this machine: systemd unit, udev rule, limits",
+    "disarm": "tell the device behind a port to be safe, when nothing is left of its run",
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 

@@ -14,6 +14,7 @@ from runtime.replay.layout import Layout
 from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
 from runtime.task import Task, episode_steps
 from tools.explain_exploration import exploration_tables
+from tools.explain_policies import policy_table
 from tools.table import Table
 
 
@@ -25,6 +26,7 @@ def tables(config: RunConfig) -> Iterator[Table]:
     yield _timing(config)
     yield from exploration_tables(config)
     yield _learning(config)
+    yield policy_table(config)
 
 
 def span(low: float, high: float) -> str:

@@ -20,7 +20,7 @@ from runtime.config.exploration import (
 from runtime.config.schema import RunConfig
 from runtime.explore.budgets import QUANTITIES, SPANS
 from runtime.explore.gates import Retreat, after_trip, retreat_factor
-from runtime.explore.schedule import amplitudes, schedules
+from runtime.explore.schedule import amplitudes, noisy_episodes, schedules
 from runtime.task import episode_steps
 from tools.table import Table
 
@@ -30,6 +30,7 @@ _BUDGETED: Final = {
     "trips": "trips",
     "energy_s": "energy (s of full effort)",
     "wear_strokes": "wear (full strokes)",
+    "driven_s": "time under command (s)",
 }
 _SPENT: Final = {
     "episode": "the episode ends",
@@ -52,7 +53,9 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 
 def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
     """First and last value, in the run, of what the schedule advances over."""
-    steps = config.episodes * episode_steps(config.task, config.rate_hz)
+    # Schedules over steps or seconds stand still while there is no noise: in quiet and in evaluation episodes.
+    noisy = noisy_episodes(exploration.quiet, config.episodes)
+    steps = noisy * episode_steps(config.task, config.rate_hz)
     return {
         "episodes": (1.0, float(config.episodes)),
         "steps": (0.0, float(steps)),
@@ -106,7 +109,23 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
     quiet = exploration.quiet
     if quiet is not None:
         rows.append(("quiet", "", f"the last {quiet.episodes} of every {quiet.every} training episodes have no noise"))
+        if noisy_episodes(quiet, config.episodes) == config.episodes:
+            rows.append(("", "", f"none of this run's {config.episodes} episodes is among them"))
+    rows += [("advance", "", line) for line in _advance_lines(config, exploration)]
     return Table("exploration", ("amplitude", "at most, in the actuators' units"), tuple(rows))
+
+
+def _advance_lines(config: RunConfig, exploration: Noisy) -> Iterator[str]:
+    """What is not plain of how the schedule goes on, and how far it gets."""
+    _, last = reach(config, exploration)
+    if exploration.over != "episodes":
+        others = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
+        yield f"in the steps of training episodes with noise alone: it stands still in {others} episodes"
+    names = [a.name for a in config.rig.actuators]
+    end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
+    if end > last:
+        at = _LABELS[exploration.over]
+        yield f"the schedule ends at {at.format(end)}, this run at {at.format(last)} at the latest"
 
 
 def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
@@ -135,7 +154,8 @@ def _gates(exploration: Noisy) -> Iterator[Table]:
 
 def _budgets(config: RunConfig, budgets: Budgets) -> Table:
     m, steps = len(config.rig.actuators), episode_steps(config.task, config.rate_hz)
-    most = {"energy_s": m * steps * config.period_us * 1e-6, "wear_strokes": float(m * steps)}
+    driven_s = steps * config.period_us * 1e-6
+    most = {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
     rows: list[tuple[str, ...]] = []
     for name in QUANTITIES:
         limits = [msgspec.structs.asdict(getattr(budgets, span))[name] for span in SPANS]

@@ -79,7 +79,9 @@ def _schedule(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
     axes.set_ylim(0, 1.25)
     axes.set_ylabel("amplitude")
     axes.set_xlabel(_UNITS[exploration.over], labelpad=1)
-    axes.set_title("exploration over the run", fontsize=10, loc="left")
+    quiet = exploration.quiet
+    said = "" if quiet is None else f"; the last {quiet.episodes} of every {quiet.every} episodes without noise"
+    axes.set_title(f"exploration over the run{said}", fontsize=10, loc="left")
 
 
 def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:

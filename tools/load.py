@@ -65,6 +65,12 @@ def _findings(config: RunConfig) -> Iterator[Finding]:
                 f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin does {twin.period_min_us} to "
                 f"{twin.period_max_us} us at rate_hz",
             )
+        if not twin.reset and config.lockstep:
+            reason = "in lockstep the twin must be able to put itself back: leave it true, or take another device.pace"
+            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
+        elif not twin.reset and config.task.reset is None:
+            reason = "nothing brings this twin to the start of an episode: leave it true, or give the task a reset"
+            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 

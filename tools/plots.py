@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +17,19 @@ from runtime.explore.schedule import amplitudes
 _READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
 
 
-def episode_columns(folder: Path, kind: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def episode_columns(
+    folder: Path, kind: str, names: Sequence[str] = _READ
+) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     """Read the episodes of one kind that had steps from ``episodes.csv``; empty columns where there is no such file."""
     rows: list[list[float]] = []
-    with contextlib.suppress(OSError), (folder / "episodes.csv").open(newline="", encoding="utf-8") as file:
+    path = folder / "episodes.csv"
+    with contextlib.suppress(OSError, csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
             with contextlib.suppress(TypeError, ValueError, KeyError):  # a line cut short by a full disk
                 if row["kind"] == kind and float(row["steps"]) > 0:
-                    rows.append([float(row[name]) for name in _READ])
-    table = np.array(rows, np.float64).reshape(-1, len(_READ))
-    return {name: table[:, i] for i, name in enumerate(_READ)}
+                    rows.append([float(row[name]) for name in names])
+    table = np.array(rows, np.float64).reshape(-1, len(names))
+    return {name: table[:, i] for i, name in enumerate(names)}
 
 
 def _smooth(

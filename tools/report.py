@@ -48,16 +48,23 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = argparse.ArgumentParser(prog="onrig report", description=__doc__)
     p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
+    p.add_argument("--out", type=Path, metavar="FILE", help="where the page of a run goes (default: DIR/report.html)")
+    p.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write the run's curves as TensorBoard event files, and no page"
+    )
     return p
 
 
 def main(arguments: list[str]) -> int:
     """Report; returns the exit code."""
-    folder: Path = parser().parse_args(arguments).folder
+    args = parser().parse_args(arguments)
+    folder: Path = args.folder
     if not (folder / "config.yaml").is_file():
         if (folder / SPEC).is_file():
             from tools.reports.experiment import report_experiment
 
+            if args.out is not None or args.tensorboard is not None:
+                return complain("report", f"'{folder}' holds an experiment: --out and --tensorboard are for runs")
             return report_experiment(folder)
         what = f"holds no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is no folder"
         return complain("report", f"'{folder}' {what}")
@@ -65,13 +72,32 @@ def main(arguments: list[str]) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
-    print(report_table(folder, config))
+    if args.tensorboard is not None:
+        return _for_tensorboard(folder, config, args.tensorboard)
+    print(report_table(folder, config), flush=True)
+    from tools.reports.run.report import report_run
+
     try:
         picture = plot_learning_curve(folder, config)
+        page = report_run(folder, config, args.out)
     except OSError as error:
-        return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
+        return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     if picture is not None:
         print(f"\nsee {picture}")
+    print(f"{'' if picture is not None else chr(10)}see {page}")
+    return ExitCode.OK
+
+
+def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
+    from tools.reports.run.tensorboard import write_curves
+
+    try:
+        written = write_curves(folder, config, out)
+    except ImportError:
+        return complain("report", "--tensorboard needs tensorboardX: pip install 'onrig[log]'", ExitCode.PREFLIGHT)
+    except OSError as error:
+        return complain("report", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
+    print(f"{written} values written; look at them with: tensorboard --logdir {out}")
     return ExitCode.OK
 
 

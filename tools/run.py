@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import stat
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,13 @@ from runtime.config.schema import Port, RunConfig
 from runtime.exit_codes import ExitCode
 from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
-from runtime.supervise.run_folder import fresh_folder, write_run_folder
+from runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
 from runtime.supervise.supervisor import Supervisor
+from tools.continuing import CannotResume, continued, wait_for_folder
 from tools.display import display_for
 from tools.load import complain, explain, load_for_rig
+from tools.web.address import parse_address
+from tools.web.beside import NoView, live_view
 
 _LINK_FILE_BYTES: Final = 4096
 _NO_TORCH: Final = (
@@ -31,10 +35,19 @@ _NO_TORCH: Final = (
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = argparse.ArgumentParser(prog="onrig run", description=__doc__)
-    p.add_argument("config", help="path or shipped name of a configuration")
+    p.add_argument("config", nargs="?", help="path or shipped name of a configuration (with --resume: the run's own)")
     p.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME-DATE-TIME)")
     p.add_argument("--device", metavar="PORT", help="serial port of a real device, or of a twin that runs elsewhere")
     p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_argument(
+        "--web",
+        nargs="?",
+        const="",
+        metavar="PORT",
+        help="serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to "
+        "others, who then need the token in the printed address",
+    )
+    p.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR, however it ended")
     p.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
     return p
 
@@ -42,10 +55,21 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run; returns the exit code."""
     args = parser().parse_args(arguments)
+    if args.config is None and args.resume is None:
+        parser().error("one of these is required: a configuration, or the folder of a run with --resume DIR")
+    if args.resume is not None and args.run_dir is not None:
+        return complain("run", "--run-dir: a resumed run goes on in its own folder; leave it out")
     try:
-        config = load_for_rig(args.config, args.overrides)
+        if args.resume is not None:
+            config = continued(args.resume, args.config, args.overrides)
+        else:
+            config = load_for_rig(args.config, args.overrides)
     except ConfigError as error:
         return explain(error)
+    except CannotResume as error:
+        return complain("run", f"--resume: {error}")
+    if args.device is not None and args.resume is not None and config.device.port is None:
+        return complain("run", "--device: the run to resume has a twin of its own, and goes on with it")
     if args.device is not None:
         if config.selection.synthetic is not None:
             return complain("run", "--device: selection.synthetic needs the plant of a twin of the run's own")
@@ -55,23 +79,57 @@ def main(arguments: list[str]) -> int:
         fault = _port_problem(Path(port))
         if fault is not None:
             return complain("run", *fault)
-    folder = args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
-    if (folder / "config.yaml").exists():
+    if args.web is not None:
+        try:
+            parse_address(args.web)
+        except ValueError as error:
+            return complain("run", f"--web: {error}")
+    folder = args.resume or args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
+    if args.resume is None and (folder / "config.yaml").exists():
         return complain("run", f"--run-dir: '{folder}' holds a run already; choose another folder")
     if config.local_learner and find_spec("torch") is None:
         return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
     if args.dry_run:
-        print(f"{args.config}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
+        name = args.config or args.resume
+        print(f"{name}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
-    return _run(config, folder, port)
+    return _run(config, folder, port, args.web, resumes=args.resume is not None)
 
 
-def _run(config: RunConfig, folder: Path, port: str | None) -> int:
+def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, resumes: bool) -> int:
+    option = "--resume" if resumes else "--run-dir"
     try:
-        take_back = write_run_folder(folder, config)
+        take_back = _reopen(folder, config) if resumes else write_run_folder(folder, config)
+    except CannotResume as error:
+        return complain("run", f"--resume: {error}")
     except OSError as error:
-        return complain("run", f"--run-dir: '{folder}' cannot be written: {error.strerror or error}")
+        return complain("run", f"{option}: '{folder}' cannot be written: {error.strerror or error}")
     print(f"run folder: {folder}", flush=True)
+    with contextlib.ExitStack() as page:
+        if web is not None:
+            try:
+                print(f"live view: {page.enter_context(live_view(folder, web))}", flush=True)
+            except NoView as failure:
+                take_back()
+                return complain("run", str(failure), failure.code)
+            except KeyboardInterrupt:
+                take_back()
+                raise
+        return _supervise(config, folder, port, take_back, resumes=resumes)
+
+
+def _reopen(folder: Path, config: RunConfig) -> Callable[[], None]:
+    """Go on in the folder of a run that has ended; returns what takes that back."""
+    wait_for_folder(folder)
+    take_back, cut = reopen_run_folder(folder, config)
+    if cut:
+        print(f"{folder / 'events.jsonl'}: its last line was broken and is cut ({cut} bytes)", file=sys.stderr)
+    return take_back
+
+
+def _supervise(
+    config: RunConfig, folder: Path, port: str | None, take_back: Callable[[], None], *, resumes: bool
+) -> int:
     display = display_for(config.episodes)
     told: list[str] = []
 
@@ -86,7 +144,7 @@ def _run(config: RunConfig, folder: Path, port: str | None) -> int:
         if keys is not None:
             terminal.enter_context(keys)
             print(HELP, flush=True)
-        supervisor = Supervisor(config, folder, port, show, keys)
+        supervisor = Supervisor(config, folder, port, show, keys, resumes=resumes)
         try:
             code, reason = supervisor.run()
         except KeyboardInterrupt:  # before the supervisor listened for it
@@ -142,3 +200,18 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")
     print(f"see {picture or folder}")
+    _show_post_mortems(folder, config)
+
+
+def _show_post_mortems(folder: Path, config: RunConfig) -> None:
+    """Draw what the last fault of the run left behind (`onrig report` draws all); without matplotlib only name it."""
+    from runtime.supervise.post_mortem import post_mortems
+
+    found = post_mortems(folder)
+    if not found:
+        return
+    with contextlib.suppress(ImportError, OSError):
+        from tools.reports.run.fault_picture import draw_last_post_mortem
+
+        draw_last_post_mortem(folder, config)
+    print(f"{len(found)} post-mortem{'s' if len(found) > 1 else ''}, the last one in {found[-1]}")

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         print(f"{found.folder}: {what}", flush=True)
     if ended < 0 or not select.select((ended,), (), (), _END_S)[0]:
         return complain("stop", f"{found.folder}: process {found.pid} has not ended; see `ps`", ExitCode.HARDWARE)
-    print(f"{found.folder}: {_outcome(found.folder)}, {(time.monotonic_ns() - asked_ns) / 1e9:.1f} s in all")
+    print(f"{found.folder}: {outcome(found.folder)}, {(time.monotonic_ns() - asked_ns) / 1e9:.1f} s in all")
     if not safe_ns:
         return complain(
             "stop",
@@ -100,7 +100,7 @@ def choose(verb: str, run: Path | None) -> Running | int:
             return rig
     if not (folder / "config.yaml").exists():
         return complain(verb, f"'{run}' is no run folder")
-    return complain(verb, f"'{run}' is not under way; it {_outcome(folder)}")
+    return complain(verb, f"'{run}' is not under way; it {outcome(folder)}")
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
@@ -109,7 +109,7 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
     return code
 
 
-def _outcome(folder: Path) -> str:
+def outcome(folder: Path) -> str:
     """How a run ended, in a few words."""
     summary: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):

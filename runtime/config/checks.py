@@ -11,6 +11,8 @@ from hw.rig import rig_problems
 from runtime.config.exploration_checks import exploration_findings
 from runtime.config.limit_checks import limit_findings
 from runtime.config.link_checks import link_findings
+from runtime.config.log import log_findings
+from runtime.config.policy_rule_checks import policy_rule_findings
 from runtime.config.problem import NodePath, path_steps
 from runtime.config.schema import RunConfig, Scaled, Weighted
 from runtime.replay.budget import capacity_within
@@ -63,6 +65,8 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _device_findings(config)
     yield from _supervision_findings(config)
     yield from link_findings(config.link)
+    yield from log_findings(config.log)
+    yield from policy_rule_findings(config)
     yield from _selection_findings(config)
     yield from exploration_findings(config)
     yield from limit_findings(config)

@@ -45,6 +45,8 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at full effort."""
     wear_strokes: float | None = None
     """Sum over actuators and ticks of |a_k - a_{k-1}| / (high - low) of the applied actions: full strokes."""
+    driven_s: float | None = None
+    """Seconds under command; over an hour that is a duty cycle."""
 
 
 class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -40,7 +40,9 @@ def exploration_findings(config: RunConfig) -> Iterator[Finding]:
 def _findings(config: RunConfig) -> Iterator[Finding]:
     exploration = config.exploration
     match exploration:
-        case OrnsteinUhlenbeck(friction=friction):
+        case OrnsteinUhlenbeck(gain=gain, friction=friction):
+            if not gain > 0:
+                yield ("gain",), f"expected a positive number, got {gain:g}"
             if not 0 <= friction < 2:
                 yield ("friction",), "expected 0 to 2, where the process is stable,"
         case Gaussian(std=std):
@@ -92,6 +94,8 @@ def _points_findings(at: NodePath, points: Points, over: str) -> Iterator[Findin
     for i, (x, amplitude) in enumerate(points):
         if i and x <= points[i - 1][0]:
             yield (*at, i), f"{over} must increase, got {x:g}"
+        if x < 0:
+            yield (*at, i), f"{over} begin at 0, got {x:g}"
         if not 0 <= amplitude <= 1:
             yield (*at, i), f"expected an amplitude of 0 to 1, got {amplitude:g}"
 
@@ -108,8 +112,8 @@ def _gate_findings(config: RunConfig, exploration: Scheduled) -> Iterator[Findin
     if back_off is not None:
         if not 0 < back_off.factor < 1:
             yield ("back_off", "factor"), f"expected between 0 and 1, got {back_off.factor:g}"
-        if not 0 < back_off.least <= 1:
-            yield ("back_off", "least"), f"expected more than 0, at most 1, got {back_off.least:g}"
+        if not 0 < back_off.least < 1:
+            yield ("back_off", "least"), f"expected between 0 and 1, got {back_off.least:g}"
         if back_off.clean_episodes < 1:
             yield ("back_off", "clean_episodes"), f"expected at least 1, got {back_off.clean_episodes}"
     if quiet is not None:
@@ -127,6 +131,10 @@ def _budget_findings(config: RunConfig, budgets: Budgets) -> Iterator[Finding]:
         for name, limit in _set(getattr(budgets, span)):
             if not limit > 0:
                 yield ("budgets", span, name), f"expected a positive number, got {limit:g}"
+    for name, limit in _set(budgets.session):
+        hourly = getattr(budgets.hour, name)
+        if hourly is not None and 0 < limit < hourly:
+            yield ("budgets", "hour", name), f"{hourly:g} an hour are more than the {limit:g} of the whole session"
     if not config.rate_hz > 0:
         return
     worst = _worst_episode(config)
@@ -145,7 +153,8 @@ def _worst_episode(config: RunConfig) -> dict[str, float]:
     if not 0 < product < 1e9:
         return {}
     steps = episode_steps(config.task, config.rate_hz)
-    return {"energy_s": m * steps / config.rate_hz, "wear_strokes": float(m * steps)}
+    driven_s = steps / config.rate_hz
+    return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
 
 
 def _temperature_findings(config: RunConfig, budgets: Budgets) -> Iterator[Finding]:

@@ -112,7 +112,12 @@ def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
 
 def save_resolved(config: RunConfig, path: Path) -> None:
     """Write a configuration with everything it names spelled out."""
-    path.write_text(dump(msgspec.to_builtins(config)), encoding="utf-8")
+    path.write_text(resolved_text(config), encoding="utf-8")
+
+
+def resolved_text(config: RunConfig) -> str:
+    """Return a configuration as YAML with everything it names spelled out."""
+    return dump(msgspec.to_builtins(config))
 
 
 def capacity_of(config: RunConfig) -> int:

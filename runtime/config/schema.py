@@ -13,6 +13,8 @@ import msgspec
 from hw.rig import Rig
 from runtime.config.exploration import Exploration, NoExploration
 from runtime.config.limits import Limits
+from runtime.config.log import Log
+from runtime.config.policy_rules import Probation, Staleness
 from runtime.task import Task
 
 Section = dict[str, object]
@@ -31,7 +33,8 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A real device on a serial port."""
 
     path: str
-    baud: int = 1_000_000
+    baud: int = 921_600
+    """As the twin on a serial port has it (``hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +91,8 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: the last one where there
     are several; null: any, shared with all."""
     lock_memory: bool = True
+    stay_awake: bool = True
+    """Keep the CPUs out of deep sleep states while the loop runs, where the machine lets it: waking takes a while."""
 
 
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +130,9 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     realtime: RealTime = RealTime()
     supervision: Supervision = Supervision()
     link: Link = Link()
+    log: Log = Log()
+    probation: Probation | None = Probation()
+    staleness: Staleness = Staleness()
     seed: int = 0
     evaluate_every: int = 1
     """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""

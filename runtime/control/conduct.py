@@ -179,6 +179,23 @@ class Conduct:
         self.take(Event.RESUME)
         return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
 
+    def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
+        """Stand disarmed until ``condition`` holds or a person resumes; between episodes only.
+
+        Where neither comes within ``resume_timeout_s`` the run ends (Halted).
+        """
+        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+        self.journal.send()
+        self._orders.forget_resumes()
+        report(_ME, "warning", f"paused: {cause}; {hint}; or {_GO_ON}", cause=cause, hint=hint)
+        limit = time.monotonic() + self._config.supervision.resume_timeout_s
+        while not (condition() or self._orders.resume):
+            if time.monotonic() >= limit:
+                self.take(Event.EXPIRED)
+                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
+            self._look()
+        self.take(Event.RESUME)
+
     def _resumed_before(self, limit_s: float) -> bool:
         while not self._orders.resume:
             if time.monotonic() >= limit_s:

@@ -63,6 +63,8 @@ class FrameSource:
         self._cpu_ns = self._busy_cpu_ns = 0
         self.punctual = False
         """Whether the last frame came when it was expected, so that the next one is a whole period away."""
+        self.resumed_at_us = 0
+        """Device time that had passed when the run was resumed, which the device knows nothing of (lockstep)."""
         self.busy_until_ns = 0
         """When our own work after the last frame ended: the tick, what was prepared in its slack, the rehearsal."""
 
@@ -117,7 +119,7 @@ class FrameSource:
         """Note the times of the frame that ``next`` returned last, and what was missed since ``previous``."""
         received_ns = self._last_received_ns
         if self._lockstep:
-            step.t_mono_ns = step.t_receive_ns = state.t_us * 1000
+            step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
         else:
             self._sync.add(state.t_us, received_ns)
             sampled = self._sync.host_time_ns(state.t_us)

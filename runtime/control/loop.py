@@ -7,19 +7,22 @@ One thread, no sockets, nothing that blocks but the wait for the device's next f
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Final
 
-from hw.messages import Capability, Hello, State, Status
+from hw.messages import Capability, Hello, Status
 from hw.session import DeviceSession, RequestRefused
 from hw.transport import LinkError
 from runtime.config.schema import RunConfig
 from runtime.control.conduct import Conduct
 from runtime.control.frames import FrameSource, Stopped
 from runtime.control.homing import Homing
+from runtime.control.loop_state import LoopState, encode_state, filed_session
 from runtime.control.orders import AT_ONCE, Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
-from runtime.control.tick import Step, Tick
+from runtime.control.staleness import LearnerWatch, expects_learner
+from runtime.control.tick import Step, Tick, is_unfit
 from runtime.explore.explorer import Explorer
 from runtime.explore.perturbed import perturbed_session
 from runtime.policy.session import PolicySession
@@ -27,12 +30,12 @@ from runtime.random_streams import Role, device_seed
 from runtime.record import Flag, Kind
 from runtime.reset.attempts import EpisodeReset
 from runtime.shm.board import Board, Word
+from runtime.shm.keepsake import Keepsake
 from runtime.shm.ring import RingWriter
 from runtime.supervise.faults import FaultName, LinkFault, link_fault
 from runtime.supervise.report import report
 from runtime.supervise.states import Event
 from runtime.supervise.states import State as RunState
-from runtime.task import episode_steps
 
 _WARM_UPS: Final = 200
 """Dry ticks before the first one, so that nothing is slow the first time it counts."""
@@ -50,12 +53,13 @@ class ControlLoop:
         board: Board,
         seat: PolicySeat,
         orders: Orders,
+        keepsake: Keepsake | None = None,
     ) -> None:
+        self._keepsake, self._device_us = keepsake, 0
         self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
         self._orders = orders
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
-        self._steps = episode_steps(config.task, config.rate_hz)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer)
@@ -67,28 +71,34 @@ class ControlLoop:
             reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
             self._homing = Homing(reset, session, self._tick, self._frames, conduct, orders, board, self._push)
         self._falls_back = False
+        expected = expects_learner(config)
+        self._learner = LearnerWatch(config, board, conduct, self._explorer, seat) if expected else None
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
-    def run(self, first_episode: int = 1) -> None:
-        """Run all training episodes from ``first_episode`` on, each followed by its evaluation, then disarm.
+    def run(self, start: LoopState | None = None, policies: Path = Path()) -> None:
+        """Run all training episodes, or those after ``start``, each followed by its evaluation, then disarm.
 
+        ``policies`` is where those are filed that sat here before a resumed run's ``start``.
         Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command where the
         line still works and by its lease where it does not.
         """
         config, conduct = self._config, self.conduct
+        start = LoopState() if start is None else start
         try:
+            self._go_on_from(start, policies)
             conduct.take(Event.CONNECTED)
             conduct.wait_for(self._seat_filled, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
-            for episode in range(first_episode, config.episodes + 1):
+            if start.episode and not start.evaluated:
+                self._evaluate(start.episode)
+            for episode in range(start.episode + 1, config.episodes + 1):
                 self._await_barrier(episode - 1)
                 self._board[Word.EPISODE] = episode
                 self._run_episode(episode, Kind.TRAIN)
+                self._keep(episode, evaluated=False)
                 self._board[Word.CLOSED] = episode
-                self._await_barrier(episode)
-                if config.evaluate_every and episode % config.evaluate_every == 0:
-                    self._run_episode(episode, Kind.EVAL)
+                self._evaluate(episode)
             conduct.take(Event.COMPLETED)
         except Stopped:
             conduct.leave()
@@ -106,12 +116,40 @@ class ControlLoop:
         finally:
             conduct.make_safe()
 
+    def _evaluate(self, episode: int) -> None:
+        """Run the evaluation that follows a training episode, if one does."""
+        self._await_barrier(episode)
+        every = self._config.evaluate_every
+        if every and episode % every == 0:
+            self._run_episode(episode, Kind.EVAL)
+            self._keep(episode, evaluated=True)
+
+    def _go_on_from(self, start: LoopState, policies: Path) -> None:
+        """Be where a run stood that is resumed; its person begins a new session with that."""
+        if start.explorer:
+            self._explorer.restore(start.explorer)
+            self._explorer.begin_session()
+            self._backed_off = self._explorer.back_off
+        self._seat.restore(start.seat, lambda policy_id: filed_session(policies, policy_id))
+        self._tick.go_on_from(start.tick)
+        self._frames.resumed_at_us = start.device_us
+        self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
+        self._board[Word.CLOSED] = start.episode
+
+    def _keep(self, episode: int, *, evaluated: bool) -> None:
+        """Leave word of where the loop stands, for a run that goes on from here after a crash."""
+        if self._keepsake is not None:
+            seat, explorer = self._seat.state(), self._explorer.state()
+            state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, seat)
+            self._keepsake.put(encode_state(state))
+
     def _seat_filled(self) -> bool:
         self._seat.take_newest()
         return self._seat.active is not None
 
     def _warm_up(self) -> None:
         """Run everything a tick runs before the first one counts."""
+        self._seat.time_builds()
         for _ in range(_WARM_UPS):
             self._rehearsal.run()
 
@@ -125,6 +163,8 @@ class ControlLoop:
 
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed."""
+        if self._learner is not None:
+            self._learner.heed()
         self._seat.take_newest()
         self._board[Word.POLICY] = self._seat.policy_id
         if self._homing is None:
@@ -177,21 +217,25 @@ class ControlLoop:
             frames.account(step, state, pending)
             previous = pending
             terminated = previous is not None and tick.complete(previous, state, step.observation)
-            faulted = self._faulted(state)
-            spent = self._explorer.pause is not None
-            complete = faulted or terminated or spent or tick.steps_done >= self._steps
+            faulted = is_unfit(state)
+            complete = tick.is_over(state, terminated=terminated)
             t2 = time.monotonic_ns()
             if complete:
                 session.send_command(state.frame, tick.safe_counts)
+                # A device that takes the command ends one more period with it (lockstep).
+                answers = self._config.period_us if state.status & Status.ARMED else 0
+                self._device_us = frames.resumed_at_us + state.t_us + answers
                 if previous is not None:
                     self._push(previous)
                 if not fade.under_way:  # an episode that was faded out stays unfinished: its score would be the fade's
                     tick.close(step, terminated=terminated)
+                    self._mark_closing(step)
                     step.tick_ns = time.monotonic_ns() - t0
                     self._push(step)
                 break
             if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
                 self._board[Word.POLICY] = self._seat.policy_id
+            step.flags |= self._seat.marks()
             tick.ask(step, self._seat.active, self._seat.policy_id)
             t3 = time.monotonic_ns()
             tick.explore(step)
@@ -214,6 +258,8 @@ class ControlLoop:
             t7 = time.monotonic_ns()
             step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
             step.tick_ns = t7 - t0
+            if self._seat.judge(step.rule, t3 - t2):
+                self._rolled_back(step.policy_id)
             if not self._lockstep and frames.punctual:
                 conduct.journal.send(1)
                 self._seat.prepare(t0 + self._period_ns - time.monotonic_ns())
@@ -229,6 +275,19 @@ class ControlLoop:
             raise Stopped
         self._rest()
 
+    def _rolled_back(self, policy_id: int) -> None:
+        """The predecessor acts from the next tick on; what this one was left with, the shield has judged."""
+        self._board[Word.ROLLED_BACK] = policy_id + 1
+        self._board[Word.POLICY] = self._seat.policy_id
+        self._tick.drop_perturbed()
+
+    def _mark_closing(self, step: Step) -> None:
+        """An episode's last record tells of a roll-back in its last tick, though nobody acts in it."""
+        mark = self._seat.take_mark()
+        if mark:
+            step.flags |= mark
+            step.policy_id = self._seat.policy_id
+
     def _is_over_now(self) -> bool:
         """Asked to stop: at once, or by fading, which begins here and ends here."""
         fade = self.conduct.fade
@@ -239,10 +298,6 @@ class ControlLoop:
         if fade.over:
             self.conduct.take(Event.FADED)
         return fade.over
-
-    @staticmethod
-    def _faulted(state: State) -> bool:
-        return bool(state.fault) or not state.status & Status.ARMED
 
     def _push(self, step: Step) -> None:
         if self._lockstep:

@@ -25,15 +25,19 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
 from runtime.control.frames import Stopped
 from runtime.control.loop import ControlLoop
+from runtime.control.loop_state import decode_state
 from runtime.control.orders import Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
 from runtime.exit_codes import ExitCode
+from runtime.policy.probation import terms_of
 from runtime.record import RecordLayout
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.keepsake import Keepsake
 from runtime.shm.ring import RingWriter
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from runtime.shm.tape import tap_of
 from runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
 from runtime.supervise.report import report
 
@@ -84,17 +88,18 @@ def _pace(scale: float) -> str:
     return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
 
 
-def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> None:
-    board = Board(Segment.attach(shm / "board", BOARD_SCHEMA))
+def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
+    segment = Segment.attach(shm / "board", BOARD_SCHEMA)
+    board, keepsake = Board(segment), Keepsake(segment)
     orders = Orders(board)
     signal.signal(signal.SIGTERM, lambda signum, frame: orders.signal())
     signal.signal(signal.SIGINT, lambda signum, frame: orders.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
-    seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)))
+    seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
     baud = config.device.port.baud if config.device.port is not None else None
     transport = open_port(port) if baud is None else open_port(port, baud)
     try:
-        session = DeviceSession(transport, config.rig, time)
+        session = DeviceSession(transport, config.rig, time, tap=tap_of(shm))
         hello: Hello = session.connect(5.0)
         check_pace(config, hello)
         check_reset(config, hello)
@@ -107,9 +112,10 @@ def _drive(config: RunConfig, port: str, shm: Path, layout: RecordLayout) -> Non
                 report(_ME, "warning", line)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        loop = ControlLoop(config, session, hello, ring, board, seat, orders)
+        loop = ControlLoop(config, session, hello, ring, board, seat, orders, keepsake)
         try:
-            loop.run()
+            # What lies there before the loop's first word is where a resumed run goes on.
+            loop.run(decode_state(keepsake.take()), run_folder / "policies")
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)
@@ -131,7 +137,7 @@ def main(arguments: list[str]) -> int:
     config = load_resolved(run_folder / "config.yaml")
     layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
     try:
-        _drive(config, port, shm, layout)
+        _drive(config, port, run_folder, shm, layout)
     except Stopped:
         return ExitCode.INTERRUPTED
     except (LimitsTooWide, LimitsWider) as error:

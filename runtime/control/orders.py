@@ -17,6 +17,7 @@ class Orders:
         self._board = board
         self._signals = 0
         self._resumed = 0
+        self._looks = 0
 
     def signal(self) -> None:
         """Note a signal to this process itself: whoever supervised it is gone, so it is obeyed at once."""
@@ -24,8 +25,10 @@ class Orders:
 
     @property
     def stop(self) -> int:
-        """0, GENTLY or AT_ONCE."""
+        """0, GENTLY or AT_ONCE; whoever reads it is alive, and the board says so."""
         board = self._board
+        self._looks += 1
+        board[Word.LOOKS] = self._looks
         return max(board[Word.STOP], board[Word.STOP_OUTSIDE], self._signals)
 
     @property

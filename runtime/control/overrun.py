@@ -16,11 +16,12 @@ def attribute_miss(
 
     expected_ns: when the first missed frame should have arrived; busy_until_ns: when our own work before it ended;
     busy_cpu_ns: processor time we had since the frame before; overtaken: how many of the missed frames did arrive, but
-    lay unread until a newer one came.  Work that ran past a frame but had little of the processor was held up by the
-    machine.
+    lay unread until a newer one came.  To overtake a frame by itself, work must have the processor for more than a
+    period: it begins with the frame before, or (the rehearsal) just before the frame that it overtakes, and lasts until
+    the next one.  Work that had less of it was held up by the machine.
     """
     if missed <= 0:
         return Miss.NONE
     if overtaken == 0:
         return Miss.LINK
-    return Miss.PROGRAM if busy_until_ns > expected_ns and 2 * busy_cpu_ns > period_ns else Miss.HOST
+    return Miss.PROGRAM if busy_until_ns > expected_ns and busy_cpu_ns > period_ns else Miss.HOST

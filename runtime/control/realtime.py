@@ -6,6 +6,8 @@ import ctypes
 import gc
 import os
 import signal
+import struct
+from pathlib import Path
 from typing import Final
 
 from runtime.config.schema import RealTime
@@ -13,6 +15,7 @@ from runtime.config.schema import RealTime
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
+_CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
 
 
 def _libc() -> ctypes.CDLL:
@@ -28,6 +31,8 @@ def die_with_parent() -> None:
 def enter_realtime(settings: RealTime) -> list[str]:
     """Apply the settings to this process; returns one warning line for each that was not granted."""
     warnings = []
+    if settings.stay_awake:
+        stay_awake()
     cpu = loop_cpu(settings)
     if cpu is not None:
         try:
@@ -47,6 +52,23 @@ def enter_realtime(settings: RealTime) -> list[str]:
         if libc.mlockall(_MCL_CURRENT | _MCL_FUTURE) != 0:
             warnings.append("memory is not locked: page faults may delay ticks; raise 'memlock' in limits.conf")
     return warnings
+
+
+def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
+    """Ask the kernel for no wake-up latency, as cyclictest does, for as long as this process lives.
+
+    Returns the descriptor that holds the request; None where the machine has no such device or does not let us.
+    """
+    try:
+        descriptor = os.open(device, os.O_WRONLY)
+    except OSError:
+        return None
+    try:
+        os.write(descriptor, struct.pack("=i", 0))
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def loop_cpu(settings: RealTime) -> int | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+import msgspec
+
 from hw.clock_sync import ClockSync
 from hw.framing import encode_frame
 from hw.messages import State, StateLayout, Status
@@ -55,7 +57,9 @@ class Rehearsal:
     def __init__(self, config: RunConfig, seat: PolicySeat) -> None:
         rig = config.rig
         n, m = len(rig.sensors), len(rig.actuators)
-        self._explorer = Explorer(config)
+        # An episode's signal takes milliseconds to draw at a high rate, and the made-up noise stands for it.
+        one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
+        self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
         self._tick = Tick(config, self._explorer)
         self._seat = seat
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)

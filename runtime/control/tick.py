@@ -16,7 +16,7 @@ from runtime.explore.explorer import Explorer
 from runtime.policy.session import PolicySession
 from runtime.record import Flag, Kind, Miss, Rule
 from runtime.safety.shield import Shield
-from runtime.task import compile_reward, compile_terminated
+from runtime.task import compile_reward, compile_terminated, episode_steps
 
 _NO_STAGES = (0, 0, 0, 0, 0, 0, 0)
 
@@ -128,6 +128,7 @@ class Tick:
         rig = config.rig
         self._explorer = explorer
         self._period_us = config.period_us
+        self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
         self._shield = Shield(config.limits, rig, period_s)
@@ -165,6 +166,19 @@ class Tick:
         self._last_frame = 0
         self._observer.reset()
         self._shield.reset()
+
+    def drop_perturbed(self) -> None:
+        """Explore no more with the policy that ``begin`` was given: what it was made of does not act any more."""
+        self._perturbed = None
+
+    @property
+    def count(self) -> int:
+        """Ticks so far in the run: the number of the next one."""
+        return self._tick
+
+    def go_on_from(self, tick: int) -> None:
+        """Number the next tick; for a run that is resumed."""
+        self._tick = tick
 
     @property
     def steps_done(self) -> int:
@@ -298,6 +312,16 @@ class Tick:
         step.reward = self._reward(observation, step.applied)
         return self._terminated(observation)
 
+    def is_over(self, state: State, *, terminated: bool) -> bool:
+        """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length."""
+        spent = self._explorer is not None and self._explorer.pause is not None
+        return is_unfit(state) or terminated or spent or self._k >= self._steps
+
     def close(self, step: Step, *, terminated: bool) -> None:
         """Mark the last record of an episode: it has no policy action."""
         step.flags |= Flag.NO_ACTION | (Flag.TERMINATED if terminated else Flag.TRUNCATED)
+
+
+def is_unfit(state: State) -> bool:
+    """Tell whether a device cannot go on: it latched a fault or is not armed."""
+    return bool(state.fault) or not state.status & Status.ARMED

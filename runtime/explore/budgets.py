@@ -15,7 +15,7 @@ import msgspec
 from runtime.config.exploration import Budgets, Quota
 from runtime.explore.gates import room
 
-QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes")
+QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
 """What is budgeted, in the order of the amounts that `Ledger.use` takes."""
 Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
@@ -42,15 +42,20 @@ class Amounts(NamedTuple):
     trips: float = 0.0
     energy_s: float = 0.0
     wear_strokes: float = 0.0
+    driven_s: float = 0.0
 
 
 class _Account:
-    """One quantity with a limit in one span; ``minutes`` are the last ones of an hour, newest last."""
+    """One quantity with a limit in one span; ``minutes`` are the last ones of an hour, newest last.
 
-    __slots__ = ("limit", "minutes", "quantity", "span", "used")
+    Up to ``ample`` used there is no need to save.
+    """
 
-    def __init__(self, span: Span, quantity: int, limit: float) -> None:
+    __slots__ = ("ample", "limit", "minutes", "quantity", "span", "used")
+
+    def __init__(self, span: Span, quantity: int, limit: float, warn: float) -> None:
         self.span, self.quantity, self.limit = span, quantity, limit
+        self.ample = warn * limit
         self.used = 0.0
         self.minutes = [0.0] * _MINUTES if span == "hour" else []
 
@@ -62,7 +67,7 @@ class Ledger:
         self._warn = budgets.warn
         self._temperature = budgets.temperature
         self._accounts = [
-            _Account(span, quantity, limit)
+            _Account(span, quantity, limit, budgets.warn)
             for span in SPANS
             for quantity, limit in enumerate(_limits(getattr(budgets, span)))
             if limit is not None
@@ -120,7 +125,8 @@ class Ledger:
         """Return what the amplitude is multiplied with: the scarcest budget's room."""
         least = 1.0
         for account in self._accounts:
-            least = min(least, room(account.used, account.limit, self._warn))
+            if not account.used <= account.ample < account.limit:  # in every tick: most accounts cost a comparison
+                least = min(least, room(account.used, account.limit, self._warn))
         return min(least, self._cool())
 
     def pause(self) -> Pause | None:
@@ -144,9 +150,9 @@ class Ledger:
         return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "see why, or raise it", wait_s)
 
     def _until_room(self, account: _Account) -> float:
-        """Seconds without use until at most the ``warn`` fraction of an hour's budget is used."""
+        """Seconds without use until at most the ``warn`` fraction of an hour's budget is used, and not all of it."""
         left, minutes = account.used, 0
-        while left > self._warn * account.limit and minutes < _MINUTES:
+        while (left > self._warn * account.limit or left >= account.limit) and minutes < _MINUTES:
             left -= account.minutes[minutes]
             minutes += 1
         return (minutes * _MINUTE_US - self._minute_us) / 1e6
@@ -154,6 +160,8 @@ class Ledger:
     def state(self) -> dict[str, float]:
         """Return what a resumed run goes on from, as plain numbers."""
         state = {"minute_us": float(self._minute_us)}
+        if self._degrees is not None:
+            state["degrees"] = self._degrees
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             state[name] = account.used
@@ -163,6 +171,7 @@ class Ledger:
     def restore(self, state: Mapping[str, float]) -> None:
         """Go on from a saved state; accounts that were not kept then begin empty."""
         self._minute_us = int(state.get("minute_us", 0))
+        self._degrees = state.get("degrees")
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             account.used = state.get(name, 0.0)

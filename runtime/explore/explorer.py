@@ -57,6 +57,7 @@ class Explorer:
         self._scheduled = self._whole = self._none
         self._moving = not isinstance(exploration, NoExploration) and exploration.over != "episodes"
         self._paused: Pause | None = None
+        self._restraint = 1.0
         self._last = self._none
 
     @property
@@ -102,6 +103,10 @@ class Explorer:
             return []
         rng = stream(self._seed, Role.EXPLORATION, episode)
         return unit_signal(exploration, rng, self._steps_per_episode, len(self._names))
+
+    def restrain(self, factor: float) -> None:
+        """From the next episode on multiply the amplitude by this as well, in [0, 1]; 1 takes it back."""
+        self._restraint = factor
 
     def perturb(self, model: bytes) -> bytes:
         """Return the ONNX model with this episode's noise on its weights; raises ModelRefused."""
@@ -150,7 +155,8 @@ class Explorer:
                 energy += effort * effort
                 wear += abs(u - before) / stroke
             self._applied = applied
-            ledger.use(Amounts(intervened, tripped, energy * self._period_us * 1e-6, wear))
+            period_s = self._period_us * 1e-6
+            ledger.use(Amounts(intervened, tripped, energy * period_s, wear, period_s))
             ledger.pass_time(self._period_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer
@@ -175,6 +181,11 @@ class Explorer:
         self._ledger.rest(0.0 if isinf(seconds) else seconds)
         self._paused = self._ledger.pause()
 
+    def begin_session(self) -> None:
+        """A person lets the run go on: a new session begins, the accounts of hour and episode go on."""
+        self._ledger.renew()
+        self._paused = self._ledger.pause()
+
     def _advance(self) -> None:
         """Read the schedule where the run is now."""
         exploration = self._exploration
@@ -191,6 +202,7 @@ class Explorer:
         """Multiply the schedule with the gates that change more seldom than every tick."""
         factor = self._ledger.factor()
         factor *= self.back_off
+        factor *= self._restraint
         self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
 
     def state(self) -> dict[str, float]:

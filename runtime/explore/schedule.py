@@ -43,6 +43,14 @@ def is_quiet(quiet: Quiet | None, episode: int) -> bool:
     return quiet is not None and (episode - 1) % quiet.every >= quiet.every - quiet.episodes
 
 
+def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
+    """Count the first ``episodes`` training episodes that have noise; schedules over steps advance in them alone."""
+    if quiet is None:
+        return episodes
+    whole, rest = divmod(episodes, quiet.every)
+    return whole * (quiet.every - quiet.episodes) + min(rest, quiet.every - quiet.episodes)
+
+
 def follows_episode_alone(exploration: Exploration) -> bool:
     """Tell whether the noise of an episode follows from its number and the seed: no gate, no schedule over steps.
 

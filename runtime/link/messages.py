@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 2
+LINK_VERSION: Final = 3
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """It may hold a rig's whole configuration."""
@@ -26,6 +26,11 @@ MAX_ROWS: Final = 65_536
 """Most rows in one answer to a Pull."""
 MAX_ERRORS: Final = 262_144
 """Most TD errors in one batch."""
+
+MAX_RULINGS: Final = 16
+"""Most rulings on policies in one answer to a Pull."""
+MAX_REASON: Final = 300
+"""Characters of a ruling's reason."""
 
 VERSION: Final = "version"
 """Code of a refusal: the two ends speak different versions."""
@@ -66,6 +71,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     version: int = LINK_VERSION
     memory: bytes = b""
     """Names the memory: write numbers of one mean nothing in another."""
+    restored: int = 0
+    """But for the first so many writes, which it has from a checkpoint of the one before."""
     pushes: bool = False
     """Whether this learner may push."""
     why: str = ""
@@ -82,6 +89,20 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
     closed: int
     wait_ms: int = 0
     max_rows: int = 16_384
+    heard: int = 0
+    """Number of the last ruling that the learner has heard; they ride along with the rows and are no news by
+    themselves."""
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What became of an admitted policy once it acted."""
+
+    number: Count
+    """They count up from 1, as long as the memory has its name."""
+    policy_id: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
+    verdict: Literal["passed", "rolled_back", "failed"]
+    """Its probation: passed; failed, and its predecessor acts again; failed, but there was no predecessor."""
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
@@ -94,6 +115,8 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     closed: int
     ending: bool = False
     """The run is over; nothing more will come."""
+    rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
+    """On policies, in order, after the one that the Pull names."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm"):

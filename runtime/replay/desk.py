@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from runtime.link.messages import (
     LINK_VERSION,
     MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
+    MAX_REASON,
     MAX_ROWS,
+    MAX_RULINGS,
     UNKNOWN,
     VERSION,
     Accepted,
@@ -34,6 +37,7 @@ from runtime.link.messages import (
     Refused,
     RequestMessage,
     Rows,
+    Ruling,
 )
 from runtime.link.server import Answer, Ticket
 from runtime.replay.memory import Memory
@@ -43,6 +47,8 @@ from runtime.replay.storage import STAMP_WORDS
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64
 """Connections that are remembered; beyond that the one that has been silent longest must attach anew."""
+_KEPT_RULINGS: Final = 64
+"""Of the last policies; whoever asks later hears no more of the earlier ones."""
 _SILENT_S: Final = 5.0
 """Whoever has not been heard for so long is not awaited at the end."""
 
@@ -76,6 +82,7 @@ class LearnerDesk:
         self._lease = Lease(is_gone)
         self._pusher = b""
         self._token = os.urandom(16)
+        self._restored = memory.storage.inserted
         self.closed = 0
         """Last training episode whose transitions are all in the memory."""
         self.done = -1
@@ -87,6 +94,12 @@ class LearnerDesk:
         self.updates_per_s = 0.0
         self.error_batch = 0
         """Last batch of TD errors that was taken; repeated ones are not taken twice."""
+        self.error_batches = 0
+        """Batches of TD errors taken."""
+        self.heard_ns = 0
+        """Monotonic time at which the learner that pushes was last heard; 0 before the first word."""
+        self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
+        self._ruled = 0
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request, or None when the answer comes later."""
@@ -98,6 +111,8 @@ class LearnerDesk:
             return Answer(Refused("attach first: this connection, or this memory, is a new one", UNKNOWN))
         peer.heard_s = now_s
         self._lease.heard(ticket.peer, now_s)
+        if self._lease.held_by(ticket.peer):
+            self.heard_ns = round(now_s * 1e9)
         if not isinstance(request, Pull | Leave) and not self._lease.held_by(ticket.peer):
             who = self._lease.holder
             return Answer(Refused(f"another learner pushes ({who})" if who else "nobody pushes; attach to", LEASE))
@@ -131,6 +146,18 @@ class LearnerDesk:
         self._waiting = [w for w in self._waiting if w[1] not in answered]
         return ready
 
+    def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
+        """Take what became of an admitted policy; learners hear of it with their next rows."""
+        self._ruled += 1
+        self._rulings.append(Ruling(self._ruled, policy_id, verdict, reason[:MAX_REASON]))
+        if verdict == "rolled_back":
+            self._policies.take_back(policy_id, reason)
+
+    def updates_behind(self, policy_id: int) -> int | None:
+        """How many updates a policy lacks of what the learner has done by its last word; None for an unknown one."""
+        step = self._policies.training_step(policy_id)
+        return None if step is None else max(0, self.updates - step)
+
     @property
     def expects_somebody(self) -> bool:
         """Whether a learner that was heard of lately is still there: once told that the run is over, it leaves."""
@@ -162,6 +189,8 @@ class LearnerDesk:
         why: str | None = "it only watches"
         if request.role == "push":
             why = self._lease.ask(session, ticket.key, ticket.peer, now_s)
+            if why is None:
+                self.heard_ns = round(now_s * 1e9)
         if why is None and not held and session != self._pusher:
             self._pusher = session
             self.error_batch = 0  # it counts its batches from where its own clock stands
@@ -182,6 +211,7 @@ class LearnerDesk:
                 next_policy_id=self._policies.next_id,
                 lockstep=self._lockstep,
                 memory=self._token,
+                restored=self._restored,
                 pushes=why is None,
                 why=why or "",
             )
@@ -206,7 +236,8 @@ class LearnerDesk:
         slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, fit)))
         rows = storage.rows(slots)
         upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
-        message = Rows(upto=upto, inserted=storage.inserted, closed=self.closed, ending=self.ending)
+        rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
+        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings))
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),))
 
     def _confirm(self, request: Confirm) -> Answer:
@@ -228,6 +259,7 @@ class LearnerDesk:
         if not len(slots) == len(generations) == len(values) <= MAX_ERRORS:
             return Answer(Refused(f"TD errors of unequal lengths, or more than {MAX_ERRORS}"))
         self.error_batch = request.batch
+        self.error_batches += 1
         self._memory.take_errors(
             slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +41,11 @@ class EpisodeAccounts:
         self._task = task
         self._parts: list[NDArray[np.void]] = []
 
+    @property
+    def whole(self) -> bool:
+        """Whether no episode is open: every record taken belongs to one that is closed."""
+        return not self._parts
+
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
         """Take the next records; return the rows of the episodes they close."""
         rows = []
@@ -75,10 +81,88 @@ class EpisodeAccounts:
         )
 
 
+class FiledRows(NamedTuple):
+    """What ``episodes.csv`` holds."""
+
+    rows: list[EpisodeRow]
+    ends: list[int]
+    """Byte at which each row ends."""
+    broken: int
+    """Bytes behind the last whole line: a row that was being written when the power failed."""
+
+
+def read_rows(path: Path) -> FiledRows:
+    """Read ``episodes.csv``, nothing where there is no file; ValueError for a line that is no row amid others."""
+    if not path.exists():
+        return FiledRows([], [], 0)
+    data = path.read_bytes()
+    rows: list[EpisodeRow] = []
+    ends: list[int] = []
+    end = 0
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        if not line.endswith(b"\n"):
+            break
+        if number:
+            row = _parsed(line)
+            if row is None and end + len(line) < len(data):
+                raise ValueError(f"{path}:{number + 1}: this is no row of it; mend or delete the line")
+            if row is None:
+                break
+            rows.append(row)
+            ends.append(end + len(line))
+        end += len(line)
+    return FiledRows(rows, ends, len(data) - end)
+
+
+def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
+    """Cut the file behind its first ``count`` rows (and whatever is broken behind them), durably; raises OSError."""
+    if not path.exists():
+        return
+    head = path.read_bytes().find(b"\n") + 1
+    end = filed.ends[count - 1] if count else head
+    if path.stat().st_size == end:
+        return
+    with path.open("r+b") as file:
+        file.truncate(end)
+        os.fsync(file.fileno())
+
+
+def _parsed(line: bytes) -> EpisodeRow | None:
+    try:
+        values = next(csv.reader([line.decode()]))
+        if len(values) != len(COLUMNS) or values[1] not in ("train", "eval"):
+            return None
+        episode, kind, steps, total, mean, normal, exploration, interventions, missed, policy, t_mono_ns = values
+        return EpisodeRow(
+            int(episode),
+            kind,
+            int(steps),
+            float(total),
+            float(mean),
+            float(normal),
+            float(exploration),
+            int(interventions),
+            int(missed),
+            int(policy),
+            int(t_mono_ns),
+        )
+    except (ValueError, UnicodeDecodeError, StopIteration):
+        return None
+
+
 class EpisodeFile:
     """Appends rows to ``episodes.csv``; a reader always sees whole lines."""
 
     def __init__(self, path: Path) -> None:
+        self.count = 0
+        """Rows in it."""
+        self.last: EpisodeRow | None = None
+        with contextlib.suppress(ValueError):  # somebody has worked on it: that is theirs, and is only added to
+            filed = read_rows(path)
+            self.count = len(filed.rows)
+            self.last = filed.rows[-1] if filed.rows else None
+            if filed.broken:  # whoever wrote it was killed
+                keep_rows(path, filed, self.count)
         fresh = not path.exists() or path.stat().st_size == 0
         self._file = path.open("a", newline="", encoding="utf-8", buffering=1)
         self._writer = csv.writer(self._file, lineterminator="\n")
@@ -92,6 +176,7 @@ class EpisodeFile:
         """
         with contextlib.suppress(OSError):
             self._writer.writerow([repr(v) if isinstance(v, float) else v for v in row])
+            self.count, self.last = self.count + 1, row
 
     def close(self) -> None:
         """Close the file."""

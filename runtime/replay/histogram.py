@@ -1,39 +1,84 @@
-"""Durations in logarithmic bins: bounded memory whatever the run's length, percentiles to about 1 %."""
+"""Durations in log-linear bins, as an HDR histogram's: bounded memory whatever the run's length, percentiles to 0.8 %.
+
+Each octave is cut into equal parts, so that a bin is never wider than its lower edge / 128, and durations below 256 ns
+are counted exactly.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BINS_PER_OCTAVE: Final = 64
+_PARTS: Final = 128
 _OCTAVES: Final = 40  # 1 ns to 18 minutes
+
+
+class Bins(NamedTuple):
+    """Where something was counted, bins with nothing in them between included."""
+
+    edges_us: NDArray[np.float64]
+    """Shape (n + 1,), increasing."""
+    counts: NDArray[np.int64]
+    """Shape (n,)."""
 
 
 class DurationHistogram:
     """Counts of durations in ns; negative ones (rounding of a clock estimate) count as zero."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_BINS_PER_OCTAVE * _OCTAVES, np.int64)
+        self._counts = np.zeros(_PARTS * _OCTAVES, np.int64)
         self._max_ns = 0
 
     def add(self, durations_ns: NDArray[np.integer]) -> None:
         """Count durations, shape (n,)."""
         if not len(durations_ns):
             return
-        clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
-        bins = np.minimum((np.log2(clipped) * _BINS_PER_OCTAVE).astype(np.int64), len(self._counts) - 1)
-        self._counts += np.bincount(bins, minlength=len(self._counts))
+        # frexp is exact: a duration of 2**k ns opens its octave, where a logarithm might round it into the one below.
+        mantissa, exponent = np.frexp(np.maximum(durations_ns.astype(np.float64), 1.0))
+        bins = (exponent.astype(np.int64) - 1) * _PARTS + ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
+        self._counts += np.bincount(np.minimum(bins, len(self._counts) - 1), minlength=len(self._counts))
         self._max_ns = max(self._max_ns, int(durations_ns.max()))
+
+    def merge(self, other: DurationHistogram) -> None:
+        """Count everything that ``other`` has counted as well."""
+        self._counts += other._counts
+        self._max_ns = max(self._max_ns, other._max_ns)
+
+    def state(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return the longest duration in ns, and (bin, count) of the bins in which something was counted."""
+        filled = np.flatnonzero(self._counts)
+        return self._max_ns, list(zip(filled.tolist(), self._counts[filled].tolist(), strict=True))
+
+    def restore(self, max_ns: int, filled: Sequence[tuple[int, int]]) -> None:
+        """Go on from a state of ``state()``; raises IndexError when it is none."""
+        self._max_ns = max_ns
+        self._counts[:] = 0
+        for at, count in filled:
+            self._counts[at] = count
+
+    @property
+    def count(self) -> int:
+        """Durations counted so far."""
+        return int(self._counts.sum())
 
     def percentile_us(self, q: float) -> float | None:
         """Upper edge in µs of the bin that holds the q-th percentile; None when nothing was counted."""
-        total = int(self._counts.sum())
+        total = self.count
         if not total:
             return None
         at = int(np.searchsorted(np.cumsum(self._counts), max(1, np.ceil(q / 100 * total))))
-        return float(min(2.0 ** ((at + 1) / _BINS_PER_OCTAVE), max(self._max_ns, 1)) / 1000)
+        return float(min(float(_edges_ns(at + 1, at + 1)[0]), max(self._max_ns, 1)) / 1000)
+
+    def bins(self) -> Bins:
+        """Give the bins from the first to the last in which something was counted, for a picture."""
+        filled = np.flatnonzero(self._counts)
+        if not len(filled):
+            return Bins(np.zeros(1), np.zeros(0, np.int64))
+        first, last = int(filled[0]), int(filled[-1])
+        return Bins(_edges_ns(first, last + 1) / 1000, self._counts[first : last + 1].copy())
 
     def summary_us(self) -> dict[str, float | None]:
         """The figures of ``summary.json``: p50, p99, p999, max."""
@@ -43,3 +88,9 @@ class DurationHistogram:
             "p999": self.percentile_us(99.9),
             "max": self._max_ns / 1000 if self._counts.any() else None,
         }
+
+
+def _edges_ns(first: int, last: int) -> NDArray[np.float64]:
+    """Lower edges of the bins ``first`` to ``last``, both included."""
+    octave, part = np.divmod(np.arange(first, last + 1), _PARTS)
+    return np.ldexp(1.0 + part / _PARTS, octave.astype(np.int32))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,9 @@ from runtime.replay.resynthesis import Resynthesised, Resynthesiser
 from runtime.replay.storage import Storage
 from runtime.replay.strategy import parse_strategy
 from runtime.replay.transitions import Transitions
+
+OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
+"""Takes slots, the generations of what lies in them, and its latest |TD errors|."""
 
 
 class Memory:
@@ -38,6 +43,8 @@ class Memory:
         """Experiences that asked to be kept."""
         self.stale_errors = 0
         """TD errors that named an experience which is no longer there."""
+        self.on_errors: OnErrors | None = None
+        """Is told of the errors that count, whatever the keeper makes of them."""
 
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order, but for those the configuration leaves out."""
@@ -122,3 +129,5 @@ class Memory:
         self.stale_errors += int(np.count_nonzero(~current))
         self.keeper.replayed(slots[good])
         self.keeper.td_updated(slots[good], abs_td[good])
+        if self.on_errors is not None:
+            self.on_errors(slots[good], generations[good], abs_td[good])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,18 @@ from runtime.replay.histogram import DurationHistogram
 
 _LAST: Final = 20
 _COUNTS: Final = ("ticks", "missed", "interventions", "faults")
+
+
+Filled = tuple[int, list[tuple[int, int]]]
+"""Of a histogram: its longest duration in ns, and its bins with their counts."""
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """How long things took: what a checkpoint keeps of the figures beside the counts."""
+
+    tick: Filled
+    lateness: Filled
+    stage_ns: tuple[int, ...]
 
 
 class RunFigures:
@@ -50,6 +63,26 @@ class RunFigures:
         """Go on counting from a checkpoint's counts."""
         for name in _COUNTS:
             setattr(self, name, counts[name])
+
+    def durations(self) -> Durations:
+        """The other part of what a checkpoint keeps."""
+        return Durations(self._tick_us.state(), self._lateness_us.state(), tuple(self._stage_ns.tolist()))
+
+    def restore_durations(self, durations: Durations) -> None:
+        """Go on from them; raises ValueError or IndexError when they are of another version."""
+        self._tick_us.restore(*durations.tick)
+        self._lateness_us.restore(*durations.lateness)
+        self._stage_ns[:] = durations.stage_ns
+
+    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = ()) -> None:
+        """Go on after the rows filed so far; of ``unrecorded`` ones, nothing but the rows was kept."""
+        for row in rows:
+            if row.kind == "train":
+                self.add_training(row)
+        for row in unrecorded:
+            self.ticks += row.steps + 1
+            self.missed += row.missed_ticks
+            self.interventions += row.interventions
 
     @property
     def normalized_last20(self) -> float | None:

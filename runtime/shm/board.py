@@ -8,9 +8,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from runtime.shm.keepsake import KEEPSAKE_BYTES
 from runtime.shm.segment import Segment
 
-BOARD_SCHEMA: Final = "board-1"
+BOARD_SCHEMA: Final = "board-2"
 
 
 class Word(enum.IntEnum):
@@ -48,9 +49,19 @@ class Word(enum.IntEnum):
     """``onrig stop`` in another terminal: as STOP; the loop obeys it even where the supervisor hangs."""
     RESUME_OUTSIDE = 15
     """``onrig resume`` in another terminal: as RESUME."""
+    LOOKS = 16
+    """control: how often it has looked what it is asked to do; goes up in every state in which it is not stuck."""
+
+    ROLLED_BACK = 20
+    """control: one more than the id of the policy that was rolled back last; 0 before the first."""
+    LEARNER_NS = 21
+    """replay: monotonic time at which the learner that pushes was last heard; 0 before the first word."""
+    STOP_VIEW = 22
+    """live view: 1 once somebody asked there for a stop, which goes through STOP_OUTSIDE."""
 
 
-BOARD_BYTES: Final = 8 * 64
+BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES
+"""The words, and behind them the keepsake (``runtime.shm.keepsake``)."""
 
 
 class Board:

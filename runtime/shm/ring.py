@@ -95,3 +95,27 @@ class RingReader(_Ring):
     def release(self, n: int) -> None:
         """Free the oldest ``n`` records, once what they say has been taken in."""
         self._control[_TAIL] += n
+
+
+class RingHistory(_Ring):
+    """Looks at what the loop wrote last, whether the replay process has taken it or not; nobody knows of the look.
+
+    A released record stays where it is until the ring comes round to its place.
+    """
+
+    @property
+    def written(self) -> int:
+        """Records written since the run began."""
+        return self._control[_HEAD]
+
+    def since(self, seq: int, limit: int | None = None) -> npt.NDArray[np.void]:
+        """Copy the records from number ``seq`` on (at most ``limit``, the newest), oldest first, those still there."""
+        head, size = self._control[_HEAD], self._layout.size
+        first = max(seq, head - self.capacity, head - limit if limit is not None else 0, 0)
+        taken = bytearray()
+        for number in range(first, head):
+            start = (number % self.capacity) * size
+            raw = bytes(self._records[start : start + size])
+            if self._layout.sealed(memoryview(raw)) and int.from_bytes(raw[:8], "little") == number:
+                taken += raw
+        return np.frombuffer(bytes(taken), dtype=self._layout.dtype)

@@ -28,6 +28,8 @@ class Chronicle:
         self.errors: list[str] = []
         self.fault: FaultName | None = None
         """The latched fault, by what the loop and the supervisor said last."""
+        self.listeners: list[OnReport] = []
+        """Who else hears every report, once it is filed."""
         self.write = self._events.write
 
     def note(self, report: Report) -> None:
@@ -41,6 +43,8 @@ class Chronicle:
             self.fault = None  # re-armed
         if report.kind in _FILED:
             self.write(report.kind, source=report.source, message=report.message, **report.values)
+        for listener in self.listeners:
+            listener(report)
         with contextlib.suppress(OSError):  # whoever was watching is gone; the rig goes on
             self._on_report(report)
 

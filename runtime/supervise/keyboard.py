@@ -58,14 +58,18 @@ class Keyboard:
 
     def requests(self) -> list[Request]:
         """What the keys pressed since the last look ask for; empty, too, where the terminal is somebody else's now."""
+        return [KEYS[key] for key in self.pressed() if key in KEYS]
+
+    def pressed(self) -> str:
+        """Keys pressed since the last look, in lower case; empty, too, where the terminal is somebody else's now."""
         if not self.listening or not select.select((self._fd,), (), (), 0)[0]:
-            return []
+            return ""
         try:
             pressed = os.read(self._fd, 256)
         except OSError:
             pressed = b""
         self._gone = not pressed  # readable, and yet nothing there: the other end has hung up
-        return [KEYS[key] for key in pressed.decode("ascii", "ignore").lower() if key in KEYS]
+        return pressed.decode("ascii", "ignore").lower()
 
 
 def keyboard() -> Keyboard | None:

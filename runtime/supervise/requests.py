@@ -10,6 +10,8 @@ from typing import Final
 from runtime.shm.board import Board, Word
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+LIVE_VIEW: Final = "live view"
+"""Who asked, where it was the button of the page."""
 
 
 class Request(enum.Enum):
@@ -75,5 +77,5 @@ class Requests:
         """Level asked for by anybody, another terminal included."""
         outside = self._board[Word.STOP_OUTSIDE] if self._board is not None else 0
         if outside and not self.by:
-            self.by = "onrig stop"
+            self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
         return max(self.level, outside)

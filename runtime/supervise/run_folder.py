@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.metadata
 import os
 import platform
@@ -12,14 +13,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from runtime.config.resolve import save_resolved
+from runtime.config.resolve import load_resolved, resolved_text
 from runtime.config.schema import RunConfig
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
+
+
+_LOOK_S: Final = 0.05
+_LONGEST_LINE: Final = 1 << 20
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
@@ -47,24 +52,156 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.name in kept:
                 continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            _remove(path)
         for parent in made:
             with contextlib.suppress(OSError):
                 parent.rmdir()
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_resolved(config, folder / "config.yaml")
-        (folder / "meta.json").write_bytes(
-            msgspec.json.format(msgspec.json.encode({"seed": config.seed, **circumstances()}), indent=2) + b"\n"
-        )
+        _write_config(folder, config)
+        _write_meta(folder, {"seed": config.seed, **circumstances()})
     except OSError:
         take_back()
         raise
     return take_back
+
+
+class FolderBusy(Exception):
+    """Processes of a run that ended a moment ago still write to its folder."""
+
+
+def claim(folder: Path, patience_s: float) -> int:
+    """Wait until nobody writes to the memory and the files of a run; whoever holds the descriptor returned may.
+
+    The kernel gives the claim back when the process ends, however it ends.  Raises FolderBusy after ``patience_s``.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    limit = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > limit:
+                os.close(fd)
+                raise FolderBusy(f"{folder}: another process still writes to it") from None
+            time.sleep(_LOOK_S)
+        except OSError:  # a file system that knows no locks: the check for a running supervisor has to do
+            return fd
+        else:
+            return fd
+
+
+class Reopened(NamedTuple):
+    """A run folder that a resumed run goes on in."""
+
+    take_back: Callable[[], None]
+    """Make it what it was, for a run that never started."""
+    cut: int
+    """Bytes of an event that was being written when the run died."""
+
+
+def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
+    """Note in ``meta.json`` that the run goes on, and with which ``config``; cut a broken last line of its events.
+
+    What else there is to cut is known to the replay process alone.  Raises OSError, and then nothing has changed.
+    """
+    before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", "summary.json")}
+    kept = {path.name for path in folder.iterdir()}
+    sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
+    tail = _broken_tail(folder / "events.jsonl")
+
+    def take_back() -> None:
+        with contextlib.suppress(OSError):
+            for name, data in before.items():
+                if data is not None and _content(folder / name) != data:
+                    _write_durably(folder / name, data)
+            for name, size in sizes.items():
+                if size is None:
+                    (folder / name).unlink(missing_ok=True)
+                    continue
+                whole = size - (len(tail) if name == "events.jsonl" else 0)
+                with (folder / name).open("r+b") as file:
+                    file.truncate(whole)
+                    file.seek(whole)
+                    file.write(tail if name == "events.jsonl" else b"")
+            for path in folder.iterdir():
+                if path.name not in kept:
+                    _remove(path)
+
+    meta: dict[str, object] = {}
+    with contextlib.suppress(msgspec.DecodeError):
+        meta = msgspec.json.decode(before["meta.json"] or b"{}", type=dict[str, object])
+    earlier = meta.get("resumes")
+    now = circumstances()
+    resumed = {"time": now["started"], **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "command")}}
+    try:
+        if load_resolved(folder / "config.yaml") != config:  # the text of an equal one stays: policies name its hash
+            _write_config(folder, config)
+        _write_meta(folder, {**meta, "resumes": [*(earlier if isinstance(earlier, list) else []), resumed]})
+        if tail:
+            with (folder / "events.jsonl").open("r+b") as file:
+                file.truncate((sizes["events.jsonl"] or 0) - len(tail))
+                os.fsync(file.fileno())
+    except OSError:
+        take_back()
+        raise
+    return Reopened(take_back, len(tail))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.exists() else None
+
+
+def _broken_tail(path: Path) -> bytes:
+    """What stands behind the last line break."""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _LONGEST_LINE)
+        file.seek(start)
+        data = file.read()
+    return data[data.rfind(b"\n") + 1 :]
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """Replace a file's content so that a power cut leaves the old or the new one, whole; raises OSError."""
+    fresh = path.with_name(f"{path.name}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+    fd = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_config(folder: Path, config: RunConfig) -> None:
+    _write_durably(folder / "config.yaml", resolved_text(config).encode())
+
+
+def _write_meta(folder: Path, meta: dict[str, object]) -> None:
+    _write_durably(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float], fault: str | None = None) -> None:

@@ -58,8 +58,13 @@ class Remote:
         self._board.close()
         self._segment.close()
 
-    def stop(self, level: int) -> None:
-        """Ask for a stop: 1 fades out, 2 at once; what was asked for before is never weakened."""
+    def stop(self, level: int, *, from_view: bool = False) -> None:
+        """Ask for a stop: 1 fades out, 2 at once; what was asked for before is never weakened.
+
+        ``from_view``: by the live view's button and not by ``onrig stop``.
+        """
+        if from_view and not self._board[Word.STOP_OUTSIDE]:
+            self._board[Word.STOP_VIEW] = 1
         self._board[Word.STOP_OUTSIDE] = max(level, self._board[Word.STOP_OUTSIDE])
 
     def resume(self) -> None:

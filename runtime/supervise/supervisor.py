@@ -6,6 +6,7 @@ driven (the device) ends the run when it ends.
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
 from collections.abc import Callable
@@ -19,16 +20,20 @@ from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import ring_bytes
 from runtime.shm.segment import Segment, create_folder, remove_folder, sweep_folders
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
+from runtime.shm.tape import TAPE_SCHEMA, tape_bytes
 from runtime.supervise.child import Child
 from runtime.supervise.chronicle import Chronicle, OnReport
 from runtime.supervise.faults import FAULTS, FaultName
 from runtime.supervise.keyboard import Keyboard
+from runtime.supervise.notify import Notifier, status_line
+from runtime.supervise.post_mortem import PostMortem
 from runtime.supervise.report import Report
-from runtime.supervise.requests import Requests
+from runtime.supervise.requests import LIVE_VIEW, Requests
 from runtime.supervise.run_folder import complete_summary
 from runtime.supervise.running import announce
 from runtime.supervise.states import State
 from runtime.supervise.watchdog import Verdict, Watchdog
+from runtime.view.layout import view_bytes, view_schema
 
 RING_RECORDS: Final = 8192
 """At 1 kHz the loop goes on recording for eight seconds without a replay process."""
@@ -65,7 +70,10 @@ class Supervisor:
         port: str | None,
         on_report: OnReport,
         keyboard: Keyboard | None = None,
+        *,
+        resumes: bool = False,
     ) -> None:
+        self._resumes = resumes
         self._config, self._folder, self._port = config, run_folder, port
         self._children: dict[str, Child] = {}
         self._peaks: dict[str, float] = {}
@@ -73,7 +81,10 @@ class Supervisor:
         self._keyboard = keyboard
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
         self._told_stop = 0
+        self._service = Notifier.from_environment(os.environ, os.getpid())
         self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
+        self._post_mortem = PostMortem(config, run_folder, self._chronicle.write)
+        self._chronicle.listeners.append(self._post_mortem.note)
         self._shm = Path()
         self.started = False
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
@@ -86,6 +97,7 @@ class Supervisor:
         self._shm = create_folder()
         try:
             self._board = Board(self._create_segments())
+            self._post_mortem.open(self._shm)
             self._requests.show(self._board)
             announce(self._shm, self._folder)
             code, reason = self._supervise()
@@ -94,7 +106,9 @@ class Supervisor:
                 child.end(0.0)
                 child.close()
             self._requests.restore()
+            self._post_mortem.close()
             remove_folder(self._shm)
+            self._service.close()
         fault = self._chronicle.close(code, reason)
         complete_summary(self._folder, reason, {k: round(v, 1) for k, v in self._peaks.items()}, fault)
         return code, reason
@@ -104,6 +118,8 @@ class Supervisor:
         layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
         Segment.create(self._shm / "ring", ring_bytes(layout, RING_RECORDS), layout.schema).close()
         Segment.create(self._shm / "slot", SLOT_BYTES, SLOT_SCHEMA).close()
+        Segment.create(self._shm / "view", view_bytes(layout), view_schema(layout)).close()
+        Segment.create(self._shm / "frames", tape_bytes(self._config.rate_hz), TAPE_SCHEMA).close()
         return Segment.create(self._shm / "board", BOARD_BYTES, BOARD_SCHEMA)
 
     # -- starting --------------------------------------------------------------------------------------------------
@@ -122,6 +138,7 @@ class Supervisor:
             self._start(_CONTROL, "runtime.control.main", [str(self._folder), str(self._shm), port])
             self._await_ready(_CONTROL)
             self.started = True
+            self._service.ready(self._status())
         except StartFailed as failure:
             self._end()
             return failure.code, str(failure)
@@ -134,7 +151,7 @@ class Supervisor:
         # Synthetic experiences need the plant, which only the twin's side of the house has.
         synthetic = self._config.selection.synthetic is not None
         module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
-        self._start(_REPLAY, module, [str(self._folder), str(self._shm)])
+        self._start(_REPLAY, module, [str(self._folder), str(self._shm), *(["--resume"] if self._resumes else [])])
 
     def _start_learner(self) -> None:
         state = self._folder / "learner"
@@ -170,6 +187,7 @@ class Supervisor:
     def _watch(self) -> tuple[int, str]:
         while True:
             self._listen(0.1)
+            self._tell_service()
             code = self._children[_CONTROL].poll()
             if code is not None:
                 self._listen(0.0)
@@ -189,6 +207,14 @@ class Supervisor:
                     self._chronicle.latch(FaultName.LEARNER_GONE, why)
                     return ExitCode.INTERNAL, f"the learner is gone for good: {why}"
 
+    def _tell_service(self) -> None:
+        looks, hangs = self._board[Word.LOOKS], self._watchdog.hangs
+        self._service.look(time.monotonic(), looks, self._status(), hangs=hangs)
+
+    def _status(self) -> str:
+        board = self._board
+        return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
+
     def _cannot_go_on(self) -> bool:
         """Without a learner: in lockstep no barrier opens any more; elsewhere the loop only lacks its first policy."""
         return self._config.lockstep or self._board[Word.POLICY] == 0
@@ -207,6 +233,8 @@ class Supervisor:
         return verdict is Verdict.GONE
 
     def _interrupted(self) -> str:
+        if self._requests.by == LIVE_VIEW:
+            return "stopped from the live view"
         return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
 
     def _hear(self) -> None:
@@ -231,6 +259,7 @@ class Supervisor:
             else:
                 time.sleep(timeout_s)
         self._hear()
+        self._post_mortem.look()
         for child in self._children.values():
             for report in child.reports():
                 self._chronicle.note(report)
@@ -279,6 +308,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
+        self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
         for name, grace_s, ask in _ENDING:
             child = self._children.pop(name, None)

@@ -33,6 +33,11 @@ class Watchdog:
         self._looked_s: float | None = None
         self._hangs = False
 
+    @property
+    def hangs(self) -> bool:
+        """Whether the loop was found hanging and has not come back."""
+        return self._hangs
+
     def look(self, now_s: float, ticks: int, *, moving: bool) -> Verdict:
         """Judge; ``moving``: whether the loop's state is one in which it makes ticks."""
         passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _LONGEST_LOOK_S)

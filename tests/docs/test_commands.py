@@ -21,7 +21,7 @@ from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tools.cli import VERBS
 
 OTHERS: Final = {
-    ".", "apt", "cd", "cyclictest", "groups", "ls", "make", "pip", ".venv/bin/pip", "plotjuggler", "ps",
+    ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "ls", "make", "pip", ".venv/bin/pip", "plotjuggler", "ps",
     "python3", "reboot", "scp", "sh", "ssh", "sudo", "systemctl", "systemd-analyze", "journalctl", "udevadm", "uname",
 }  # fmt: skip
 """Programs that are not ours; of ``make`` the target is looked up."""
@@ -69,7 +69,7 @@ def test_what_a_page_tells_to_type_exists(command: Command) -> None:
     ours = _ours(command)
     if ours is None:
         assert command.words[0] in OTHERS, "a program that nobody has looked at"
-        if command.words[0] == "make":
+        if command.words[0] == "make" and command.page.name == "README.md":  # elsewhere it makes a kernel
             targets = (ROOT / "Makefile").read_text()
             assert re.search(rf"^{command.words[1]}:", targets, re.MULTILINE)
         return

@@ -121,3 +121,28 @@ def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
     again = agent()
     assert again.restore(path)
     assert again.updates == 3
+
+
+def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew(tmp_path: Path) -> None:
+    first = agent("FULL[PER]")
+    learned(first, 20)
+    first.save(tmp_path / "learner.npz")
+    config = msgspec.structs.replace(RUN, seed=0, episodes=10, selection=Selection("FULL[PER]", 2 * CAPACITY))
+    settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100)
+    grown = Agent(config, settings, Mirror(2 * CAPACITY, 2, 1, cyclic=True))
+    assert grown.restore(tmp_path / "learner.npz")
+    assert grown.sampler_lost
+    assert grown.updates == 20
+    assert grown.export("run") == first.export("run")
+
+
+@pytest.mark.parametrize(("restored", "kept"), [(CAPACITY, True), (CAPACITY - 1, False)])
+def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(tmp_path: Path, restored: int, kept: bool) -> None:
+    first = agent()
+    first.catch_up(b"one", 0)
+    learned(first, 20)
+    first.save(tmp_path / "learner.npz")
+    again = agent()
+    assert again.restore(tmp_path / "learner.npz")
+    again.catch_up(b"another", restored)
+    assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept

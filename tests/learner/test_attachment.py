@@ -15,7 +15,7 @@ from runtime.link import client as client_module
 from runtime.link.client import LinkClient
 from runtime.link.endpoint import parse_tcp
 from runtime.link.keys import load_learner_keys, load_rig_keys
-from runtime.link.messages import Accepted, Errors, Leave
+from runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
 from runtime.replay.desk import LearnerDesk
 from tests.runtime.samples import PENDULUM
 from tools.benchmarks.lossy_link import LossyLink
@@ -246,10 +246,37 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
         with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', is not described"):
             links[1].attach()
         monkeypatch.setattr("learner.attachment.LINK_VERSION", 1)
-        with pytest.raises(OtherVersion, match="the learner speaks version 1 of the link, the rig 2; install the same"):
+        with pytest.raises(
+            OtherVersion, match=f"the learner speaks version 1 of the link, the rig {LINK_VERSION}; install"
+        ):
             links[0].attach()
 
     rig.learner(fail)
     rig.serve_until_idle()
     for link in links:
         link._client.close()
+
+
+def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Rig) -> None:
+    heard: list[Ruling] = []
+    link = Attachment(SMALL, client_of(rig.end.endpoints[0]), "push", ruled=heard.append)
+    desk = rig.end.desk
+    for policy_id in range(1, 31):
+        desk.rule(policy_id, "passed", "")
+    desk.rule(31, "rolled_back", "its answer is no finite number")
+
+    def listen() -> None:
+        link.attach()
+        for _ in range(4):
+            link.pull(0, 0)
+        desk.rule(32, "failed", "it was slow")
+        link.pull(0, 0)
+
+    rig.learner(listen)
+    rig.serve_until_idle()
+    assert [r.number for r in heard] == list(range(1, 33))
+    assert [(r.policy_id, r.verdict, r.reason) for r in heard[-2:]] == [
+        (31, "rolled_back", "its answer is no finite number"),
+        (32, "failed", "it was slow"),
+    ]
+    link._client.close()

@@ -23,7 +23,7 @@ import msgspec
 from runtime.config.schema import RunConfig
 from runtime.policy.contract import contract_for
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
+from runtime.shm.segment import Segment, SegmentError
 from tests.runtime.policy import models
 
 PATIENCE_S: Final = 40.0
@@ -180,7 +180,10 @@ class Run:
         if self._board is None:
             if self.shm is None or not (self.shm / "board").exists():
                 return 0
-            segment = Segment.attach(self.shm / "board", BOARD_SCHEMA)
+            try:
+                segment = Segment.attach(self.shm / "board", BOARD_SCHEMA)
+            except SegmentError:  # it is being made in this moment
+                return 0
             self._board = segment, Board(segment)
         return self._board[1][word]
 

@@ -21,7 +21,8 @@ Mode = Literal["carry", "cut", "freeze", "garble"]
 _PRIORITY: Final = 60
 _IDLE_S: Final = 0.05
 _READ_BYTES: Final = 4096
-_FLIP: Final = bytes(b ^ 0x5A for b in range(256))
+FLIP: Final = bytes(b ^ 0x5A for b in range(256))
+"""What garbling makes of each byte."""
 
 
 class Seen(NamedTuple):
@@ -61,7 +62,7 @@ class Wire(threading.Thread):
                     if self.mode in ("carry", "freeze"):
                         os.write(self._device, data)
                     elif self.mode == "garble":
-                        os.write(self._device, data.translate(_FLIP))
+                        os.write(self._device, data.translate(FLIP))
             with contextlib.suppress(OSError):
                 if self._device in ready:
                     self._from_device(os.read(self._device, _READ_BYTES))
@@ -78,7 +79,7 @@ class Wire(threading.Thread):
                 self._last_wire = wire
             out += wire
         if self.mode == "garble":
-            os.write(self._host, out.translate(_FLIP))
+            os.write(self._host, out.translate(FLIP))
         elif self.mode != "cut":
             os.write(self._host, out)
 

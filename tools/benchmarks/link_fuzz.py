@@ -33,6 +33,7 @@ from runtime.link.messages import (
     ReplyMessage,
     RequestMessage,
     Rows,
+    Ruling,
     Verdict,
     decode_reply,
     encode,
@@ -80,7 +81,7 @@ def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
     errors = [np.arange(8, dtype="<i8"), np.ones(8, "<u4"), np.linspace(0, 1, 8).astype("<f4")]
     return [
         (Attach(session=b"0123456789abcdef", role="push"), []),
-        (Pull(10, 3, 0, 50), []),
+        (Pull(10, 3, 0, 50, 2), []),
         (Confirm(4, bytes(16)), []),
         (Errors(9), [e.tobytes() for e in errors]),
         (Offer(5, 600), [model]),
@@ -90,9 +91,16 @@ def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
 
 
 def replies() -> list[ReplyMessage]:
-    """One sound reply of each type but Rows."""
+    """One sound reply of each type."""
+    rulings = Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its answer is no finite number")
     attached = Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False, memory=b"0123456789abcdef", why="no")
-    return [attached, Verdict(5, False, "bounds", "too much"), Accepted(), Refused("no", "lease")]
+    return [
+        attached,
+        Rows(5, 6, 1, True, rulings),
+        Verdict(5, False, "bounds", "too much"),
+        Accepted(),
+        Refused("no", "lease"),
+    ]
 
 
 def damaged(frames: Sequence[bytes], rng: random.Random) -> list[bytes]:

@@ -57,10 +57,12 @@ class LossyLink:
         loss: float = 0.0,
         stall_s: float = 0.2,
         seed: int = 0,
+        tap_bytes: int = _TAPPED,
     ) -> None:
         self._target = (host, port)
         self._delay_s, self._loss, self._stall_s = delay_s, loss, stall_s
         self._random = random.Random(seed)
+        self._tap_bytes = tap_bytes
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.endpoint: Final = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -70,7 +72,7 @@ class LossyLink:
         self.passed = self.stalled = self.cuts = self.knocks = 0
         """Bytes passed on; pieces stalled; cuts made; connections turned away since the last cut."""
         self.tapped = bytearray()
-        """The first bytes that passed, either way."""
+        """The first bytes that passed, either way, ``tap_bytes`` of them."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> LossyLink:
@@ -98,6 +100,10 @@ class LossyLink:
     def mend(self) -> None:
         """Let everything pass again."""
         self._cut = self._frozen = False
+
+    def behave(self, *, delay_s: float, loss: float) -> None:
+        """Delay and stall what comes from now on as told, as in the beginning."""
+        self._delay_s, self._loss = delay_s, loss
 
     @property
     def is_cut(self) -> bool:
@@ -192,7 +198,7 @@ class LossyLink:
                 way.waiting.appendleft((due_s, whole[sent:]))
             way.bytes -= sent
             self.passed += sent
-            if len(self.tapped) < _TAPPED:
+            if len(self.tapped) < self._tap_bytes:
                 self.tapped += data[:sent]
 
     def _bury(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from tools.reports.figure import Picture
 from tools.reports.sheet import Sheet
 
-_STYLE: Final = """
+STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c1f23; --soft: #5b636d; --paper: #fcfcfb; --line: #d9dde1; --shade: #f1f3f5;
   --better: #0b6e4f; --worse: #a3390b; --warn: #fdf3d8; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e7ea; --soft: #a3abb5; --paper: #16191d; --line: #363c44;
@@ -74,7 +74,7 @@ def page(content: Content) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(content.title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+        f"<title>{escape(content.title)}</title>\n<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
 

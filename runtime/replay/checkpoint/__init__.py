@@ -10,7 +10,8 @@ A folder (``buffer/`` of a run folder) holds the newest checkpoint, the one befo
 Segments are rows of blocks, each with a CRC-32 that continues the one of the block before, from the segment's name
 on; so the one number in the manifest stands for all of a segment's content, in order.
 
-**Order of writing.**  1. Append behind what the last manifest counts, fdatasync.  2. If there is a new segment, fsync
+**Order of writing.**  0. fsync what the checkpoint relies on beside the folder (rows of ``episodes.csv``, policies).
+1. Append behind what the last manifest counts, fdatasync.  2. If there is a new segment, fsync
 the folder.  3. Write ``manifest.tmp``, fsync, rename to ``manifest-N.json``, fsync the folder.  4. Only then delete
 what neither this manifest nor the one before it names.  Nothing that a manifest counts is ever written again.  So a
 power cut at any moment leaves the last checkpoint whole, and kill -9, which spares the page cache, all the more.  If

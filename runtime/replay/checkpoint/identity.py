@@ -44,6 +44,11 @@ class Identity(msgspec.Struct, frozen=True):
                 return f"of a memory with {mine}{unit}, this one has {theirs}"
         return None
 
+    def grows_into(self, wanted: Identity) -> bool:
+        """Whether this memory, which never overwrites (FULL), goes on in a larger one: its run was made longer."""
+        larger = msgspec.structs.replace(self, capacity=wanted.capacity)
+        return self.strategy.startswith("FULL[") and self.capacity < wanted.capacity and larger == wanted
+
 
 def identity_of(memory: Experiences, seed: int) -> Identity:
     """Identity of a run's memory."""

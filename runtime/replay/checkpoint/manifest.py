@@ -68,6 +68,8 @@ class Manifest(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     extra: dict[str, int]
     sweep: Sweep | None = None
+    note: msgspec.Raw = msgspec.Raw(b"null")
+    """What else its writer wanted to find again: JSON."""
 
     @property
     def files(self) -> set[str]:

@@ -34,11 +34,17 @@ class Restored(NamedTuple):
         """The numbers that were given to ``CheckpointWriter.write``."""
         return self.manifest.extra
 
+    @property
+    def note(self) -> bytes:
+        """The JSON that was given to ``CheckpointWriter.write``."""
+        return bytes(self.manifest.note)
+
 
 def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored | None:
     """Bring a fresh ``memory`` to where the newest good checkpoint in ``folder`` left it; None if there is none.
 
-    Raises CheckpointError when a checkpoint is another memory's (``identity``), or when none of them is good.
+    A FULL memory may have grown.  Raises CheckpointError when a checkpoint is another memory's (``identity``), or when
+    none of them is good.
     """
     if memory.storage.inserted or memory.offered:
         raise ValueError("only a memory that holds nothing can be restored")
@@ -46,7 +52,8 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
     for number in manifest_numbers(folder):
         try:
             manifest = read_manifest(folder, number)
-            difference = manifest.identity.difference(identity)
+            grows = manifest.identity.grows_into(identity)
+            difference = None if grows else manifest.identity.difference(identity)
             if difference is not None:
                 raise CheckpointError(
                     f"{folder / manifest_name(number)}: {difference}; use the configuration it was written with, or "
@@ -85,6 +92,8 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
         place.take(*_open(folder, segment), segment.name)
     place.check(manifest.counts["inserted"])
     state = _keeper_state(manifest, folder, memory.storage.capacity)
+    if "capacity" in state:  # a memory that has grown; identities were compared before
+        state["capacity"] = np.array(memory.storage.capacity)
     try:
         if set(state) != set(memory.keeper.state()):
             raise ValueError(f"the keeper's state is {', '.join(sorted(state)) or 'empty'}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from runtime.config.schema import RunConfig
 from runtime.replay.checkpoint.identity import Experiences, identity_of
@@ -12,29 +12,50 @@ from runtime.replay.checkpoint.problem import CheckpointError
 from runtime.replay.checkpoint.restore import restore
 from runtime.replay.checkpoint.writer import CheckpointWriter
 
-Counts = Callable[[], Mapping[str, int]]
+
+class Present(NamedTuple):
+    """What goes into a checkpoint beside the memory."""
+
+    extra: Mapping[str, int]
+    note: bytes = b"null"
+    """JSON."""
+    beside: Sequence[Path] = ()
+    """Files and folders that must be on disk no later than the checkpoint."""
+
+
+Counts = Callable[[], Mapping[str, int] | Present]
 Say = Callable[[str], object]
+
+
+def is_due(config: RunConfig, episode: int) -> bool:
+    """Whether in lockstep a checkpoint follows this training episode (0: the start); always after the last one.
+
+    So many episodes apart that they take ``checkpoint_s`` of the rig's time.
+    """
+    every = max(1, int(config.checkpoint_s / config.task.episode_s))
+    return episode % every == 0 or episode >= config.episodes
 
 
 class Upkeep:
     """Restores ``memory`` from ``folder`` if there is something, and keeps the folder up to date.
 
-    In lockstep a checkpoint is written between episodes, every so many that they take ``checkpoint_s`` of the rig's
-    time, and is on disk before the loop goes on; otherwise every ``checkpoint_s``, while everything goes on.
-    ``say`` hears in one line of what goes wrong.  Raises CheckpointError as :func:`restore` does.
+    In lockstep a checkpoint is written between episodes, and is on disk before the loop goes on; otherwise every
+    ``checkpoint_s``, while everything goes on.  ``say`` hears in one line of what goes wrong.  Raises CheckpointError
+    as :func:`restore` does.
     """
 
     def __init__(self, folder: Path, memory: Experiences, config: RunConfig, say: Say) -> None:
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
-        for line in restored.damaged if restored is not None else ():
+        self.damaged: Final = restored.damaged if restored is not None else ()
+        for line in self.damaged:
             say(f"{line}; the checkpoint before it is used")
         self.restored: Final = restored.extra if restored is not None else None
         """The counts the checkpoint was written with; None when there was none."""
-        self._memory, self._say = memory, say
+        self.note: Final = restored.note if restored is not None else b"null"
+        self._memory, self._say, self._config = memory, say, config
         self._writer = CheckpointWriter(folder, identity, restored)
         self._every_s = config.checkpoint_s
-        self._every_episodes = max(1, int(config.checkpoint_s / config.task.episode_s))
         self._due_s: float | None = None
         self._failing = False
 
@@ -48,18 +69,21 @@ class Upkeep:
 
     def at_episode(self, episode: int, counts: Counts) -> None:
         """Write a checkpoint if one is due after this episode."""
-        if episode % self._every_episodes == 0:
+        if is_due(self._config, episode):
             self._write(counts, wait=True)
 
-    def close(self, counts: Counts) -> None:
-        """Write the last one."""
+    def close(self, counts: Counts | None) -> None:
+        """Write the last one (None: it is written already, and nothing may follow it)."""
         self._wait()
-        self._write(counts, wait=True)
+        if counts is not None:
+            self._write(counts, wait=True)
         self._writer.close()
 
     def _write(self, counts: Counts, *, wait: bool) -> None:
         try:
-            written = self._writer.write(self._memory, counts())
+            now = counts()
+            present = now if isinstance(now, Present) else Present(now)
+            written = self._writer.write(self._memory, present.extra, present.note, present.beside)
             if wait:
                 self._writer.wait()
             self._failing = self._failing and not written

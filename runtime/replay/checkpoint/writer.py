@@ -36,6 +36,7 @@ class _Job(NamedTuple):
 
     appends: Sequence[Append]
     manifest: Manifest
+    beside: Sequence[Path]
 
 
 class CheckpointWriter:
@@ -68,8 +69,12 @@ class CheckpointWriter:
         """Number of the newest checkpoint on disk; 0 for none."""
         return self._kept[-1].number if self._kept else 0
 
-    def write(self, memory: Experiences, extra: Mapping[str, int]) -> bool:
-        """Collect a checkpoint of ``memory`` and hand it over; ``extra`` comes back from :func:`restore`.
+    def write(
+        self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", beside: Sequence[Path] = ()
+    ) -> bool:
+        """Collect a checkpoint of ``memory`` and hand it over; ``extra`` and ``note`` (JSON) come back from `restore`.
+
+        ``beside``: files and folders that the checkpoint relies on; as they are now, they are on disk no later than it.
 
         False when the one before is not on disk yet: then nothing is collected, and the next one covers it.  That one
         takes longer (up to a second for 1e6 experiences at once, after a disk was full for so long).
@@ -97,8 +102,9 @@ class CheckpointWriter:
             counts,
             dict(extra),
             self._rows.sweep,
+            msgspec.Raw(note),
         )
-        self._submit(_Job([*rows, *order], manifest))
+        self._submit(_Job([*rows, *order], manifest, tuple(beside)))
         return True
 
     def wait(self) -> None:
@@ -126,10 +132,13 @@ class CheckpointWriter:
     # -- in the thread: the order of writing is the package's ------------------------------------------------------
 
     def _commit(self, job: _Job) -> None:
+        for path in job.beside:
+            with suppress(FileNotFoundError):  # what could not be written has been complained of
+                sync(path)
         ends = dict(self._ends)
         created = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
         if created:
-            _sync_folder(self._folder)
+            sync(self._folder)
         manifest = msgspec.structs.replace(
             job.manifest,
             rows=tuple(_ending(s, ends) for s in job.manifest.rows),
@@ -172,7 +181,7 @@ class CheckpointWriter:
         finally:
             os.close(fd)
         fresh.replace(self._folder / manifest_name(manifest.number))
-        _sync_folder(self._folder)
+        sync(self._folder)
 
 
 def _ending(segment: Segment, ends: Mapping[str, Segment]) -> Segment:
@@ -187,8 +196,9 @@ def _write_all(fd: int, data: bytes | memoryview) -> int:
     return len(data)
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """See a file's content, or a folder's names, onto the disk; raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

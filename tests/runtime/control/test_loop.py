@@ -16,11 +16,14 @@ from runtime.config.resolve import load_run
 from runtime.control import conduct, journal
 from runtime.control.frames import Stopped
 from runtime.control.loop import ControlLoop
+from runtime.control.loop_state import LoopState, decode_state
 from runtime.control.orders import Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.policy.contract import contract_for
+from runtime.policy.probation import terms_of
 from runtime.record import Flag, Kind, RecordLayout
 from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.keepsake import Keepsake
 from runtime.shm.ring import RingWriter, ring_bytes
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
@@ -68,14 +71,16 @@ class Bench:
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
         layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
-        self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
+        self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
+        self.board = Board(self.segment)
         self.board[Word.BARRIER] = 1 << 20
         self.ring = Ring(Segment.create(folder / "ring", ring_bytes(layout, 4096), layout.schema), layout)
-        slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
+        self.slot = slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
         contract = contract_for(rig, self.config.rate_hz, policy_id=1, parent_run="", training_step=0)
         slot.put(1, models.serialized(models.policy(contract=contract)))
         self.orders = Orders(self.board)
-        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, PolicySeat(slot), self.orders)
+        seat = PolicySeat(slot, terms_of(self.config))
+        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, seat, self.orders)
         self.layout = layout
         self.said: list[tuple[str, str]] = []
         self.moves: list[str] = []
@@ -279,3 +284,40 @@ def test_a_reset_that_fails_is_a_fault_with_the_safe_output_and_ends_the_run_whe
     assert bench.moves == ["connected:ready", "episode:resetting", "trip:fault", "expired:disconnected"]
     assert not bench.device.armed
     assert "2 attempts of 1 s" in bench.said[0][1]
+
+
+def test_a_resumed_run_goes_on_where_it_stood(bench: Bench) -> None:
+    start = LoopState(episode=2, evaluated=True, tick=82, device_us=1_000_000)
+    bench.loop.run(start)
+    assert bench.moves == ["connected:ready", *EPISODE, "completed:disconnected"]
+    taken = np.frombuffer(bytes(bench.ring._records[: len(bench.ring) * bench.layout.size]), bench.layout.dtype)
+    assert taken["episode"].tolist() == [3] * (STEPS + 1)
+    assert taken["tick"].tolist() == list(range(82, 82 + STEPS + 1))
+    assert taken["t_mono_ns"][0] == (1_000_000 + bench.config.period_us) * 1000
+    assert bench.board[Word.CLOSED] == 3
+
+
+def test_an_evaluation_that_a_crash_kept_from_happening_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, "evaluate_every=2")
+    bench.loop.run(LoopState(episode=2, evaluated=False, tick=82))
+    kinds = [(int(r["kind"]), int(r["episode"])) for r in bench.records()]
+    assert list(dict.fromkeys(kinds)) == [(Kind.EVAL, 2), (Kind.TRAIN, 3)]
+
+
+def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch)
+    keepsake = Keepsake(bench.segment)
+    closed: list[tuple[int, LoopState]] = []
+    bench.loop._keepsake = keepsake
+    bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(keepsake.take())))
+    bench.loop.run()
+    assert {(word, state.episode) for word, state in closed} == {(0, 0), (1, 1), (2, 2)}
+    last = decode_state(keepsake.take())
+    assert (last.episode, last.evaluated, last.tick) == (3, False, 3 * (STEPS + 1))
+    assert last.device_us == bench.device.t_us
+    assert [seated.policy_id for seated in last.seat.seated] == [1]
+    assert last.explorer["training_steps"] == 0

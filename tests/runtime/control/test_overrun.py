@@ -16,6 +16,7 @@ from runtime.record import Miss
         (3, 3900, 3800, 3, Miss.PROGRAM),
         (1, 999, 100, 1, Miss.HOST),
         (1, 1500, 100, 1, Miss.HOST),
+        (1, 2100, 600, 1, Miss.HOST),
     ],
     ids=[
         "nothing missed",
@@ -25,6 +26,7 @@ from runtime.record import Miss
         "we worked past the arrival of several",
         "we waited for it and were woken late",
         "our work was held up by the machine",
+        "it had more than half a period of the processor, which does not last until the next frame",
     ],
 )
 def test_a_miss_is_attributed(missed: int, busy_until: int, cpu: int, overtaken: int, cause: Miss) -> None:

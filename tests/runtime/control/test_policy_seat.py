@@ -7,6 +7,8 @@ import pytest
 
 from runtime.control import policy_seat
 from runtime.control.policy_seat import PolicySeat
+from runtime.policy.probation import Terms
+from runtime.record import Flag, Rule
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
@@ -27,6 +29,12 @@ class FakeSession:
             raise ValueError("no such operator")
         self.model = model
         self.warm = False
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if b"fails" in self.model:
+            raise RuntimeError("not now")
 
     def warm_up(self, runs: int) -> None:
         if b"unrunnable" in self.model:
@@ -168,3 +176,208 @@ def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkey
     monkeypatch.setattr(policy_seat, "PolicySession", FakeSession)
     seat.take_newest()
     assert acting(seat) == b"one"
+
+
+# -- probation ---------------------------------------------------------------------------------------------------------
+
+TERMS = Terms(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+
+
+def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: Terms | None = TERMS) -> PolicySeat:
+    """A seat on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
+    seat = PolicySeat(slot, terms)
+    for policy_id in policy_ids:
+        for _ in range(ticks if seat.active is not None else 0):
+            tick(seat)
+        slot.put(policy_id, b"%d" % policy_id)
+        seat.take_newest()
+    return seat
+
+
+def tick(seat: PolicySeat, rule: Rule = Rule.NONE) -> tuple[int, bool]:
+    """One tick: the record's marks, and whether the policy was rolled back."""
+    return seat.marks(), seat.judge(rule, 0)
+
+
+def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_next_tick_on(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    session = seat.predecessor
+    assert tick(seat) == (Flag.PROBATION, False)
+    assert tick(seat, Rule.FINITE) == (Flag.PROBATION, True)
+    assert (seat.policy_id, seat.active) == session
+    assert [tick(seat)[0] for _ in range(3)] == [Flag.ROLLED_BACK, 0, 0], "marked once; proven long ago"
+    assert seat.rolled_back == 1
+
+
+def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    slot.put(3, b"three")
+    prepare(seat)
+    tick(seat, Rule.FINITE)
+    assert not seat.swap(), "the tick after belongs to the predecessor"
+    assert tick(seat)[0] == Flag.ROLLED_BACK
+    assert seat.policy_id == 1
+    assert seat.swap()
+    assert seat.policy_id == 3
+
+
+def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    tick(seat, Rule.FINITE)
+    slot.put(2, b"2")
+    seat.take_newest()
+    prepare(seat)
+    assert not seat.swap()
+    assert (seat.policy_id, seat.refused, FakeSession.built) == (1, 1, [b"1", b"2"])
+    slot.put(3, b"three")
+    seat.take_newest()
+    assert seat.policy_id == 3
+
+
+def test_the_first_policy_has_no_predecessor_and_goes_on(slot: PolicySlot) -> None:
+    seat = seated(slot, 1)
+    assert tick(seat, Rule.FINITE) == (Flag.PROBATION, False)
+    assert tick(seat) == (0, False)
+    assert (seat.policy_id, seat.rolled_back) == (1, 0)
+
+
+def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_one_by_one(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    for _ in range(5):
+        tick(seat)  # 2 is proven
+    for policy_id in (3, 4):
+        slot.put(policy_id, b"%d" % policy_id)
+        seat.take_newest()
+        tick(seat)
+    assert tick(seat, Rule.FINITE)[1]
+    assert seat.policy_id == 3
+    assert tick(seat) == (Flag.PROBATION | Flag.ROLLED_BACK, False), "its own probation goes on"
+    assert tick(seat, Rule.FINITE)[1]
+    assert seat.policy_id == 2
+    assert tick(seat, Rule.FINITE) == (Flag.ROLLED_BACK, False)
+
+
+def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_few_sessions_with_it(
+    slot: PolicySlot,
+) -> None:
+    seat = seated(slot, 1, 2)
+    for policy_id in range(3, 40):
+        slot.put(policy_id, b"%d" % policy_id)
+        seat.take_newest()
+        tick(seat)
+    sat = []
+    while tick(seat, Rule.FINITE)[1]:
+        sat.append(seat.policy_id)
+    assert sat == [38, 37, 1]
+
+
+def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    slot.put(3, b"three")
+    seat.take_newest()
+    tick(seat, Rule.FINITE)
+    assert seat.policy_id == 1
+
+
+def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: PolicySlot) -> None:
+    for share, allowed in ((0, 2), (1, 3)):
+        seat = PolicySeat(slot, TERMS)
+        slot.put(1, b"one")
+        seat.take_newest()
+        for k in range(10):
+            tick(seat, Rule.FALLBACK if k < 2 * share else Rule.NONE)
+        slot.put(2, b"two")
+        seat.take_newest()
+        acted = 0
+        while not tick(seat, Rule.FALLBACK)[1]:
+            acted += 1
+        assert acted == allowed
+
+
+def test_without_terms_nothing_is_rolled_back_or_marked(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2, terms=None)
+    assert [tick(seat, Rule.FINITE) for _ in range(3)] == [(0, False)] * 3
+
+
+def test_the_predecessor_is_kept_warm_while_it_may_be_needed(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    assert seat.predecessor is not None
+    session = seat.predecessor[1]
+    seat.prepare(100_000)
+    assert getattr(session, "runs", 0) == 0, "not in a slack that is short"
+    seat.prepare(AMPLE)
+    assert getattr(session, "runs", 0) == 1
+    for _ in range(5):
+        tick(seat)
+    seat.prepare(AMPLE)
+    assert getattr(session, "runs", 0) == 1, "its successor is proven"
+
+
+def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot, TERMS)
+    for model in (b"fails", b"two"):
+        slot.put(1 + slot.version, model)
+        seat.take_newest()
+        tick(seat)
+    seat.prepare(AMPLE)
+    assert acting(seat) == b"two"
+
+
+def test_the_seat_knows_for_how_long_its_policy_has_acted(slot: PolicySlot) -> None:
+    seat = seated(slot, 1, 2)
+    for _ in range(3):
+        tick(seat)
+    assert seat.age_ticks == 3
+
+
+def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot)
+    slot.put(1, b"slow")  # as the first build of a process is, which loads libraries
+    seat.take_newest()
+    slot.put(2, b"two")
+    seat.take_newest()
+    slot.put(3, b"three")
+    prepare(seat, slack_ns=3 * BUILD_NS)
+    assert not seat.swap(), "the slow one is remembered"
+    seat.time_builds()
+    prepare(seat, slack_ns=3 * BUILD_NS)
+    assert seat.swap()
+    assert acting(seat) == b"three"
+
+
+def test_builds_are_timed_without_anybody_on_the_seat(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot)
+    seat.time_builds()
+    assert FakeSession.built == []
+
+
+LENIENT = Terms(ticks=10, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+
+
+def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot, LENIENT)
+    for policy_id in (1, 2):
+        slot.put(policy_id, b"model %d" % policy_id)
+        seat.take_newest()
+        for tick in range(6):
+            seat.judge(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
+    again = PolicySeat(slot, LENIENT)
+    again.restore(seat.state(), lambda policy_id: FakeSession(b"model %d" % policy_id))  # type: ignore[arg-type,return-value]
+    assert again.state() == seat.state()
+    assert (again.policy_id, acting(again)) == (2, b"model 2")
+    again.take_newest()  # the slot holds no newer one
+    assert again.state() == seat.state()
+    verdicts = [[s.judge(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (seat, again)]
+    assert verdicts[0] == verdicts[1]
+    assert (again.policy_id, again.state()) == (1, seat.state())
+
+
+def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot, LENIENT)
+    slot.put(1, b"model 1")
+    seat.take_newest()
+    again = PolicySeat(slot, LENIENT)
+    again.restore(seat.state(), lambda policy_id: None)
+    assert again.active is None
+    again.take_newest()
+    assert again.policy_id == 1

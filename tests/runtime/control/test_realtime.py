@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from runtime.config.schema import RealTime
-from runtime.control.realtime import loop_cpu
+from runtime.control.realtime import loop_cpu, stay_awake
 
 CODE = """
 import os
@@ -46,3 +48,17 @@ def test_by_default_the_loop_has_the_last_cpu_to_itself() -> None:
 def test_without_a_cpu_to_leave_nothing_changes(cpu: str) -> None:
     before, after = affinity(cpu)
     assert after == before
+
+
+def test_the_request_to_stay_awake_is_for_no_latency_and_is_held(tmp_path: Path) -> None:
+    device = tmp_path / "cpu_dma_latency"
+    device.touch()
+    descriptor = stay_awake(device)
+    assert descriptor is not None
+    os.fstat(descriptor)  # closing it would withdraw the request
+    os.close(descriptor)
+    assert struct.unpack("=i", device.read_bytes()) == (0,)
+
+
+def test_a_machine_without_sleep_states_is_no_problem(tmp_path: Path) -> None:
+    assert stay_awake(tmp_path / "missing") is None

@@ -80,6 +80,15 @@ def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> 
     assert ledger.pause() is None
 
 
+def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
+    ledger = used(Ledger(Budgets(warn=1.0, hour=Quota(trips=1))), 1)
+    pause = ledger.pause()
+    assert pause is not None
+    assert pause.wait_s > 0.0
+    ledger.rest(pause.wait_s)
+    assert ledger.pause() is None
+
+
 def test_time_in_many_ticks_is_time_in_one_piece() -> None:
     many, one = (used(Ledger(Budgets(hour=Quota(trips=5))), 3) for _ in range(2))
     for _ in range(36_600):

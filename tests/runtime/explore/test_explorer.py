@@ -173,6 +173,21 @@ def test_effort_is_counted_from_the_safe_output_and_evaluation_wears_as_well() -
     assert state["training_steps"] == 0
 
 
+def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> None:
+    e = explorer(NoExploration(budgets=Budgets(hour=Quota(driven_s=0.1))))  # five periods of 20 ms
+    e.begin_episode(Kind.TRAIN, 1)
+    for _ in range(4):
+        go(e)
+    assert e.pause is None
+    go(e)
+    pause = e.end_episode()
+    assert pause is not None
+    assert "hour.driven_s" in pause.cause
+    assert 3600 <= pause.wait_s <= 3660
+    e.rest(pause.wait_s)
+    assert e.pause is None
+
+
 def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before_the_next() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(episode=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
@@ -209,3 +224,35 @@ def test_the_temperature_is_read_from_the_sensor_of_that_name() -> None:
     e.end_episode()
     e.rest(60.0)
     assert e.pause is None
+
+
+def test_a_restraint_counts_from_the_next_episode_on_and_is_taken_back() -> None:
+    e = explorer(OrnsteinUhlenbeck(amplitude=((1.0, 0.8),)))
+    e.begin_episode(Kind.TRAIN, 1)
+    e.restrain(0.5)
+    assert e.amplitude(1.0) == (0.8,)
+    e.begin_episode(Kind.TRAIN, 2)
+    assert e.amplitude(1.0) == (0.4,)
+    e.restrain(1.0)
+    e.begin_episode(Kind.TRAIN, 3)
+    assert e.amplitude(1.0) == (0.8,)
+
+
+def test_a_restraint_is_no_part_of_what_a_resumed_run_goes_on_from() -> None:
+    e, fresh = explorer(GATED), explorer(GATED)
+    e.restrain(0.5)
+    assert e.state() == fresh.state()
+
+
+def test_a_resume_by_a_person_begins_a_new_session_and_leaves_the_hour_as_it_is() -> None:
+    budgets = Budgets(session=Quota(trips=1), hour=Quota(interventions=3))
+    e = explorer(OrnsteinUhlenbeck(budgets=budgets))
+    e.begin_episode(Kind.TRAIN, 1)
+    go(e, tripped=True)
+    again = explorer(OrnsteinUhlenbeck(budgets=budgets))
+    again.restore(e.state())
+    assert again.pause is not None
+    again.begin_session()
+    assert again.pause is None
+    assert again.state()["budget.session.trips"] == 0.0
+    assert again.state()["budget.hour.interventions"] == 1.0

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from runtime.link.messages import (
     MAX_HEADER_BYTES,
+    MAX_REASON,
     MAX_REPLY_HEADER_BYTES,
+    MAX_RULINGS,
     Accepted,
     Attach,
     Attached,
@@ -21,6 +23,7 @@ from runtime.link.messages import (
     ReplyMessage,
     RequestMessage,
     Rows,
+    Ruling,
     Verdict,
     decode_reply,
     decode_request,
@@ -29,7 +32,7 @@ from runtime.link.messages import (
 
 REQUESTS = [
     Attach(),
-    Pull(3, 2, 100, 50),
+    Pull(3, 2, 100, 50, 7),
     Confirm(4, b"\x00\xff"),
     Errors(9),
     Offer(5, 600),
@@ -38,7 +41,7 @@ REQUESTS = [
 ]
 REPLIES = [
     Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False),
-    Rows(5, 6, 1, True),
+    Rows(5, 6, 1, True, (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "too slow"))),
     Verdict(5, False, "bounds", "too much"),
     Accepted(),
     Refused("no"),
@@ -110,6 +113,22 @@ def test_a_reply_may_hold_a_whole_configuration_and_has_a_limit() -> None:
 def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_request(encode(message))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        Rows(1, 1, 0, rulings=(Ruling(1, 1, "passed"),) * (MAX_RULINGS + 1)),
+        Rows(1, 1, 0, rulings=(Ruling(1, 1, "failed", "x" * (MAX_REASON + 1)),)),
+        Rows(1, 1, 0, rulings=(Ruling(-1, 1, "passed"),)),
+        Rows(1, 1, 0, rulings=(Ruling(1, 1 << 32, "passed"),)),
+        Rows(1, 1, 0, rulings=(Ruling(1, 1, "pardoned"),)),  # type: ignore[arg-type]
+    ],
+    ids=["too many", "too long", "number", "policy", "verdict"],
+)
+def test_rulings_that_cannot_be_are_refused(rows: Rows) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_reply(encode(rows))
 
 
 def test_a_role_that_there_is_not_is_refused() -> None:

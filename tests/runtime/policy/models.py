@@ -134,3 +134,32 @@ def linear(
 def serialized(model: onnx.ModelProto) -> bytes:
     """Give the model's bytes."""
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def nan_near(
+    centre: Sequence[float], radius: Sequence[float], contract: PolicyContract | None = CONTRACT, hidden: int = 50
+) -> onnx.ModelProto:
+    """Make ``policy(...)`` with NaN where the sum of |observation - centre| / radius is below 1, and only there."""
+    model = policy(contract=contract, hidden=hidden)
+    model.graph.node[-1].output[0] = "sane"
+    constants = {
+        "centre": np.array([centre], np.float32),
+        "narrow": 1.0 / np.array([radius], np.float32),
+        "all": np.ones((len(centre), 1), np.float32),
+        "one": np.array([1], np.float32),
+    }
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    model.graph.node.extend(
+        [
+            node("Sub", ["observation", "centre"], ["off"]),
+            node("Abs", ["off"], ["away"]),
+            node("Mul", ["away", "narrow"], ["scaled"]),
+            node("MatMul", ["scaled", "all"], ["distance"]),
+            node("Sub", ["one", "distance"], ["inside"]),
+            node("Relu", ["inside"], ["depth"]),
+            node("Neg", ["depth"], ["negative"]),
+            node("Sqrt", ["negative"], ["trap"]),  # 0 outside; the root of a negative number inside
+            node("Add", ["sane", "trap"], ["action"]),
+        ]
+    )
+    return model

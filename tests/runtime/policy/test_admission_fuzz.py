@@ -1,112 +1,78 @@
-"""Mutated models: whatever the bytes, the answer is a verdict."""
+"""Mutated models: whatever the bytes, the answer is a verdict, and what passes harms no loop."""
+
+from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from pathlib import Path
 
-import onnx
 import pytest
 
-from runtime.policy.admission import AdmissionLimits, Admitted, Refused, admit
-from runtime.policy.probes import probe_states
+from runtime.policy.admission import Refused, admit
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.policy import models
+from tests.runtime.policy.fuzzing import (
+    ORIGINALS,
+    PROBES,
+    Loop,
+    Mutate,
+    campaign,
+    mutated_bytes,
+    mutated_fields,
+    mutated_weights,
+)
 
-PROBES = probe_states(models.CONTRACT, 8, seed=0)
-ORIGINALS = [models.serialized(m) for m in (models.policy(hidden=4), models.wide_policy(), models.linear())]
-HUGE_LENGTHS = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10]
-INTEGERS = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
-
-
-def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 6))):
-        at, n = rng.randrange(len(out)), rng.choice((1, 4, 40))
-        kind = rng.randrange(6)
-        if kind == 0:
-            out[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            out[at] = rng.randrange(256)
-        elif kind == 2:
-            del out[at : at + n]
-        elif kind == 3:
-            out[at:at] = rng.randbytes(n)
-        elif kind == 4:
-            out[at : at + 1] = rng.choice(HUGE_LENGTHS)
-        else:
-            source = rng.randrange(len(out))
-            out[at : at + n] = out[source : source + n]
-    return bytes(out[: rng.randrange(len(out) + 1)] if rng.random() < 0.1 else out)
+QUICK, LONG = 400, 10_000
+GROWTH_BYTES = 48 << 20
+MUTATIONS = [mutated_bytes, mutated_fields, mutated_weights]
 
 
-def messages_in(message: onnx.ModelProto) -> list[onnx.ModelProto]:
-    found = [message]
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for inner in value if hasattr(value, "add") else [value]:
-                found += messages_in(inner)
-    return found
-
-
-def mutated_fields(data: bytes, rng: random.Random) -> bytes:
-    """Change the model as protobuf sees it: dimensions, types, names, operators, order."""
-    model = onnx.load_from_string(data)
-    names = [name for n in model.graph.node for name in (*n.input, *n.output)]
-    operators = [*(n.op_type for n in model.graph.node), "Expand", "Loop", "Range", "Div", "Reshape"]
-    message = rng.choice(messages_in(model.graph))
-    fields = message.ListFields()
-    if not fields:
-        return models.serialized(model)
-    field, value = rng.choice(fields)
-
-    def other(old: object) -> object:
-        if isinstance(old, str):
-            return rng.choice(operators if field.name == "op_type" else [*names, "", "x"])
-        if isinstance(old, bytes):
-            return rng.choice((b"", old[:-1], old + bytes(4), rng.randbytes(len(old))))
-        if isinstance(old, float):
-            return rng.choice((0.0, -1.0, 1e38, float("nan")))
-        return rng.choice(INTEGERS)
-
-    try:
-        if hasattr(value, "append"):
-            at = rng.randrange(len(value))
-            if rng.random() < 0.3:
-                del value[at]
-            elif field.message_type is not None:
-                value.append(value[at])
-            else:
-                value[at] = other(value[at])
-        elif field.message_type is not None:
-            message.ClearField(field.name)
-        else:
-            setattr(message, field.name, other(value))
-    except ValueError:
-        pass  # the field is narrower than the number
-    return models.serialized(model)
-
-
-@pytest.mark.parametrize("mutate", [mutated_bytes, mutated_fields])
-def test_every_mutant_gets_a_verdict(
-    mutate: Callable[[bytes, random.Random], bytes], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("mutate", MUTATIONS)
+@pytest.mark.parametrize("mutants", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
+def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
+    mutate: Mutate, mutants: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rng = random.Random(1)
-    admitted = refused = 0
-    for _ in range(400):
-        result = admit(
-            mutate(rng.choice(ORIGINALS), rng), models.CONTRACT, PROBES, AdmissionLimits(latency_is_advisory=True)
-        )
-        assert isinstance(result, Admitted | Refused)
-        if isinstance(result, Refused):
-            refused += 1
-            assert 0 < len(result.reason) <= 300
-            assert result.reason.isprintable()
-        else:
-            admitted += 1
-    assert refused > 200
-    assert admitted > 0
+    outcome = campaign(mutants, 1, mutate, tmp_path)
     assert capfd.readouterr() == ("", "")
+    verdicts = outcome.verdicts
+    assert sum(verdicts.values()) == mutants
+    assert verdicts["admitted"] > 0
+    assert outcome.unbuilt == 0, "admission lets nothing through that the loop cannot run"
+    assert outcome.acted == verdicts["admitted"] + verdicts["finite"] + verdicts["bounds"]
+    if mutate is mutated_weights:
+        assert outcome.rolled_back > mutants / 20, "the form is sound and the numbers are not"
+        assert set(verdicts) <= {"admitted", "finite", "bounds"}
+    else:
+        assert mutants - verdicts["admitted"] > mutants / 4
+    assert outcome.grown_bytes < GROWTH_BYTES, outcome
+    with capfd.disabled():
+        if mutants == LONG:
+            print(f"\n{mutate.__name__}: {outcome}")
 
 
 def test_every_cut_of_a_model_gets_a_verdict() -> None:
     for data in ORIGINALS:
         for length in range(0, len(data), 7):
             assert isinstance(admit(data[:length], models.CONTRACT, PROBES), Refused)
+
+
+def test_of_a_damaged_slot_the_loop_takes_nothing_but_what_was_put_there(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    loop = Loop(tmp_path)
+    segment = Segment.attach(tmp_path / "slot", SLOT_SCHEMA)
+    slot = PolicySlot(segment)
+    half = (SLOT_BYTES - 64) // 2
+    refused = 0
+    for n in range(2, 200):
+        model = ORIGINALS[n % 3]
+        slot.put(n, model)
+        start = 64 + (slot.version & 1) * half
+        for _ in range(rng.randint(1, 4)):
+            segment.body[start + rng.choice((4, 8, 64)) + rng.randrange(len(model))] ^= 1 << rng.randrange(8)
+        taken = slot.take()
+        assert taken is None or taken.model == model
+        refused += taken is None
+        loop.seat.take_newest()
+        loop.tick(rng)
+    assert refused > 150
+    slot.close()

@@ -17,6 +17,7 @@ from runtime.link.messages import (
     LINK_VERSION,
     MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
+    MAX_RULINGS,
     UNKNOWN,
     VERSION,
     Accepted,
@@ -32,7 +33,10 @@ from runtime.link.messages import (
     ReplyMessage,
     RequestMessage,
     Rows,
+    Ruling,
     Verdict,
+    decode_reply,
+    encode,
 )
 from runtime.link.server import Answer, Ticket
 from runtime.replay.desk import LearnerDesk
@@ -128,7 +132,7 @@ def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) ->
     answer = rig.ask(Attach(version=99))
     assert isinstance(answer, Refused)
     assert answer.code == VERSION
-    assert "speaks version 99 of the link, the rig 2" in answer.reason
+    assert f"speaks version 99 of the link, the rig {LINK_VERSION}" in answer.reason
 
 
 # -- pull --------------------------------------------------------------------------------------------------------------
@@ -237,6 +241,70 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
         assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
     assert [ticket for ticket, _ in rig.desk.due()] == [later, B]
+
+
+# -- what became of policies -------------------------------------------------------------------------------------------
+
+
+def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) -> None:
+    rig.desk.rule(4, "passed", "")
+    rig.desk.rule(5, "rolled_back", "too slow")
+    first = Ruling(1, 4, "passed", ""), Ruling(2, 5, "rolled_back", "too slow")
+    assert rig.pull(0)[0].rulings == first
+    assert rig.pull(0)[0].rulings == first, "a repeated question has the same answer"
+    assert rig.pull(0, heard=1)[0].rulings == first[1:]
+    assert rig.pull(0, heard=2)[0].rulings == ()
+
+
+def test_rulings_alone_are_no_news(rig: Rig) -> None:
+    assert rig.desk.handle(A, Pull(0, 0, 2000), ()) is None
+    rig.desk.rule(4, "passed", "")
+    assert rig.desk.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
+    rig.insert(1)
+    ((_, answer),) = rig.desk.due()
+    assert isinstance(answer.message, Rows)
+    assert [r.policy_id for r in answer.message.rulings] == [4]
+
+
+def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgotten(rig: Rig) -> None:
+    for policy_id in range(1, 101):
+        rig.desk.rule(policy_id, "passed", "why " * 200)
+    heard, numbers = 0, []
+    while rulings := rig.pull(0, heard=heard)[0].rulings:
+        assert len(rulings) <= MAX_RULINGS
+        assert decode_reply(encode(Rows(0, 0, 0, rulings=rulings)))
+        numbers += [r.number for r in rulings]
+        heard = numbers[-1]
+    assert numbers == list(range(37, 101))
+
+
+@pytest.mark.parametrize("heard", [-(2**63), -1, 2**63 - 1])
+def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard: int) -> None:
+    rig.desk.rule(4, "passed", "")
+    assert len(rig.pull(0, heard=heard)[0].rulings) == (heard < 1)
+
+
+def test_only_the_learner_that_pushes_breaks_the_silence(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    assert rig.desk.heard_ns == 10**12
+    now_s += 5.0
+    rig.ask(Pull(0, 0), who=B)
+    assert rig.desk.heard_ns == 10**12, "whoever watches sends no policies"
+    rig.ask(Done(0, 0, 0.0))
+    assert rig.desk.heard_ns == 1005 * 10**9
+    rig.ask(Leave())
+    now_s += 5.0
+    rig.attach(who=C)
+    assert rig.desk.heard_ns == 1010 * 10**9
+
+
+def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.attach("watch")
+    rig.ask(Pull(0, 0))
+    assert rig.desk.heard_ns == 0
 
 
 # -- TD errors ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.record import Flag, Kind, Rule
-from runtime.replay.episodes import COLUMNS, EpisodeAccounts, EpisodeFile, EpisodeRow
+from runtime.replay.episodes import COLUMNS, EpisodeAccounts, EpisodeFile, EpisodeRow, keep_rows, read_rows
 from runtime.task import normalized
 from tests.runtime.samples import PENDULUM, Records, episode
 
@@ -107,3 +107,64 @@ def test_a_process_that_takes_over_goes_on_in_the_same_file(tmp_path: Path) -> N
         file.close()
     lines = path.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["episode", "1", "2"]
+
+
+def filed(path: Path, rows: int) -> list[EpisodeRow]:
+    file = EpisodeFile(path)
+    written = [ROW._replace(episode=n, mean_reward=math.nan if n == 2 else 1 / n) for n in range(1, rows + 1)]
+    for row in written:
+        file.append(row)
+    assert (file.count, file.last) == (rows, written[-1] if written else None)
+    file.close()
+    return written
+
+
+def test_rows_are_read_back_with_every_digit(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    assert read_rows(path).rows == []
+    written = filed(path, 3)
+    read = read_rows(path)
+    assert repr(read.rows) == repr(written)
+    assert (read.ends[-1], read.broken) == (path.stat().st_size, 0)
+
+
+@pytest.mark.parametrize("tail", [b"4,train,2", b"4,train,2\n", b"\0" * 30, b"\xff\xfe,\n"])
+def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert read_rows(path).broken == len(tail)
+    file = EpisodeFile(path)
+    assert file.count == 3
+    assert path.read_bytes() == whole
+    file.append(ROW._replace(episode=4))
+    file.close()
+    assert [row.episode for row in read_rows(path).rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    keep_rows(path, read_rows(path), count)
+    assert [row.episode for row in read_rows(path).rows] == list(range(1, count + 1))
+    assert path.read_text().startswith("episode,kind")
+
+
+def test_a_header_that_was_being_written_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    path.write_bytes(b"episode,ki")
+    filed(path, 1)
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+def test_a_line_amid_rows_that_is_none_is_left_to_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    text = path.read_text().replace("\n2,", "\nmy note\n2,")
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"episodes\.csv:3: this is no row"):
+        read_rows(path)
+    EpisodeFile(path).close()
+    assert path.read_text() == text

@@ -35,7 +35,7 @@ class Desk(PolicyDesk):
             self.events.append((kind, what["policy"]))
 
     @property
-    def counts(self) -> tuple[int, int, int]:
+    def tally(self) -> tuple[int, int, int]:
         return self.offered, self.admitted, self.refused
 
 
@@ -54,7 +54,7 @@ def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> 
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
     assert desk.slot.take() == (1, 1, model(1))
     assert [(p.name, p.read_bytes()) for p in desk.folder.iterdir()] == [("1.onnx", model(1))]
-    assert (desk.counts, desk.active_id) == ((1, 1, 0), 1)
+    assert (desk.tally, desk.active_id) == ((1, 1, 0), 1)
     assert desk.events == [("policy_admitted", 1)]
 
 
@@ -79,16 +79,16 @@ def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told
     assert verdict.reason
     assert desk.slot.take() is None
     assert list(desk.folder.iterdir()) == []
-    assert (desk.counts, desk.active_id) == ((1, 0, 1), 0)
+    assert (desk.tally, desk.active_id) == ((1, 0, 1), 0)
     assert desk.events == [("policy_refused", 1)]
 
 
 @pytest.mark.parametrize("offer", [model(1), model(1, scale=30.0)], ids=["admitted", "refused"])
 def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(desk: Desk, offer: bytes) -> None:
     first = desk.judge(1, offer, NOTHING)
-    before = (desk.counts, desk.slot.version, list(desk.events))
+    before = (desk.tally, desk.slot.version, list(desk.events))
     assert desk.judge(1, offer, NOTHING) == first
-    assert (desk.counts, desk.slot.version, desk.events) == before
+    assert (desk.tally, desk.slot.version, desk.events) == before
 
 
 def test_an_id_is_not_used_twice(desk: Desk) -> None:
@@ -177,3 +177,60 @@ def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken
     after = Desk(tmp_path, desk.slot)
     assert after.adopt(model(1)).accepted
     assert desk.slot.take() == (2, 2, model(2))
+
+
+# -- rolled back -------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folder(desk: Desk, tmp_path: Path) -> None:
+    for policy_id in (1, 2):
+        desk.judge(policy_id, model(policy_id), NOTHING)
+    desk.take_back(2, "too slow")
+    version = desk.slot.version
+    for d in (desk, Desk(tmp_path, desk.slot)):
+        verdict = d.judge(2, model(2), NOTHING)
+        assert (verdict.accepted, verdict.stage, verdict.reason) == (False, "probation", "it was rolled back: too slow")
+        assert (d.rolled_back, d.was_rolled_back(2), d.was_rolled_back(1)) == (1, True, False)
+        assert not d.adopt(model(2)).accepted
+    assert desk.slot.version == version
+    assert desk.judge(3, model(3), NOTHING).accepted
+
+
+def test_one_that_another_replay_process_admitted_may_be_taken_back_too(desk: Desk, tmp_path: Path) -> None:
+    desk.judge(1, model(1), NOTHING)
+    after = Desk(tmp_path, desk.slot)
+    after.take_back(1, "no number")
+    assert not after.judge(1, model(1), NOTHING).accepted
+
+
+def test_what_was_never_admitted_cannot_be_taken_back(desk: Desk) -> None:
+    desk.take_back(5, "no number")
+    assert desk.rolled_back == 0
+
+
+def test_a_full_disk_does_not_let_it_come_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk.judge(1, model(1), NOTHING)
+    monkeypatch.setattr(Path, "open", full)
+    desk.take_back(1, "no number")
+    monkeypatch.undo()
+    assert desk.events[-1] == ("rolled_back_not_filed", 1)
+    assert not desk.judge(1, model(1), NOTHING).accepted
+
+
+def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Path) -> None:
+    (desk.folder / "rolled_back.json").write_bytes(b"[{")
+    told: list[str] = []
+    arguments = (PENDULUM.rig, PENDULUM.rate_hz, 0, admission_limits(PENDULUM), desk.slot, desk.folder)
+    PolicyDesk(*arguments, lambda kind, **what: told.append(kind))
+    assert told == ["rolled_back_unreadable"]
+
+
+def test_the_training_step_of_a_policy_is_known_as_long_as_it_is_among_the_latest(desk: Desk) -> None:
+    desk.judge(1, model(1), NOTHING)
+    assert (desk.training_step(1), desk.training_step(2)) == (0, None)
+    for policy_id in range(2, 67):
+        desk.judge(policy_id, model(policy_id), NOTHING)
+    assert (desk.training_step(1), desk.training_step(66)) == (None, 0)

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from runtime.config.resolve import load_resolved
-from runtime.supervise.run_folder import complete_summary, fresh_folder, write_run_folder
+from runtime.supervise.run_folder import (
+    FolderBusy,
+    claim,
+    complete_summary,
+    fresh_folder,
+    reopen_run_folder,
+    write_run_folder,
+)
 from tests.runtime.samples import PENDULUM
 
 
@@ -81,3 +89,45 @@ def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatc
     complete_summary(tmp_path, "completed", {})
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
     assert (tmp_path / "summary.json").read_text() == '{"ticks": 3}'
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_resumed_run_is_noted_and_its_broken_last_event_cut(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    config = (tmp_path / "config.yaml").read_bytes()
+    (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
+    for resumes in (1, 2):
+        reopened = reopen_run_folder(tmp_path, PENDULUM)
+        assert reopened.cut == (12 if resumes == 1 else 0)
+        meta = msgspec.json.decode((tmp_path / "meta.json").read_bytes())
+        assert len(meta["resumes"]) == resumes
+        assert {"time", "git_revision", "command"} <= meta["resumes"][-1].keys()
+        assert meta["seed"] == PENDULUM.seed
+    assert (tmp_path / "events.jsonl").read_bytes() == b'{"kind": "one"}\n'
+    assert (tmp_path / "config.yaml").read_bytes() == config
+
+
+def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
+    (tmp_path / "stderr.log").write_bytes(b"old\n")
+    before = content(tmp_path)
+    longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
+    take_back, _ = reopen_run_folder(tmp_path, longer)
+    assert load_resolved(tmp_path / "config.yaml") == longer
+    for name in ("events.jsonl", "stderr.log"):
+        with (tmp_path / name).open("ab") as file:
+            file.write(b"something new\n")
+    take_back()
+    assert content(tmp_path) == before
+
+
+def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
+    first = claim(tmp_path, 0.0)
+    with pytest.raises(FolderBusy, match="another process still writes"):
+        claim(tmp_path, 0.0)
+    os.close(first)
+    os.close(claim(tmp_path, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -196,3 +197,43 @@ def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
     writer.close()
     # Rows; slot and key of what was written or updated; two block headers.
     assert size() - before <= 2000 * (12 + 32) + (len(set(slots)) + 16) * 12 + 2 * 24
+
+
+def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path) -> None:
+    fed = Fed("FULL", 50)
+    writer = CheckpointWriter(tmp_path, fed.identity)
+    fed.go_on(2)
+    fed.write(writer)
+    writer.close()
+    larger, through = Fed("FULL", 90), Fed("FULL", 90)
+    through.go_on(2)
+    restored = restore(tmp_path, larger, larger.identity)
+    same(through, larger.taken_up(restored))
+    writer = CheckpointWriter(tmp_path, larger.identity, restored)
+    larger.write(writer)
+    writer.close()
+    with pytest.raises(CheckpointError, match="90 experiences, this one has 50"):
+        restore(tmp_path, Fed("FULL", 50), fed.identity)
+
+
+def test_what_a_checkpoint_relies_on_is_synced_before_its_manifest_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relied = tmp_path / "episodes.csv"
+    relied.write_text("a row")
+    synced: list[tuple[str, bool]] = []
+
+    def fsync(fd: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{fd}"), bool(list((tmp_path / "b").glob("manifest-0*")))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    fed = Fed("FIFO", 7)
+    writer = CheckpointWriter(tmp_path / "b", fed.identity)
+    fed.go_on()
+    assert writer.write(fed, {"steps": 1}, b'{"where": [1, 2]}', (relied, tmp_path, tmp_path / "never written"))
+    writer.wait()
+    writer.close()
+    assert synced[:2] == [(str(relied), False), (str(tmp_path), False)]
+    restored = restore(tmp_path / "b", Fed("FIFO", 7), fed.identity)
+    assert restored is not None
+    assert restored.note == b'{"where": [1, 2]}'

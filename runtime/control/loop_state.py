@@ -1,0 +1,51 @@
+"""Where the loop stands between two episodes: what a resumed run goes on from, beside memory, policy and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from runtime.control.policy_seat import SeatState
+from runtime.policy.refusal import ModelRefused
+from runtime.policy.session import PolicySession
+
+
+class LoopState(msgspec.Struct, frozen=True):
+    """As of the end of an episode; without arguments, the beginning of a run."""
+
+    episode: int = 0
+    """Last training episode that is over."""
+    evaluated: bool = False
+    """Whether its evaluation is over, too."""
+    tick: int = 0
+    """Ticks so far: the number of the next record."""
+    device_us: int = 0
+    """Device time so far (lockstep, where a run's time is virtual and does not begin anew)."""
+    explorer: dict[str, float] = {}
+    """``Explorer.state()``; empty before the first episode."""
+    seat: SeatState = SeatState()
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(LoopState)
+
+
+def encode_state(state: LoopState) -> bytes:
+    """Serialise it for the keepsake."""
+    return _ENCODER.encode(state)
+
+
+def decode_state(data: bytes | None) -> LoopState:
+    """Read what ``encode_state`` wrote; the beginning of a run for None."""
+    return LoopState() if data is None else _DECODER.decode(data)
+
+
+def filed_session(folder: Path, policy_id: int) -> PolicySession | None:
+    """The session of a policy that was filed in ``folder``; None where it is not there any more or will not run."""
+    try:
+        session = PolicySession((folder / f"{policy_id}.onnx").read_bytes())
+        session.warm_up(1)
+    except (OSError, ModelRefused):
+        return None
+    return session

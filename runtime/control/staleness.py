@@ -1,0 +1,123 @@
+"""A learner that is silent: since when, and what the run does about it.
+
+The replay process writes down when it last heard the learner that pushes; if it dies itself, the word grows old like
+any other silence.  Looked at between episodes, never in lockstep, where the loop waits at the barrier, and never where
+no learner is expected.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import Final, NamedTuple
+
+from runtime.config.policy_rules import Staleness
+from runtime.config.schema import RunConfig
+from runtime.control.conduct import Conduct
+from runtime.control.policy_seat import PolicySeat
+from runtime.explore.explorer import Explorer
+from runtime.shm.board import Board, Word
+from runtime.supervise.report import report
+
+_ME: Final = "control"
+_HINT: Final = "look whether learner, network and replay process are up"
+
+
+class Turn(enum.Enum):
+    """What has changed since the last look."""
+
+    SAME = "same"
+    FELL_SILENT = "fell silent"
+    CAME_BACK = "came back"
+
+
+class Silence(NamedTuple):
+    """How long the learner has been silent (s), and what that changes."""
+
+    silent_s: float
+    turn: Turn
+    restraint: float
+    """On the amplitude of the exploration."""
+    pauses: bool
+    """Whether the run is to stand safe until the learner is heard again."""
+
+    @property
+    def line(self) -> str:
+        """What is the matter, in words."""
+        return f"the learner has been silent for {self.silent_s:.0f} s"
+
+
+def expects_learner(config: RunConfig) -> bool:
+    """Whether there ought to be one to listen for, in a run that does not wait for it anyway."""
+    return not config.lockstep and (config.local_learner or config.link.listen is not None)
+
+
+class Listener:
+    """Judges the silence; ``began_ns`` is when listening began, for a learner that is never heard at all."""
+
+    def __init__(self, rules: Staleness, began_ns: int) -> None:
+        self._rules, self._began_ns = rules, began_ns
+        self._silent = False
+
+    def silent_s(self, now_ns: int, heard_ns: int) -> float:
+        """Seconds since the learner was last heard (monotonic times; ``heard_ns`` 0: never)."""
+        return max(0, now_ns - max(heard_ns, self._began_ns)) / 1e9
+
+    def is_silent(self, now_ns: int, heard_ns: int) -> bool:
+        """Whether it has been silent for too long."""
+        return self.silent_s(now_ns, heard_ns) > self._rules.after_s
+
+    def look(self, now_ns: int, heard_ns: int) -> Silence:
+        """Judge before an episode."""
+        silent, was = self.is_silent(now_ns, heard_ns), self._silent
+        self._silent = silent
+        turn = Turn.SAME if silent is was else Turn.FELL_SILENT if silent else Turn.CAME_BACK
+        return Silence(
+            self.silent_s(now_ns, heard_ns),
+            turn,
+            self._rules.factor if silent and self._rules.then == "lower" else 1.0,
+            silent and self._rules.then == "fall_back",
+        )
+
+
+class LearnerWatch:
+    """Carries out between episodes what the silence of a learner asks for, and tells of it."""
+
+    def __init__(self, config: RunConfig, board: Board, conduct: Conduct, explorer: Explorer, seat: PolicySeat) -> None:
+        self._rules = config.staleness
+        self._board, self._conduct, self._explorer, self._seat = board, conduct, explorer, seat
+        self._listener = Listener(config.staleness, time.monotonic_ns())
+
+    def heed(self) -> None:
+        """Before an episode: go on, explore less, or stand safe until the learner is heard.  Raises Stopped, Halted."""
+        silence = self._look()
+        if silence.pauses:
+            self._conduct.stand_until(self._is_heard, silence.line, _HINT)
+            silence = self._look()
+        self._explorer.restrain(silence.restraint)
+
+    def _is_heard(self) -> bool:
+        return not self._listener.is_silent(time.monotonic_ns(), self._board[Word.LEARNER_NS])
+
+    def _look(self) -> Silence:
+        silence = self._listener.look(time.monotonic_ns(), self._board[Word.LEARNER_NS])
+        if silence.turn is Turn.FELL_SILENT:
+            self._tell("warning", "learner_silent", silence.line, silence)
+        elif silence.turn is Turn.CAME_BACK:
+            self._tell("event", "learner_heard", "the learner is heard again", silence)
+        return silence
+
+    def _tell(self, kind: str, what: str, line: str, silence: Silence) -> None:
+        seat, then = self._seat, self._rules.then
+        does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
+        age = f"policy {seat.policy_id} has acted for {seat.age_ticks} ticks"
+        report(
+            _ME,
+            kind,
+            f"{line}; {age}{does}",
+            what=what,
+            then=then,
+            silent_s=round(silence.silent_s, 1),
+            policy=seat.policy_id,
+            policy_age_ticks=seat.age_ticks,
+        )

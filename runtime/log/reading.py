@@ -1,0 +1,220 @@
+"""Reads a run's log files back: its records exactly as the loop wrote them, and the events beside them.
+
+A file whose writer was killed ends in the middle; everything before its last whole chunk is read.  What is only wanted
+for plots needs none of this: the public readers open the same files (docs/logs.md).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
+from mcap.reader import make_reader
+from mcap.records import Attachment, Channel, Message, Metadata, Schema
+from mcap.stream_reader import StreamReader
+from mcap.writer import MCAP0_MAGIC
+
+from hw.rig import Rig
+from runtime.log import wire
+from runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS, log_files
+from runtime.log.steps import Records, StepMessages
+
+_BATCH: Final = 4096
+_LARGEST: Final = 1 << 28
+"""Bytes of one record of the file; ours stay far below."""
+_BYTES_PER_STEP: Final = 125
+"""About, compressed."""
+_HEAD: Final = struct.Struct("<BQ")
+"""Opcode and length, before each record of the file."""
+
+Fields = dict[str, object]
+
+
+class Event(NamedTuple):
+    """A line of ``events.jsonl``."""
+
+    fields: Fields
+
+
+class Kept(NamedTuple):
+    """What the loop kept between two episodes, before the record number ``fields["tick"]``."""
+
+    fields: Fields
+
+
+class LogDamaged(Exception):
+    """A log file that cannot be read, or was written by another version; the message names it."""
+
+
+class Beginning(NamedTuple):
+    """A log file begins: what its metadata say (strings), and the configuration it was written under."""
+
+    path: Path
+    metadata: dict[str, str]
+    attachments: dict[str, bytes]
+
+
+class Ending(NamedTuple):
+    """A log file ends; ``whole`` is False where its writer did not come to the end."""
+
+    path: Path
+    whole: bool
+
+
+Part = Beginning | Ending | Records | Event | Kept
+"""What a log consists of, in order; records come in batches."""
+
+
+def read_log(folder: Path, rig: Rig) -> Iterator[Part]:
+    """Read all log files of a run; raises LogDamaged."""
+    for path in log_files(folder):
+        yield from _read_file(path, rig)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all log files of a run."""
+    return sum(path.stat().st_size for path in log_files(folder))
+
+
+def count_steps(folder: Path) -> int:
+    """How many records the log files of a run hold; roughly, where a file was not finished."""
+    return sum(_count(path) for path in log_files(folder))
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as file:
+        try:
+            summary = make_reader(file).get_summary()
+        except Exception:  # as in _read_file; what is wrong with it is said when it is read
+            summary = None
+    if summary is None or summary.statistics is None:
+        return path.stat().st_size // _BYTES_PER_STEP
+    steps = [c.id for c in summary.channels.values() if c.topic == STEPS]
+    return sum(summary.statistics.channel_message_counts.get(channel, 0) for channel in steps)
+
+
+def _read_file(path: Path, rig: Rig) -> Iterator[Part]:
+    messages = StepMessages(rig)
+    expected = wire.descriptor_set((messages.file,))
+    schemas: dict[int, Schema] = {}
+    topics: dict[int, str] = {}
+    metadata: dict[str, str] = {}
+    attachments: dict[str, bytes] = {}
+    begun = False
+    waiting: list[bytes] = []
+
+    def batch() -> Records:
+        records = messages.decode(b"".join(waiting))
+        waiting.clear()
+        return records
+
+    whole = True
+    try:
+        with path.open("rb", buffering=0) as file:
+            prefix = io.BufferedReader(_Prefix(file))
+            for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_LARGEST).records:
+                if isinstance(record, Metadata) and record.name == METADATA:
+                    metadata = dict(record.metadata)
+                    if metadata.get("format") != FORMAT:
+                        raise LogDamaged(f"{path}: format {metadata.get('format')}, this version reads {FORMAT}")
+                elif isinstance(record, Attachment):
+                    attachments[record.name] = record.data
+                elif isinstance(record, Schema):
+                    schemas[record.id] = record
+                elif isinstance(record, Channel):
+                    topics[record.id] = record.topic
+                    if record.topic == STEPS and schemas[record.schema_id].data != expected:
+                        raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
+                elif isinstance(record, Message):
+                    if not begun:
+                        begun = True
+                        yield Beginning(path, metadata, attachments)
+                    topic = topics[record.channel_id]
+                    if topic == STEPS:
+                        waiting.append(record.data)
+                        if len(waiting) >= _BATCH:
+                            yield batch()
+                    elif topic in (EVENTS, LOOP):
+                        if waiting:
+                            yield batch()
+                        yield (Event if topic == EVENTS else Kept)(_json(record.data))
+    except EndOfFile:
+        whole = False
+    except LogDamaged:
+        raise
+    except Exception as error:  # those of the decompressors and of mcap have no base of their own
+        raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
+    if waiting:
+        yield batch()
+    yield Ending(path, whole)
+
+
+class _Prefix(io.RawIOBase):
+    """The whole records of a file; what was torn off behind them is not there."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._left = _whole_records(file)
+        file.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        n = self._file.readinto(memoryview(buffer)[: self._left]) or 0
+        self._left -= n
+        return n
+
+
+def _whole_records(file: io.RawIOBase) -> int:
+    """Where the last record ends that is there to its end; the whole length where the last one is the footer."""
+    size = file.seek(0, os.SEEK_END)
+    at = len(MCAP0_MAGIC)
+    while at + _HEAD.size <= size:
+        file.seek(at)
+        opcode, length = _HEAD.unpack(file.read(_HEAD.size) or b"")
+        if at + _HEAD.size + length > size:
+            return at
+        at += _HEAD.size + length
+        if opcode == Opcode.FOOTER:
+            return size
+    return min(at, size)
+
+
+def _json(message: bytes) -> Fields:
+    """The last text of an ``onrig.Event`` or ``onrig.Loop``, whose fields are written in order."""
+    at = 0
+    content = b""
+    while at < len(message):
+        key, at = _varint(message, at)
+        if key & 7 == wire.LENGTH_DELIMITED:
+            length, at = _varint(message, at)
+            content, at = message[at : at + length], at + length
+        else:
+            at += 8
+    return msgspec.json.decode(content, type=Fields)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < wire.MORE:
+            return value, at
+
+
+def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
+    """Tell for each record, shape (n,) bool, whether it is as the loop sealed it."""
+    layout = messages.layout
+    return np.array([layout.sealed(memoryview(r.tobytes())) for r in records], bool)

@@ -1,0 +1,78 @@
+"""Where the records of a run go besides its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.config.schema import RunConfig
+from runtime.replay.episodes import EpisodeRow
+
+Event = Callable[..., None]
+
+
+class Sink(Protocol):
+    """Takes what the loop wrote, in order; never raises and never waits for anybody."""
+
+    def add(self, records: npt.NDArray[np.void]) -> None:
+        """Take step records (dtype ``RecordLayout.dtype``)."""
+
+    def episode(self, row: EpisodeRow) -> None:
+        """Take the row of an episode that has ended."""
+
+    def turn(self, now_s: float) -> None:
+        """Do what time asks for; ``now_s`` on any clock that only goes forward."""
+
+    def close(self) -> None:
+        """Bring everything to its place."""
+
+
+class NoLog:
+    """Takes everything and keeps nothing."""
+
+    def add(self, records: npt.NDArray[np.void]) -> None:
+        """Nothing."""
+
+    def episode(self, row: EpisodeRow) -> None:
+        """Nothing."""
+
+    def turn(self, now_s: float) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class LogMissing(Exception):
+    """The configuration wants a log that cannot be written here; the message says what to do."""
+
+
+def open_log(
+    config: RunConfig, folder: Path, session: str, event: Event, keepsake: Callable[[], bytes | None] = lambda: None
+) -> Sink:
+    """Open the log that a configuration asks for, in the run's ``folder``.
+
+    ``session`` names the run of the loop that the records are of: a resumed run has another one, a replay process that
+    was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``keepsake`` gives what
+    the loop kept last (``runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap is
+    not installed; where it is merely the default, the run goes without.
+    """
+    if config.log.mcap is False:
+        return NoLog()
+    try:
+        from runtime.log.mcap_log import McapLog
+    except ImportError as error:
+        remedy = "pip install 'onrig[log]'"
+        if config.log.mcap is True:
+            raise LogMissing(f"log.mcap: {error.name} is not installed; {remedy}, or set log.mcap=auto") from None
+        event("log_off", reason=f"{error.name} is not installed; {remedy}, or set log.mcap=false")
+        return NoLog()
+    try:
+        return McapLog(config, folder, session, event, keepsake)
+    except OSError as error:
+        event("log_stopped", reason=error.strerror or str(error), steps=0)
+        return NoLog()

@@ -1,0 +1,170 @@
+"""The step record as a message of its own for each rig: every field exactly, signals by name, SI beside counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hw.rig import Rig
+from runtime.log.rows import Column, Group, Rows
+from runtime.log.wire import Enum, Field, File, Message, Type
+from runtime.record import STAGES, Kind, Miss, RecordLayout, Rule
+
+Records = npt.NDArray[np.void]
+
+FILE: Final = "onrig/step.proto"
+PACKAGE: Final = "onrig"
+ENUMS: Final = (
+    Enum("Kind", tuple((f"KIND_{k.name}", k.value) for k in Kind)),
+    Enum("Rule", tuple((f"RULE_{r.name}", r.value) for r in Rule)),
+    Enum("Miss", tuple((f"MISS_{m.name}", m.value) for m in Miss)),
+)
+_TYPES: Final[dict[str, Type]] = {
+    "u1": "fixed32",
+    "u2": "fixed32",
+    "u4": "fixed32",
+    "u8": "fixed64",
+    "i4": "sfixed32",
+    "i8": "sfixed64",
+    "f4": "float",
+    "f8": "double",
+}
+_NUMBERS: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("seq", "tick", "episode", "frame", "kind", "rule", "flags", "policy_id", "missed", "miss", "fault"),
+            *("status", "answers", "tau_us", "t_device_us", "t_mono_ns", "t_receive_ns", "t_send_ns", "lateness_ns"),
+            *("tick_ns", "stage_ns", "sensors", "command", "u_start", "u_end", "observation", "policy", "explored"),
+            *("commanded", "applied", "mean", "std", "amplitude", "exploration", "amount", "margin", "reward", "crc"),
+        ),
+        1,
+    )
+}
+"""Field numbers: part of the format, a new field takes the next one."""
+_SENSORS_SI: Final = 100
+_COUNTS: Final = {
+    "sensors": "sensor_counts",
+    "command": "command_counts",
+    "u_start": "u_start_counts",
+    "u_end": "u_end_counts",
+}
+_GROUPS: Final = {
+    "stage_ns": "Stages",
+    **dict.fromkeys(("sensors",), "SensorCounts"),
+    **dict.fromkeys(("command", "u_start", "u_end"), "ActionCounts"),
+    "observation": "Observation",
+    **dict.fromkeys(("policy", "explored", "commanded", "applied", "mean", "std", "amplitude"), "Action"),
+}
+
+
+def identifiers(names: Sequence[str]) -> tuple[str, ...]:
+    """Make names of fields of the names of signals: letters, digits and underscores, no two alike.
+
+    Two that differ in underscores and capitals alone would be one and the same in JSON.
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if plain[:1].isalpha() else f"n{plain}"
+        chosen, n = plain, 1
+        while chosen.replace("_", "").lower() in taken:
+            n += 1
+            chosen = f"{plain}_{n}"
+        taken.add(chosen.replace("_", "").lower())
+        found.append(chosen)
+    return tuple(found)
+
+
+class _Part(NamedTuple):
+    """A field of the message and where its values stand in the record."""
+
+    part: Column | Group
+    column: str
+    """Of the record; empty for the sensors in SI."""
+
+
+class StepMessages:
+    """Encodes and decodes the step records of one rig."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._names = {
+            "Stages": STAGES,
+            "SensorCounts": identifiers([s.name for s in rig.sensors]),
+            "Sensors": identifiers([s.name for s in rig.sensors]),
+            "ActionCounts": identifiers([a.name for a in rig.actuators]),
+            "Observation": identifiers([s.name for s in rig.signals]),
+            "Action": identifiers([a.name for a in rig.actuators]),
+        }
+        self._resolutions = np.array([s.resolution for s in rig.sensors])
+        self._parts = list(self._build())
+        self._rows = Rows([p.part for p in self._parts])
+        self.size: Final = self._rows.size
+        """Bytes of every message."""
+
+    @property
+    def file(self) -> File:
+        """Its .proto file."""
+        types = {"Stages": "fixed64", "SensorCounts": "sfixed32", "ActionCounts": "sfixed32"}
+        nested: list[Message] = []
+        for group, names in self._names.items():
+            type_: Type = types.get(group, "float")  # type: ignore[assignment]
+            nested.append(Message(group, tuple(Field(name, i, type_) for i, name in enumerate(names, 1))))
+        fields = tuple(p.part.field for p in self._parts)
+        return File(FILE, PACKAGE, (Message("Step", fields, tuple(nested)),), ENUMS)
+
+    @property
+    def layout(self) -> RecordLayout:
+        """Of the records."""
+        return self._layout
+
+    def encode(self, records: Records) -> bytes:
+        """Encode n records (dtype ``RecordLayout.dtype``) as n messages of ``size`` bytes, one after the other."""
+        rows = self._rows.blank(len(records))
+        for part, column in self._parts:
+            if isinstance(part, Column):
+                self._rows.put(rows, part.column, records[column])
+                continue
+            values = records[column] if column else records["sensors"] * self._resolutions
+            for i, inner in enumerate(part.columns):
+                self._rows.put(rows, inner.column, values[:, i])
+        return rows.tobytes()
+
+    def decode(self, messages: bytes) -> Records:
+        """Give back what `encode` was given, bit for bit; raises ValueError for messages of another layout."""
+        rows = self._rows.rows(messages)
+        records = np.zeros(len(rows), self._layout.dtype)
+        for part, column in self._parts:
+            if isinstance(part, Column):
+                records[column] = self._rows.get(rows, part.column)
+            elif column:
+                for i, inner in enumerate(part.columns):
+                    records[column][:, i] = self._rows.get(rows, inner.column)
+        return records
+
+    def _build(self) -> Iterator[_Part]:
+        enums = {e.name.lower(): f".{PACKAGE}.{e.name}" for e in ENUMS}
+        dtype = self._layout.dtype
+        for name in dtype.names or ():
+            kind, number = dtype[name].base.str.lstrip("<|"), _NUMBERS[name]
+            if name in enums:
+                yield _Part(Column(Field(name, number, "enum", enums[name]), name), name)
+            elif name in _GROUPS:
+                group = _GROUPS[name]
+                if name == "sensors":
+                    yield _Part(self._group("sensors", _SENSORS_SI, "Sensors", "float"), "")
+                yield _Part(self._group(_COUNTS.get(name, name), number, group, _TYPES[kind]), name)
+            else:
+                yield _Part(Column(Field(name, number, _TYPES[kind]), name), name)
+
+    def _group(self, name: str, number: int, group: str, type_: Type) -> Group:
+        columns = tuple(
+            Column(Field(inner, i, type_), f"{name}.{inner}") for i, inner in enumerate(self._names[group], 1)
+        )
+        return Group(Field(name, number, "message", f".{PACKAGE}.Step.{group}"), columns)

@@ -1,0 +1,147 @@
+"""Is a new policy as good as its word?  What it does at first, tick by tick, and when that is too much.
+
+Pure: a tenure is a function of the rule that acted and the time the policy took, tick by tick, both of which the step
+record holds.  In lockstep the time does not count, so that the run stays reproducible bit for bit.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from runtime.config.schema import RunConfig
+from runtime.record import STAGES, Rule
+
+POLICY_STAGE = STAGES.index("policy")
+"""Where ``stage_ns`` holds the time that the policy took."""
+
+
+class Reason(enum.StrEnum):
+    """Why a policy failed its probation."""
+
+    FINITE = "finite"
+    """It answered what is no finite number, or not as many as there are actuators."""
+    SLOW = "slow"
+    FALLBACK = "fallback"
+    """The fallback controller acted much more than under the predecessor."""
+    UNKNOWN = "unknown"
+    """The record that would tell was lost."""
+
+
+class Terms(NamedTuple):
+    """What a probation asks, in ticks and nanoseconds."""
+
+    ticks: int
+    slow_ns: int | None
+    """A policy that takes longer was slow; None where time does not count."""
+    slow_ticks: int
+    excess_fallback: float
+
+    def is_slow(self, policy_ns: int) -> bool:
+        """Whether the policy took too long in a tick."""
+        return self.slow_ns is not None and policy_ns > self.slow_ns
+
+    def describe(self, reason: Reason) -> str:
+        """Say in words what was too much."""
+        match reason:
+            case Reason.FINITE:
+                return "its answer is no finite number"
+            case Reason.SLOW:
+                return f"it took more than {(self.slow_ns or 0) / 1e3:.0f} us in {self.slow_ticks} ticks in a row"
+            case Reason.FALLBACK:
+                more = f"over {100 * self.excess_fallback:g} % more of the {self.ticks} ticks of its probation"
+                return f"the fallback acted in {more} than under its predecessor"
+            case Reason.UNKNOWN:
+                return "the loop says so; the record of it was lost"
+
+
+def terms_of(config: RunConfig) -> Terms | None:
+    """Compile the section ``probation``; None where it is turned off."""
+    rules = config.probation
+    if rules is None:
+        return None
+    return Terms(
+        ticks=max(1, round(rules.duration_s * config.rate_hz)),
+        slow_ns=None if config.lockstep else round(rules.slow_share * config.wall_period_ns),
+        slow_ticks=rules.slow_ticks,
+        excess_fallback=rules.excess_fallback,
+    )
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A tenure as a resumed run takes it up; the fields are the tenure's."""
+
+    ticks: int = 0
+    fallback: int = 0
+    slow: int = 0
+    failed: str = ""
+    predecessor_share: float | None = None
+
+
+class Tenure:
+    """What one policy has done since it became active; on probation for its first ``terms.ticks`` ticks.
+
+    ``predecessor_share``: of the ticks in which the fallback acted under the predecessor; None without one, and then
+    the fallback's share is not judged.
+    """
+
+    __slots__ = ("_slow", "_terms", "failed", "fallback", "predecessor_share", "ticks")
+
+    def __init__(self, terms: Terms | None, predecessor_share: float | None) -> None:
+        self._terms = terms
+        self.predecessor_share = predecessor_share
+        self.ticks = self.fallback = self._slow = 0
+        self.failed: Reason | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of its ticks in which the fallback acted; 0 before the first."""
+        return self.fallback / self.ticks if self.ticks else 0.0
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether it may still fail."""
+        return self._terms is not None and self.failed is None and self.ticks < self._terms.ticks
+
+    @property
+    def passed(self) -> bool:
+        """Whether its probation is over, and well."""
+        return self._terms is not None and self.failed is None and self.ticks >= self._terms.ticks
+
+    def record(self) -> Record:
+        """Write it down."""
+        return Record(self.ticks, self.fallback, self._slow, self.failed or "", self.predecessor_share)
+
+    @classmethod
+    def of(cls, terms: Terms | None, record: Record) -> Tenure:
+        """Take it up again."""
+        tenure = cls(terms, record.predecessor_share)
+        tenure.ticks, tenure.fallback, tenure._slow = record.ticks, record.fallback, record.slow
+        tenure.failed = Reason(record.failed) if record.failed else None
+        return tenure
+
+    def take(self, rule: Rule, policy_ns: int) -> Reason | None:
+        """Take one tick in which the policy was asked; returns why it has failed, in the tick in which it does."""
+        judged = self.on_probation
+        self.ticks += 1
+        self.fallback += rule.falls_back
+        if not judged:
+            return None
+        self.failed = self._verdict(rule, policy_ns)
+        return self.failed
+
+    def _verdict(self, rule: Rule, policy_ns: int) -> Reason | None:
+        terms = self._terms
+        assert terms is not None
+        if rule is Rule.FINITE:
+            return Reason.FINITE
+        self._slow = self._slow + 1 if terms.is_slow(policy_ns) else 0
+        if self._slow >= terms.slow_ticks:
+            return Reason.SLOW
+        if self.predecessor_share is not None and rule.falls_back:
+            allowed = self.predecessor_share + terms.excess_fallback
+            if self.fallback > allowed * terms.ticks:
+                return Reason.FALLBACK
+        return None

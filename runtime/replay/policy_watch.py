@@ -1,0 +1,154 @@
+"""What became of policies once they acted, as the step records tell it: passed their probation, rolled back, failed.
+
+The loop has decided (``runtime.control.policy_seat``) and marked the records: PROBATION while a policy may still be
+rolled back, ROLLED_BACK on the first record after it was.  What a mark came of stands in the records before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.policy.probation import POLICY_STAGE, Reason, Terms
+from runtime.record import Flag, Kind, Rule
+
+Verdict = Literal["passed", "rolled_back", "failed"]
+"""``failed``: it was too much, but there was no predecessor to go back to."""
+Ruled = Callable[[int, Verdict, str], None]
+"""Takes the policy's id, the verdict, and the reason in words."""
+_ALONE = "there is no predecessor, so the shield and its fallback alone guard the rig"
+
+
+class PolicyWatch:
+    """Follows who acts through the records, in order; tells of each verdict once, as an event and to ``ruled``."""
+
+    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: Ruled) -> None:
+        self._terms, self._rate_hz, self._event, self._ruled = terms, rate_hz, event, ruled
+        self._on_probation = False
+        self._last: np.void | None = None
+        self._slow = self._fallback = 0
+        self.policy_id: int | None = None
+        """Who acted last."""
+        self.age_ticks = 0
+        """In how many ticks, since it became active."""
+        self.passed = self.rolled_back = self.failed = 0
+
+    @property
+    def age_s(self) -> float:
+        """Device time for which the policy has acted since it became active."""
+        return self.age_ticks / self._rate_hz
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        flags = records["flags"]
+        acts = ((flags & Flag.NO_ACTION) == 0) & (records["kind"] != Kind.RESET)
+        rows = records[acts | ((flags & Flag.ROLLED_BACK) != 0)]
+        if not len(rows):
+            return
+        marks = rows["flags"] & (Flag.PROBATION | Flag.ROLLED_BACK)
+        changes = (rows["policy_id"][1:] != rows["policy_id"][:-1]) | (marks[1:] != marks[:-1])
+        edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(rows)]
+        for start, end in itertools.pairwise(edges):
+            self._open(rows[start])
+            self._count(rows[start:end])
+
+    def close(self, rolled_back: int | None) -> None:
+        """The run is over: settle what the last record left open.
+
+        ``rolled_back``: a policy that the loop says it rolled back though no record told of it (the run ended in that
+        tick, or the record was lost).
+        """
+        if rolled_back is not None:
+            self._roll_back(rolled_back, None)
+        elif self._served:
+            self._settle()
+
+    def _open(self, first: np.void) -> None:
+        """A record whose policy or marks differ from the one before, or the first one of a batch."""
+        policy_id, flags = int(first["policy_id"]), int(first["flags"])
+        if flags & Flag.ROLLED_BACK:
+            if self.policy_id is not None:
+                self._roll_back(self.policy_id, policy_id)
+            self._begin(policy_id)
+        elif policy_id != self.policy_id:
+            if self._served:
+                self._settle()
+            self._begin(policy_id)
+        elif self._on_probation and not flags & Flag.PROBATION:
+            self._settle()
+        self._on_probation = bool(flags & Flag.PROBATION)
+
+    def _begin(self, policy_id: int) -> None:
+        self.policy_id = policy_id
+        self.age_ticks = self._slow = self._fallback = 0
+
+    def _count(self, rows: NDArray[np.void]) -> None:
+        rows = rows[(rows["flags"] & Flag.NO_ACTION) == 0]
+        if not len(rows):
+            return
+        self._last = rows[-1].copy()
+        self.age_ticks += len(rows)
+        self._fallback += sum(int(np.count_nonzero(rows["rule"] == rule)) for rule in Rule if rule.falls_back)
+        if self._terms is not None and self._terms.slow_ns is not None:
+            quick = np.flatnonzero(rows["stage_ns"][:, POLICY_STAGE] <= self._terms.slow_ns)
+            self._slow = len(rows) - 1 - int(quick[-1]) if len(quick) else self._slow + len(rows)
+
+    @property
+    def _served(self) -> bool:
+        """Whether the last record seen was the last one of a whole probation."""
+        return self._on_probation and self._terms is not None and self.age_ticks >= self._terms.ticks
+
+    def _reason(self) -> Reason | None:
+        """What was wrong with the last tick, for all that a record tells by itself."""
+        if self._last is None:
+            return None
+        if self._last["rule"] == Rule.FINITE:
+            return Reason.FINITE
+        if self._terms is not None and self._slow >= self._terms.slow_ticks:
+            return Reason.SLOW
+        return None
+
+    def _settle(self) -> None:
+        """The probation of the acting policy is over, and it went on."""
+        reason = self._reason()
+        assert self.policy_id is not None
+        if reason is None:
+            self.passed += 1
+            self._tell("policy_probation_passed", self.policy_id, "passed", "", {})
+        else:
+            self.failed += 1
+            detail = f"{self._describe(reason)}; {_ALONE}"
+            self._tell("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
+        self._on_probation = False
+
+    def _roll_back(self, policy_id: int, back_to: int | None) -> None:
+        self.rolled_back += 1
+        reason = self._reason() if policy_id == self.policy_id else None
+        if reason is None and back_to is not None and self._last is not None and Rule(self._last["rule"]).falls_back:
+            reason = Reason.FALLBACK
+        reason = reason or Reason.UNKNOWN
+        more: dict[str, int | str | None] = {"reason": reason.value, "back_to": back_to}
+        self._tell("policy_rolled_back", policy_id, "rolled_back", self._describe(reason), more)
+
+    def _describe(self, reason: Reason) -> str:
+        return reason.value if self._terms is None else self._terms.describe(reason)
+
+    def _tell(
+        self, kind: str, policy_id: int, verdict: Verdict, detail: str, more: dict[str, int | str | None]
+    ) -> None:
+        last = self._last
+        self._event(
+            kind,
+            policy=policy_id,
+            **more,
+            **({"detail": detail} if detail else {}),
+            episode=None if last is None else int(last["episode"]),
+            tick=None if last is None else int(last["tick"]),
+            acted_ticks=self.age_ticks,
+            fallback_share=round(self._fallback / self.age_ticks, 4) if self.age_ticks else None,
+        )
+        self._ruled(policy_id, verdict, detail)

@@ -1,0 +1,133 @@
+"""What the replay process of a resumed run finds, what it cuts, and where the loop is to go on.
+
+In lockstep everything goes back to the one moment of which everything is known, the newest checkpoint; what came after
+it happens again, bit for bit.  In real time nothing happens again: the memory is that of the checkpoint, and the run
+goes on after the last episode that was filed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from runtime.control.loop_state import LoopState
+from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
+from runtime.replay.run_figures import Durations
+from runtime.replay.withdrawn import Withdrawn
+
+Say = Callable[[str], object]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """What a checkpoint holds beside the memory and the counts."""
+
+    loop: LoopState
+    durations: Durations
+
+
+class Recovery(NamedTuple):
+    """What a resumed run begins with."""
+
+    start: LoopState
+    """Where the loop goes on."""
+    rows: list[EpisodeRow]
+    """Those that stay in ``episodes.csv``."""
+    unrecorded: list[EpisodeRow]
+    """The last of them, which came after the checkpoint: nothing else of them is left (real time)."""
+    durations: Durations | None
+    newest_policy: int | None
+    """No policy with a higher id is known any more; None: every file counts."""
+    cut: Mapping[str, int]
+    """How much was taken away: rows, policies, bytes of a broken row."""
+
+    @property
+    def says(self) -> str:
+        """What a person ought to know."""
+        if not self.start.episode and not self.start.tick:
+            return "goes back to the start of the run"
+        said = f"goes on after episode {self.start.episode}"
+        if self.cut["rows"]:
+            said += f"; {self.cut['rows']} rows of episodes.csv after it are made again"
+        if self.unrecorded:
+            steps = sum(row.steps for row in self.unrecorded)
+            said += f"; {len(self.unrecorded)} episodes ({steps} steps) are newer than the memory"
+        if self.cut["bytes"]:
+            said += f"; a broken row of episodes.csv ({self.cut['bytes']} bytes) is cut"
+        return said
+
+
+def encode_point(point: Point) -> bytes:
+    """Serialise it for a checkpoint."""
+    return msgspec.json.encode(point)
+
+
+def recover(folder: Path, restored: Mapping[str, int] | None, note: bytes, *, lockstep: bool, warn: Say) -> Recovery:
+    """Find where the run in ``folder`` goes on, and cut what lies beyond it.
+
+    ``restored`` and ``note`` are the newest checkpoint's (None: there was none).  Raises CheckpointError, before
+    anything is cut, when the checkpoint was not written for this, and OSError when a file cannot be cut.
+    """
+    point = _decoded(folder, note) if restored is not None else None
+    path = folder / "episodes.csv"
+    try:
+        filed = read_rows(path)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+    counted = restored["rows"] if restored is not None else 0
+    if counted > len(filed.rows):
+        warn(f"{path}: {counted - len(filed.rows)} rows are missing that were there at the last checkpoint")
+    kept = min(counted, len(filed.rows)) if lockstep else len(filed.rows)
+    newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if lockstep else None
+    # From here on things are taken away; in whatever order, and however often it begins anew, it ends the same.
+    policies = _cut_policies(folder / "policies", newest_policy)
+    if lockstep:
+        Withdrawn(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
+    keep_rows(path, filed, kept)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / "summary.json").unlink()  # of a run that is not over
+    cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
+    rows = filed.rows[:kept]
+    unrecorded = rows[counted:]
+    loop = point.loop if point is not None else LoopState()
+    durations = point.durations if point is not None else None
+    start = loop if lockstep else _after(loop, filed, unrecorded)
+    return Recovery(start, rows, unrecorded, durations, newest_policy, cut)
+
+
+def _decoded(folder: Path, note: bytes) -> Point:
+    try:
+        return msgspec.json.decode(note, type=Point)
+    except msgspec.DecodeError:
+        raise CheckpointError(
+            f"{folder / 'buffer'}: its checkpoint does not say where the run stood; another version wrote it, which "
+            "can go on from it"
+        ) from None
+
+
+def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> LoopState:
+    """The loop's state brought up to the last row."""
+    if not filed.rows:
+        return loop
+    last = filed.rows[-1]
+    return msgspec.structs.replace(
+        loop,
+        episode=last.episode,
+        evaluated=last.kind == "eval",
+        tick=loop.tick + sum(row.steps + 1 for row in unrecorded),
+    )
+
+
+def _cut_policies(folder: Path, newest: int | None) -> int:
+    """Delete the policies after ``newest`` (and what was being written); returns how many."""
+    cut = 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        later = newest is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest
+        if later or path.suffix == ".tmp":
+            path.unlink(missing_ok=True)
+            cut += later
+    return cut

@@ -1,0 +1,86 @@
+"""Policies that were rolled back, in ``policies/rolled_back.json`` of the run folder: none of them acts again.
+
+The file is written whole, synced and renamed, so that neither a new replay process nor a resumed run takes one of them
+for good.  A policy is known by its bytes; its id is for people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FILE_NAME: Final = "rolled_back.json"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One of them."""
+
+    policy: int
+    digest: str
+    """Of its bytes: BLAKE2b with 16 bytes, hexadecimal."""
+    reason: str
+
+
+def digest_of(model: bytes) -> bytes:
+    """Name the bytes of a policy."""
+    return hashlib.blake2b(model, digest_size=16).digest()
+
+
+class Withdrawn:
+    """The list of one run folder's ``policies``.
+
+    A list that cannot be read counts as empty, and ``damaged`` says so.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._entries: dict[str, Entry] = {}
+        self.damaged = ""
+        try:
+            entries = msgspec.json.decode(self._path.read_bytes(), type=list[Entry])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            self.damaged = str(error)
+            return
+        self._entries = {e.digest: e for e in entries}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def has(self, policy_id: int) -> bool:
+        """Whether a policy of this id is on the list."""
+        return any(entry.policy == policy_id for entry in self._entries.values())
+
+    def reason(self, digest: bytes) -> str | None:
+        """Say why a policy was rolled back; None where it was not."""
+        entry = self._entries.get(digest.hex())
+        return None if entry is None else entry.reason
+
+    def add(self, policy_id: int, digest: bytes, reason: str) -> None:
+        """Put a policy on the list; raises OSError where it cannot be written, and then it is kept in memory only."""
+        self._entries[digest.hex()] = Entry(policy_id, digest.hex(), reason)
+        self._write()
+
+    def keep(self, count: int) -> None:
+        """Forget all but the first ``count``: what they did has not happened yet; raises OSError."""
+        if len(self._entries) > count:
+            self._entries = dict(list(self._entries.items())[:count])
+            self._write()
+
+    def _write(self) -> None:
+        fresh = self._path.with_suffix(".tmp")
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(list(self._entries.values())), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        fd = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

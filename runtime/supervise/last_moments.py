@@ -1,0 +1,106 @@
+"""The last moments of a run as text: step records as a table, frames as lines of JSON.  Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.messages import CommandLayout, MessageType, StateLayout, WireError
+from hw.rig import Rig
+from runtime.record import STAGES, Flag, Kind, Miss, Rule
+from runtime.shm.tape import Taped
+
+_WORDS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
+"""Columns that are written as words."""
+_HOST: Final = frozenset({MessageType.HELLO_REQUEST, MessageType.COMMAND, MessageType.REQUEST})
+_LEFT_OUT: Final = ("crc",)
+_ENCODER: Final = msgspec.json.Encoder()
+_TYPES: Final = {t.value: t.name.lower() for t in MessageType}
+
+
+def records_csv(records: NDArray[np.void], rig: Rig) -> bytes:
+    """Lay out records (dtype ``RecordLayout.dtype``) one per line, under ``field`` or ``field.name``, in SI units.
+
+    Counts stay counts; float32 values have the nine digits that bring them back exactly.
+    """
+    names: list[str] = []
+    columns: list[Sequence[object]] = []
+    for field in records.dtype.names or ():
+        values = records[field]
+        if field in _LEFT_OUT:
+            continue
+        if values.ndim == 1:
+            names.append(field)
+            columns.append(_column(field, values))
+        else:
+            parts = _parts(field, values.shape[1], rig)
+            names += [f"{field}.{part}" for part in parts]
+            columns += [_column(field, values[:, i]) for i in range(values.shape[1])]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _parts(field: str, width: int, rig: Rig) -> Sequence[str]:
+    """What the components of a vector are called."""
+    if field == "stage_ns":
+        return STAGES
+    if field == "observation":
+        return [o.name for o in rig.signals]
+    if field == "sensors":
+        return [s.name for s in rig.sensors]
+    names = [a.name for a in rig.actuators]
+    return names if len(names) == width else [str(i) for i in range(width)]
+
+
+def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
+    if field in _WORDS:
+        words = {int(e): e.name.lower() for e in _WORDS[field]}
+        return [words.get(v, v) for v in values.tolist()]
+    if field == "flags":
+        return [flag_words(v) for v in values.tolist()]
+    if values.dtype == np.float32:
+        return [f"{v:.9g}" for v in values.tolist()]
+    listed: list[object] = values.tolist()
+    return listed
+
+
+def flag_words(flags: int) -> str:
+    """Name the flags that are set: ``first|late``; bits without a name as numbers."""
+    known = [f for f in Flag if flags & f]
+    rest = flags & ~sum(known)
+    return "|".join([*(str(f.name).lower() for f in known), *([str(rest)] if rest else [])])
+
+
+def frames_jsonl(frames: Iterable[Taped], rig: Rig) -> bytes:
+    """One line per frame: host time, who sent it, type, what it says where that is known, and the bytes as hex."""
+    return b"".join(_ENCODER.encode(line) + b"\n" for line in _lines(frames, rig))
+
+
+def _lines(frames: Iterable[Taped], rig: Rig) -> Iterator[dict[str, object]]:
+    states = StateLayout(len(rig.sensors), len(rig.actuators))
+    commands = CommandLayout(len(rig.actuators))
+    for t_ns, body in frames:
+        kind = body[0] if body else -1
+        line: dict[str, object] = {
+            "t_mono_ns": t_ns,
+            "from": "host" if kind in _HOST else "device",
+            "type": _TYPES.get(kind, str(kind)),
+        }
+        try:
+            if kind == MessageType.STATE:
+                line |= states.decode(body)._asdict()
+            elif kind == MessageType.COMMAND:
+                line |= commands.decode(body)._asdict()
+        except WireError:
+            line["type"] = f"unreadable {line['type']}"
+        line["body"] = body.hex()
+        yield line

@@ -1,0 +1,129 @@
+"""Telling systemd how a run is: ready, alive, what it does, ending (the protocol of sd_notify(3), one datagram each).
+
+A service of ``Type=notify`` gives its process the address of a socket; without one nothing is ever sent.  The watchdog
+is petted only while the control process looks what it is asked to do, and makes ticks where it should: paused, between
+episodes or waiting for a person is alive, hung is not.  Nothing here can hold up or end a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+from collections.abc import MutableMapping
+from typing import Final
+
+from runtime.supervise.states import State
+
+_TELL_EVERY_S: Final = 5.0
+"""Without a watchdog, that often the status is renewed."""
+_ASK_AGAIN_S: Final = 0.2
+"""A loop that stood still at a beat is asked again after this, so that one late look costs no pet."""
+ENDING_S: Final = 120.0
+"""How long an orderly end may take before the watchdog counts it as hung: every wait in it has a limit of its own."""
+
+
+class Beat(enum.Enum):
+    """What the pulse says."""
+
+    NOT_YET = "not yet"
+    ALIVE = "alive"
+    STILL = "still"
+    """It is time, but nothing moved."""
+
+
+class Pulse:
+    """When to pet the watchdog: pure, told the time and what the loop shows of itself."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._next_s: float | None = None
+        self._looks = 0
+
+    def beat(self, now_s: float, looks: int, *, hangs: bool) -> Beat:
+        """Judge; ``looks``: the board's LOOKS, ``hangs``: what the supervisor's own watchdog found."""
+        if self._next_s is not None and now_s < self._next_s:
+            return Beat.NOT_YET
+        if hangs or looks == self._looks:
+            self._next_s = now_s + min(_ASK_AGAIN_S, self._every_s)
+            return Beat.STILL
+        self._looks, self._next_s = looks, now_s + self._every_s
+        return Beat.ALIVE
+
+
+def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
+    """Seconds within which systemd wants to be told again; None where it does not watch process ``pid``."""
+    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    try:
+        period_us = int(environment.get("WATCHDOG_USEC", ""))
+    except ValueError:
+        return None
+    return period_us / 1e6 if period_us > 0 else None
+
+
+def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
+    """One line on a run for ``systemctl status``; ``state``: a ``runtime.supervise.states.State``."""
+    if hangs:
+        return f"HUNG: the control process makes no ticks (episode {episode}); the device falls safe by its lease"
+    known = {s.value: s.name.lower() for s in State}
+    what = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` when it is clear"}
+    named = {s.value: text for s, text in what.items()}.get(state, known.get(state, str(state)))
+    return f"{named}; episode {episode}, {missed} ticks missed"
+
+
+class Notifier:
+    """One run's line to systemd; with no address it says nothing."""
+
+    def __init__(self, address: str | None, period_s: float | None) -> None:
+        """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog's."""
+        self._address = address
+        self._watched = period_s is not None
+        self._pulse = Pulse(_TELL_EVERY_S if period_s is None else period_s / 2)
+        self._told = ""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
+        if self._socket is not None:
+            self._socket.setblocking(False)
+
+    @classmethod
+    def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Notifier:
+        """Read what systemd gave this process, and take it away from the processes it starts: they are not asked."""
+        period_s = watchdog_s(environment, pid)
+        address = environment.get("NOTIFY_SOCKET", "")
+        for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+            environment.pop(name, None)
+        return cls(address if address[:1] in ("/", "@") else None, period_s)
+
+    def ready(self, status: str) -> None:
+        """The loop is up."""
+        self._send("READY=1", f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
+
+    def look(self, now_s: float, looks: int, status: str, *, hangs: bool) -> None:
+        """Pet the watchdog if it is time and the loop is alive, and renew the status line."""
+        if self._socket is None:
+            return
+        beat = self._pulse.beat(now_s, looks, hangs=hangs)
+        if beat is Beat.ALIVE:
+            self._send(f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
+            self._told = status
+        elif beat is Beat.STILL and status != self._told:
+            self._send(f"STATUS={status}")
+            self._told = status
+
+    def stopping(self, status: str) -> None:
+        """The run ends: actuators, processes, files."""
+        renewed = [f"WATCHDOG_USEC={round(ENDING_S * 1e6)}", "WATCHDOG=1"] if self._watched else []
+        self._send("STOPPING=1", f"STATUS={status}", *renewed)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, *lines: str) -> None:
+        if self._socket is None or self._address is None:
+            return
+        at = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with contextlib.suppress(OSError):  # systemd is being restarted, or its queue is full: the rig goes on
+            self._socket.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), at)

@@ -1,0 +1,263 @@
+"""What a fault leaves behind for whoever wants to know why: ``post-mortem/NNN-FAULT/`` in the run folder.
+
+The last two seconds of step records and of frames on the line, and what the run's states were.  Both are read out of
+shared memory by the supervisor, so it needs neither the control process (which may have been killed) nor the replay
+process (which may be dead as well); nothing is written by, or waits for, the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.schema import RunConfig, Scaled
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingHistory
+from runtime.shm.segment import Segment, SegmentError
+from runtime.shm.tape import TAPE_SCHEMA, Taped, TapeReader
+from runtime.supervise.faults import FAULTS, FaultName
+from runtime.supervise.last_moments import frames_jsonl, records_csv
+from runtime.supervise.report import Report
+from runtime.supervise.states import State
+
+FOLDER: Final = "post-mortem"
+RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
+BEFORE_S: Final = 2.0
+"""Device time that is kept before the last record, and before the fault."""
+AFTER_S: Final = 0.25
+"""How long after the fault is looked on, so that it is seen how the device falls safe."""
+KEPT: Final = 8
+"""Post-mortems of a run: the first ones, and the last."""
+_TRANSITIONS: Final = 256
+_RECENT_S: Final = 10.0
+_TOLD_BY: Final = ("error", "fault", "transition")
+
+Tell = Callable[..., None]
+"""Writes an event: kind, and fields by name."""
+
+
+class _Pending(NamedTuple):
+    fault: FaultName
+    message: str
+    detail: str | None
+    source: str
+    t_ns: int
+    t_unix_s: float
+    state: str
+    episode: int
+    tick: int
+    policy: int
+
+
+class PostMortem:
+    """Hears all reports of a run; once a fault is latched, writes down what led to it."""
+
+    def __init__(self, config: RunConfig, run_folder: Path, tell: Tell) -> None:
+        self._config, self._folder, self._tell = config, run_folder / FOLDER, tell
+        scale = config.device.pace.scaled if isinstance(config.device.pace, Scaled) else 1.0
+        self._before_ns = round(BEFORE_S / scale * 1e9)
+        self._latched: str | None = None
+        self._pending: _Pending | None = None
+        self._transitions: deque[dict[str, object]] = deque(maxlen=_TRANSITIONS)
+        self._segments: list[Segment] = []
+        self._board: Board | None = None
+        self._ring: RingHistory | None = None
+        self._tape: TapeReader | None = None
+
+    def open(self, shm: Path) -> None:
+        """Map what the run shares; a segment that is not there is done without."""
+        rig = self._config.rig
+        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
+        self._ring = RingHistory(self._attached(shm / "ring", layout.schema), layout)
+        with contextlib.suppress(SegmentError):
+            self._tape = TapeReader(self._attached(shm / "frames", TAPE_SCHEMA))
+
+    def _attached(self, path: Path, schema: str) -> Segment:
+        segment = Segment.attach(path, schema)
+        self._segments.append(segment)
+        return segment
+
+    def note(self, report: Report) -> None:
+        """Take one report: transitions are remembered, a newly latched fault is to be written down."""
+        values = report.values
+        fault = values.get("fault")
+        if report.kind == "transition":
+            self._transitions.append({"t_mono_ns": time.monotonic_ns(), **values})
+            if fault is None:
+                self._latched = None
+        if report.kind not in _TOLD_BY or fault is None or fault == self._latched:
+            return
+        self._latched = str(fault)
+        if self._pending is not None:
+            self._write(self._pending)
+        board = self._board
+        words = (Word.STATE, Word.EPISODE, Word.TICK, Word.POLICY)
+        state, episode, tick, policy = (board[w] if board is not None else 0 for w in words)
+        detail = values.get("detail")
+        self._pending = _Pending(
+            FaultName(self._latched),
+            report.message,
+            None if detail is None else str(detail),
+            report.source,
+            time.monotonic_ns(),
+            round(time.time(), 3),
+            str(values.get("before") or State(state).name.lower()),
+            episode,
+            tick,
+            policy,
+        )
+
+    def look(self) -> None:
+        """Write what is due; to be called a few times a second."""
+        pending = self._pending
+        after_ns = 0 if self._config.lockstep else round(AFTER_S * 1e9)
+        if pending is not None and time.monotonic_ns() >= pending.t_ns + after_ns:
+            self._write(pending)
+
+    def close(self) -> None:
+        """Write what is still to be written, and let go of the shared memory."""
+        if self._pending is not None:
+            self._write(self._pending)
+        for view in (self._board, self._ring, self._tape):
+            if view is not None:
+                view.close()
+        for segment in self._segments:
+            segment.close()
+        self._segments, self._board, self._ring, self._tape = [], None, None, None
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _write(self, pending: _Pending) -> None:
+        self._pending = None
+        records, frames = self._records(pending), self._frames(pending)
+        if records is None and not frames:
+            return  # the device was never spoken to
+        rig = self._config.rig
+        content = {
+            RECORDS: records_csv(records, rig) if records is not None else b"",
+            FRAMES: frames_jsonl(frames, rig),
+            FAULT: self._story(pending, records, frames),
+        }
+        there = post_mortems(self._folder.parent)
+        number = 1 + max((_number(f) for f in there), default=0)
+        name = f"{number:03d}-{pending.fault.value}"
+        fresh = self._folder / f".{name}.tmp"
+        replaced = there[-1].name if len(there) >= KEPT else None
+        try:
+            fresh.mkdir(parents=True)
+            # No fsync: a card that stalls for seconds would keep the keys of the terminal from being heard.
+            for file, data in content.items():
+                (fresh / file).write_bytes(data)
+            if replaced is not None:
+                shutil.rmtree(there[-1])
+            fresh.rename(self._folder / name)
+        except OSError as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            self._tell("post_mortem_failed", fault=pending.fault.value, reason=error.strerror or str(error))
+            return
+        self._tell(
+            "post_mortem",
+            fault=pending.fault.value,
+            folder=f"{FOLDER}/{name}",
+            records=0 if records is None else len(records),
+            frames=len(frames),
+            replaces=replaced,
+        )
+
+    def _records(self, pending: _Pending) -> NDArray[np.void] | None:
+        """The records of the last two seconds before the last one; None where there are none."""
+        if self._ring is None:
+            return None
+        if self._config.lockstep:
+            return self._records_in_lockstep(self._ring)
+        scale = BEFORE_S * 1e9 / self._before_ns
+        records = self._ring.since(0, math.ceil((BEFORE_S + 4 * AFTER_S * scale) * self._config.rate_hz))
+        if not len(records):
+            return None
+        end_ns = min(int(records["t_receive_ns"][-1]), pending.t_ns)
+        return records[records["t_receive_ns"] >= end_ns - self._before_ns]
+
+    def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
+        """As above; the loop may have made thousands of ticks since the fault, so that is looked for."""
+        records = ring.since(0)
+        faulted = np.flatnonzero(records["fault"])
+        end = int(faulted[-1]) + 1 if len(faulted) else len(records)
+        return records[max(0, end - math.ceil(BEFORE_S * self._config.rate_hz)) : end] if end else None
+
+    def _frames(self, pending: _Pending) -> list[Taped]:
+        if self._tape is None:
+            return []
+        if self._config.lockstep:
+            return self._tape.since(0, 2 * math.ceil(BEFORE_S * self._config.rate_hz) + 2)
+        last_ns = pending.t_ns
+        if self._ring is not None and len(newest := self._ring.since(0, 1)):
+            last_ns = min(last_ns, int(newest["t_receive_ns"][-1]))
+        return self._tape.since(last_ns - self._before_ns)
+
+    def _story(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[Taped]) -> bytes:
+        entry = FAULTS[pending.fault]
+        config = self._config
+        recent_ns = pending.t_ns - round(_RECENT_S * 1e9)
+        recent = [t for t in self._transitions if int(str(t["t_mono_ns"])) >= recent_ns]
+        told: dict[str, object] = {
+            "fault": pending.fault.value,
+            "message": pending.message,
+            "detail": pending.detail,
+            "cause": entry.cause,
+            "hint": entry.hint,
+            "rearm_by": entry.rearm.value,
+            "exit_code": int(entry.code),
+            "told_by": pending.source,
+            "t_mono_ns": pending.t_ns,
+            "t_unix_s": pending.t_unix_s,
+            "state": pending.state,
+            "episode": pending.episode,
+            "tick": pending.tick,
+            "policy": pending.policy,
+            "virtual_time": config.lockstep,
+            "rig": config.rig.name,
+            "rate_hz": config.rate_hz,
+            "transitions": recent or list(self._transitions)[-5:],
+            "records": _extent(records),
+            "records_dropped": self._ring.dropped if self._ring is not None else 0,
+            "frames": len(frames),
+            "frames_taped": self._tape is not None,
+        }
+        return msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n"
+
+
+def _extent(records: NDArray[np.void] | None) -> dict[str, object]:
+    if records is None:
+        return {"count": 0}
+    return {
+        "count": len(records),
+        "first_tick": int(records["tick"][0]),
+        "last_tick": int(records["tick"][-1]),
+        "last_t_mono_ns": int(records["t_mono_ns"][-1]),
+        "missed": int(records["missed"].sum()),
+    }
+
+
+def _number(folder: Path) -> int:
+    digits = folder.name.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def post_mortems(run_folder: Path) -> list[Path]:
+    """Find the post-mortems in a run folder, by number."""
+    with contextlib.suppress(OSError):
+        found = [f for f in (run_folder / FOLDER).iterdir() if _number(f) and (f / FAULT).is_file()]
+        return sorted(found, key=_number)
+    return []

@@ -1,0 +1,191 @@
+"""The viewers' end of the segment ``view``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingHistory
+from runtime.shm.segment import Segment
+from runtime.supervise.running import Running
+from runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
+
+_ATTEMPTS = 3
+
+
+class Histogram(NamedTuple):
+    """Durations, counted in bins of an eighth of an octave."""
+
+    counts: NDArray[np.int64]
+    max_ns: int
+
+    def percentile_us(self, q: float) -> float | None:
+        """Upper edge in us of the bin that holds the q-th percentile; None when nothing was counted."""
+        total = int(self.counts.sum())
+        if not total:
+            return None
+        at = int(np.searchsorted(np.cumsum(self.counts), max(1, np.ceil(q / 100 * total))))
+        return float(min(2.0 ** ((at + 1) / BINS_PER_OCTAVE), max(self.max_ns, 1)) / 1000)
+
+
+def bin_edges_us() -> NDArray[np.float64]:
+    """Edges of a histogram's bins in us, (bins + 1,)."""
+    edges: NDArray[np.float64] = 2.0 ** (np.arange(HISTOGRAM_BINS + 1) / BINS_PER_OCTAVE) / 1000
+    return edges
+
+
+class Figures(NamedTuple):
+    """Counts since the run began."""
+
+    t_mono_ns: int
+    """When the replay process wrote them (host monotonic)."""
+    ticks: int
+    missed: tuple[int, ...]
+    """Missed ticks by ``runtime.record.Miss``; their sum is the number of all."""
+    rules: tuple[int, ...]
+    """Ticks in which a rule of the shield acted, by ``runtime.record.Rule``; the first is the number of the others."""
+    faults: int
+    late_commands: int
+    episode: int
+    """Last training episode that was scored."""
+    stored: int
+    capacity: int
+    inserted: int
+    offered: int
+    dropped: int
+    """Records that found the ring full."""
+    gaps: int
+    updates: int
+    """Of the learner."""
+    updates_per_s: float
+    normalized_last20: float | None
+    policies_offered: int
+    policies_admitted: int
+    policies_refused: int
+    tick: Histogram
+    lateness: Histogram
+    """Empty in lockstep."""
+
+
+class ViewReader:
+    """Looks into a run that is under way; a context.  Every method returns at once.
+
+    >>> with ViewReader.attach(running) as view:   # running: runtime.supervise.running.Running
+    ...     seen, records = view.records(seen=0, limit=500)
+    ...     view.keep_sampling()
+    """
+
+    def __init__(self, shm: Path, config: RunConfig) -> None:
+        """Raises SegmentError when the run has ended, or is another Onrig's."""
+        rig = config.rig
+        self.config = config
+        self.layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._sample = sample_dtype(len(rig.signals), len(rig.actuators))
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            board, ring, view = (
+                stack.enter_context(contextlib.closing(Segment.attach(shm / name, schema)))
+                for name, schema in (
+                    ("board", BOARD_SCHEMA),
+                    ("ring", self.layout.schema),
+                    ("view", view_schema(self.layout)),
+                )
+            )
+            self._board = stack.enter_context(contextlib.closing(Board(board)))
+            self._ring = stack.enter_context(contextlib.closing(RingHistory(ring, self.layout)))
+            self._parts = stack.enter_context(contextlib.closing(view_parts(view, self.layout)))
+            self._stack = stack.pop_all()
+
+    @classmethod
+    def attach(cls, running: Running) -> ViewReader:
+        """Attach to a run of this user; raises SegmentError, or ConfigError where its folder is damaged."""
+        return cls(running.shm, load_resolved(running.folder / "config.yaml"))
+
+    def __enter__(self) -> ViewReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def word(self, word: Word) -> int:
+        """A word of the board: state, tick, policy, ..."""
+        return self._board[word]
+
+    def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
+        """Step records from number ``seen`` on, at most the newest ``limit`` (the last 8192 are there at all).
+
+        Returns the number to ask from next time, and the records (dtype ``layout.dtype``, SI units), ascending.
+        """
+        records = self._ring.since(seen, limit)
+        return (int(records[-1]["seq"]) + 1 if len(records) else seen), records
+
+    def figures(self) -> Figures | None:
+        """The newest figures, some 0.25 s old; None before the first."""
+        raw = self._take(figures=True)
+        if raw is None or len(raw) != FIGURES.itemsize:
+            return None
+        row = np.frombuffer(raw, FIGURES)[0]
+        last20 = float(row["normalized_last20"])
+        return Figures(
+            t_mono_ns=int(row["t_mono_ns"]),
+            ticks=int(row["ticks"]),
+            missed=tuple(row["missed"].tolist()),
+            rules=tuple(row["rules"].tolist()),
+            faults=int(row["faults"]),
+            late_commands=int(row["late_commands"]),
+            episode=int(row["episode"]),
+            stored=int(row["stored"]),
+            capacity=int(row["capacity"]),
+            inserted=int(row["inserted"]),
+            offered=int(row["offered"]),
+            dropped=int(row["dropped"]),
+            gaps=int(row["gaps"]),
+            updates=int(row["updates"]),
+            updates_per_s=float(row["updates_per_s"]),
+            normalized_last20=None if np.isnan(last20) else last20,
+            policies_offered=int(row["policies_offered"]),
+            policies_admitted=int(row["policies_admitted"]),
+            policies_refused=int(row["policies_refused"]),
+            tick=Histogram(row["tick_bins"].copy(), int(row["tick_max_ns"])),
+            lateness=Histogram(row["lateness_bins"].copy(), int(row["lateness_max_ns"])),
+        )
+
+    @property
+    def sample_version(self) -> int:
+        """Counts the samples of the memory; unchanged: nothing new to take."""
+        return self._parts.sample.version
+
+    def sample(self) -> NDArray[np.void] | None:
+        """The newest sample of the memory (dtype ``runtime.view.layout.sample_dtype``), spread evenly over its slots.
+
+        It is renewed about once a second, and only while somebody calls ``keep_sampling``.
+        """
+        raw = self._take(figures=False)
+        if raw is None or len(raw) % self._sample.itemsize:
+            return None
+        return np.frombuffer(raw, self._sample)
+
+    def keep_sampling(self) -> None:
+        """Say that somebody is watching: to be repeated every second or two."""
+        self._parts.watched[0] = time.monotonic_ns()
+
+    def _take(self, *, figures: bool) -> bytes | None:
+        box = self._parts.figures if figures else self._parts.sample
+        for _ in range(_ATTEMPTS):
+            content = box.take()
+            if content is not None:
+                return content
+        return None
+
+    def close(self) -> None:
+        """Unmap."""
+        self._stack.close()

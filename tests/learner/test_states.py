@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from learner.states import KEPT, States
+from tests.learner.test_agent import agent, learned
+
+
+def saved(folder: Path, *episodes: int) -> States:
+    states = States(folder)
+    a = agent()
+    for episode in episodes:
+        learned(a, 3)
+        a.handled = episode
+        states.save(a)
+    return states
+
+
+def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
+    states = saved(tmp_path, 0, 5, 10, 15, 20)
+    assert states.episodes() == [20, 15, 10][:KEPT]
+    assert len(list(tmp_path.iterdir())) == KEPT
+
+
+def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5, 10, 15)
+    a = agent()
+    assert states.restore(a, upto=12)
+    assert (a.handled, a.updates) == (10, 6)
+    assert states.episodes() == [10, 5]
+
+
+def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5, 10)
+    a = agent()
+    assert states.restore(a, upto=None)
+    assert a.handled == 10
+    assert states.episodes() == [10, 5]
+
+
+def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5, 10)
+    states.path(10).write_bytes(states.path(10).read_bytes()[:-40])
+    a = agent()
+    assert states.restore(a, upto=10)
+    assert a.handled == 5
+
+
+@pytest.mark.parametrize("folder", ["empty", "missing"])
+def test_where_there_is_none_nothing_is_taken(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "empty").mkdir()
+    a = agent()
+    assert not States(tmp_path / folder).restore(a, upto=None)
+    assert a.updates == 0

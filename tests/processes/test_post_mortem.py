@@ -1,0 +1,51 @@
+"""What must be there to look at when a run was ended by a fault, whoever is dead."""
+
+from __future__ import annotations
+
+import csv
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import Word
+from runtime.supervise.post_mortem import post_mortems
+from tests.processes.rig import CONTROL, REPLAY, UNHURRIED, Run, a_policy
+from tools.load import load
+
+SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode_s=1000", "evaluate_every=0")
+
+
+@pytest.mark.parametrize("hung_too", [False, True], ids=["replay-alive", "replay-hangs"])
+def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_records_in(
+    tmp_path: Path, hung_too: bool
+) -> None:
+    policy = tmp_path / "policy.onnx"
+    policy.write_bytes(a_policy(load("pendulum")))
+    with Run(tmp_path / "run", "pendulum", *SLOW, f"policy={policy}") as run:
+        control, replay = run.child(CONTROL), run.child(REPLAY)
+        run.until(lambda: run.word(Word.TICK) > 10, "the loop to go on")
+        if hung_too:
+            replay.kill(signal.SIGSTOP)
+        run.until_ticks(20)
+        ticks = run.word(Word.TICK)
+        control.kill()
+        control.wait()
+        if hung_too:
+            replay.kill()
+        assert run.ended() == ExitCode.INTERNAL
+        assert run.leftovers() == []
+    [folder] = post_mortems(run.folder)
+    assert folder.name == "001-loop_killed"
+    with (folder / "records.csv").open(newline="") as file:
+        recorded = [int(row["tick"]) for row in csv.DictReader(file)]
+    # The loop may have made another tick before it was killed; the last one's record has no frame to complete it.
+    assert recorded == list(range(recorded[0], recorded[-1] + 1))
+    assert recorded[-1] >= ticks - 2
+    frames = [msgspec.json.decode(line) for line in (folder / "frames.jsonl").read_bytes().splitlines()]
+    states = [f["frame"] for f in frames if f["type"] == "state"]
+    commands = [f["answers"] for f in frames if f["type"] == "command"]
+    assert set(commands) <= set(states)
+    assert len(commands) >= len(recorded)

@@ -1,0 +1,123 @@
+"""What must hold when a whole run dies and is resumed: nothing is lost but what came after the last checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.replay.episodes import read_rows
+from tests.processes.power_cut import Cable, last_episode, outcome_of, resumes
+from tests.processes.rig import ENDLESS, PATIENCE_S
+
+SHORT = ("task.episode_s=0.6", "learner.updates_per_episode=5", "checkpoint_s=1.2")
+"""A checkpoint after every second episode."""
+EPISODES = 9
+
+
+def settings(*overrides: str) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def until(cable: Cable, condition: Callable[[], bool], what: str) -> None:
+    for _ in range(round(2 * PATIENCE_S / 0.01)):
+        if condition():
+            return
+        assert cable.ended(0.01) is None, f"the run ended before {what}"
+    raise AssertionError(f"waited too long for {what}")
+
+
+def completed(folder: Path, *arguments: str | Path) -> None:
+    with Cable(folder.with_suffix(".out"), *arguments) as cable:
+        assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_killed_lockstep_run_ends_as_one_that_was_never_interrupted_bit_for_bit(tmp_path: Path) -> None:
+    strategy = "selection={strategy: 'TDE(1.0)[PER+IS]', capacity: 100}"
+    arguments = ["pendulum", *settings(*SHORT, strategy, f"episodes={EPISODES}"), "--run-dir"]
+    completed(tmp_path / "whole", *arguments, tmp_path / "whole")
+    folder = tmp_path / "killed"
+    starts: list[list[str | Path]] = [[*arguments, folder], ["--resume", folder]]
+    for kill, start in enumerate(starts, start=1):
+        with Cable(tmp_path / "out", *start) as cable:
+            goal = 3 * kill
+            until(cable, lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
+            cable.cut()
+        lived = last_episode(folder)
+    completed(folder, "--resume", folder)
+    assert outcome_of(folder) == outcome_of(tmp_path / "whole")
+    told = resumes(folder)
+    assert len(told) == 2
+    assert all(event["policy"] for event in told)
+    assert lived - int(str(told[-1]["episode"])) <= 2
+
+
+def test_a_finished_run_goes_on_to_more_episodes_as_if_it_had_been_asked_for_them_at_once(tmp_path: Path) -> None:
+    more = settings(*SHORT, "episodes=5")
+    completed(tmp_path / "once", "pendulum", *more, "--run-dir", tmp_path / "once")
+    folder = tmp_path / "twice"
+    completed(folder, "pendulum", *settings(*SHORT, "episodes=3"), "--run-dir", folder)
+    completed(folder, "--resume", folder, *settings("episodes=5"))
+    once, twice = outcome_of(tmp_path / "once"), outcome_of(folder)
+    assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
+    assert once.policies["6.onnx"] == twice.policies["6.onnx"]
+
+    # A checkpoint that is damaged beyond use is told of in a line, and nothing has changed.
+    before = tmp_path / "before"
+    for manifest in (folder / "buffer").glob("manifest-*.json"):
+        manifest.write_bytes(manifest.read_bytes()[:-3])
+    shutil.copytree(folder, before)
+    with Cable(tmp_path / "out", "--resume", folder, *settings("episodes=7")) as cable:
+        assert cable.ended(2 * PATIENCE_S) == ExitCode.CONFIGURATION
+        assert "no checkpoint is left" in cable.output
+    assert content(folder) == content(before)
+
+
+def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments: list[str | Path] = ["pendulum", *settings(*ENDLESS, "checkpoint_s=0.2"), "--run-dir", folder]
+    policies = folder / "policies"
+    with Cable(tmp_path / "out", *arguments) as cable:
+        until(cable, lambda: last_episode(folder) >= 5 and len(list(policies.glob("*.onnx"))) >= 3, "five episodes")
+        until(cable, lambda: bool(list((folder / "buffer").glob("manifest-*.json"))), "a checkpoint")
+        cable.cut()
+    lived, newest = last_episode(folder), max(int(path.stem) for path in policies.glob("*.onnx"))
+    with (folder / "episodes.csv").open("ab") as file:
+        file.write(b"77,train,2")
+    with Cable(tmp_path / "out", "--resume", folder) as cable:
+        until(cable, lambda: last_episode(folder) >= lived + 3, "three more episodes")
+        cable.stop(signal.SIGINT)
+        assert cable.ended(2 * PATIENCE_S) == ExitCode.INTERRUPTED
+    rows = read_rows(folder / "episodes.csv").rows
+    assert [row.episode for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[lived].policy_id >= newest
+    (told,) = resumes(folder)
+    assert (told["episode"], told["policy"], told["bytes_cut"]) == (lived, newest, 10)
+
+
+@pytest.mark.parametrize("after", ["nothing", "a policy"])
+def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(tmp_path: Path, after: str) -> None:
+    folder = tmp_path / "run"
+    arguments: list[str | Path] = ["pendulum", *settings(*SHORT, "episodes=2"), "--run-dir", folder]
+    with Cable(tmp_path / "out", *arguments) as cable:
+        until(cable, lambda: (folder / "policies").exists(), "the replay process")
+        if after == "a policy":
+            until(cable, lambda: bool(list((folder / "policies").glob("*.onnx"))), "a policy")
+        cable.cut()
+    for manifest in (folder / "buffer").glob("*"):
+        manifest.unlink()
+    with Cable(tmp_path / "out", "--resume", folder) as cable:
+        assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
+        assert "no policy was admitted before the run ended" in cable.output
+        assert "goes back to the start of the run" in cable.output
+    assert [(row.episode, row.kind) for row in read_rows(folder / "episodes.csv").rows] == [
+        (episode, kind) for episode in (1, 2) for kind in ("train", "eval")
+    ]

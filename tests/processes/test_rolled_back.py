@@ -1,0 +1,133 @@
+"""A learner offers a policy with a hidden fault to a whole rig: it acts, it goes, and it does not come back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from learner.attachment import Attachment
+from runtime.config.resolve import load_resolved
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.link.client import LinkClient
+from runtime.link.messages import Confirm, Done, Offer, Ruling, Verdict
+from runtime.policy.contract import contract_for
+from tests.processes.rig import LOCKSTEP, REPLAY, Run
+from tests.runtime.policy import models
+
+GOOD, BAD, BETTER = 1, 2, 3
+STEPS = 50
+SETTINGS = (*LOCKSTEP, "exploration={process: none}", "local_learner=false", "episodes=5", "probation.duration_s=0.8")
+
+
+class Learner:
+    """Attaches to a run and does what it is told, episode by episode."""
+
+    def __init__(self, run: Run) -> None:
+        run.until(lambda: run.shm is not None and (run.shm / "learner").exists(), "the learners' door")
+        self.config: RunConfig = load_resolved(run.folder / "config.yaml")
+        self.rulings: list[Ruling] = []
+        self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
+        self._link = Attachment(self.config, self._client, "push", ruled=self.rulings.append)
+        self._link.attach()
+
+    def offer(self, policy_id: int, model: bytes) -> Verdict:
+        verdict = self._link.ask(Offer(policy_id, 0), model)
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    def done(self, episode: int) -> None:
+        if episode:
+            assert self._link.mirror is not None
+            self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
+        self._link.ask(Done(episode, 0, 0.0))
+
+    def follow(self, until: Callable[[int, bool], bool]) -> None:
+        """Mirror until (last closed episode, whether the run is over) is what it waits for."""
+        while True:
+            rows, _ = self._link.pull(1 << 32, 200)
+            if rows.upto == rows.inserted and until(rows.closed, rows.ending):
+                return
+
+    def until_closed(self, episode: int) -> None:
+        """Mirror until a training episode is closed."""
+        self.follow(lambda closed, ending: closed >= episode)
+
+    def untried(self) -> list[float]:
+        """A state (SI) that each of the first two episodes visits, and that admission does not try.
+
+        It tries 64 of what is in the memory, evenly spread.
+        """
+        assert self._link.mirror is not None
+        storage = self._link.mirror.storage
+        tried = set(np.linspace(0, 2 * STEPS - 1, 64).astype(int).tolist())
+        step = next(k for k in range(20, STEPS) if not {k, k + STEPS} & tried)
+        seen = storage.observation[step].astype(float)
+        assert (storage.observation[step + STEPS] == storage.observation[step]).all()
+        signals = self.config.rig.signals
+        return [0.5 * (s.low + s.high) + 0.5 * (s.high - s.low) * v for s, v in zip(signals, seen, strict=True)]
+
+    def model(self, policy_id: int, at: list[float] | None = None) -> bytes:
+        rig, rate_hz = self.config.rig, self.config.rate_hz
+        contract = contract_for(rig, rate_hz, policy_id=policy_id, parent_run="test", training_step=0)
+        if at is None:
+            return models.serialized(models.policy(contract=contract))
+        return models.serialized(models.nan_near(at, (0.01, 0.1), contract))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def restart_replay(run: Run) -> None:
+    before = run.child(REPLAY)
+    before.kill()
+    run.child(REPLAY, other_than=before)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["in one go", "with a new replay process"])
+def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
+    with Run(tmp_path / "run", "pendulum", *SETTINGS) as run, contextlib.ExitStack() as stack:
+        learner = Learner(run)
+        stack.callback(lambda: learner.close())
+        assert learner.offer(GOOD, learner.model(GOOD)).accepted
+        learner.done(0)
+        learner.until_closed(1)
+        learner.done(1)
+        learner.until_closed(2)
+        bad = learner.model(BAD, learner.untried())
+        assert learner.offer(BAD, bad).accepted, "nothing that admission tries is near the fault"
+        learner.done(2)
+        learner.until_closed(3)
+        heard = [(r.policy_id, r.verdict) for r in learner.rulings]
+        assert heard == [(GOOD, "passed"), (BAD, "rolled_back")]
+        assert learner.rulings[1].reason == "its answer is no finite number"
+        if restart:
+            learner.close()
+            restart_replay(run)
+            learner = Learner(run)
+            learner.until_closed(3)
+        again = learner.offer(BAD, bad)
+        assert (again.accepted, again.stage) == (False, "probation")
+        learner.done(3)
+        learner.until_closed(4)
+        assert learner.offer(BETTER, learner.model(BETTER)).accepted
+        learner.done(4)
+        learner.until_closed(5)
+        learner.done(5)
+        learner.follow(lambda closed, ending: ending)
+        stack.close()
+        assert run.ended() == ExitCode.OK
+        assert run.leftovers() == []
+    assert [row["policy_id"] for row in run.rows()] == ["1", "1", "2", "1", "3"]
+    (told,) = run.events("policy_rolled_back")
+    assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, "finite", 3)
+    policies = msgspec.convert(run.summary()["policies"], dict[str, int])
+    assert (policies["rolled_back"], policies["active"]) == (1, BETTER)
+    listed = msgspec.json.decode((run.folder / "policies" / "rolled_back.json").read_bytes())
+    assert [entry["policy"] for entry in listed] == [BAD]
+    assert not any(np.isnan(float(row["return"])) for row in run.rows())

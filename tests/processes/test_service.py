@@ -1,0 +1,82 @@
+"""A run as systemd sees it, and how it is halted past a supervisor that hangs."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import Word
+from runtime.supervise.states import State
+from tests.processes.rig import CONTROL, ENDLESS, Run, a_policy
+from tools.load import load
+
+
+def heard(listening: socket.socket) -> list[str]:
+    """Messages that have come, each as one line."""
+    messages = []
+    while True:
+        try:
+            messages.append(listening.recv(4096).decode().replace("\n", "|"))
+        except BlockingIOError:
+            return messages
+
+
+def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
+        with Run(tmp_path / "run", "pendulum", *settings) as run:
+            run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+            told: list[str] = []
+
+            def petted() -> bool:
+                told.extend(heard(listening))
+                return sum("WATCHDOG=1" in message for message in told) >= 3
+
+            run.until(petted, "three pets")
+            assert told[0].startswith("READY=1|STATUS=")
+            assert any("STATUS=running; episode 1" in message for message in told)
+            run.process.kill(signal.SIGSTOP)
+            arguments = [sys.executable, "-m", "tools.installation.halt", str(run.process.pid)]
+            assert subprocess.run(arguments, timeout=60, check=False).returncode == 0
+            assert run.word(Word.STATE) == State.DISCONNECTED
+            run.process.kill(signal.SIGCONT)
+            assert run.ended() == ExitCode.INTERRUPTED
+            assert any(message.startswith("STOPPING=1|STATUS=ending") for message in heard(listening))
+            assert run.leftovers() == []
+
+
+def test_a_loop_that_hangs_is_not_petted_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        settings = (*ENDLESS, "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
+        with Run(tmp_path / "run", "pendulum", *settings) as run:
+            run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
+            run.child(CONTROL).kill(signal.SIGSTOP)
+            told: list[str] = []
+
+            def hung() -> bool:
+                told.extend(heard(listening))
+                return any("STATUS=HUNG" in message for message in told)
+
+            run.until(hung, "systemd to hear of it")
+            first = next(i for i, message in enumerate(told) if "STATUS=HUNG" in message)
+            assert not any("WATCHDOG=1" in message for message in told[first:])
+            run.child(CONTROL).kill(signal.SIGCONT)
+            run.until(lambda: any("WATCHDOG=1" in message for message in heard(listening)), "a pet")

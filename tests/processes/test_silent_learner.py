@@ -1,0 +1,27 @@
+"""A learner that hangs beside a loop in real time."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from runtime.shm.board import Word
+from runtime.supervise.states import State
+from tests.processes.rig import ENDLESS, LEARNER, Run
+
+
+def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_it_is_back(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "staleness={after_s: 1, then: fall_back}") as run:
+        learner = run.child(LEARNER)
+        run.until_ticks(50)
+        learner.kill(signal.SIGSTOP)
+        run.until(lambda: run.word(Word.STATE) == State.PAUSED, "a pause")
+        assert run.word(Word.SAFE_NS) > 0
+        learner.kill(signal.SIGCONT)
+        run.until_ticks(50)
+        run.process.kill(signal.SIGTERM)
+        run.ended()
+        assert run.leftovers() == []
+    told = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
+    assert "learner_silent" in told
+    assert "learner_heard" in told

@@ -1,0 +1,22 @@
+"""A policy that was made elsewhere, given to a run as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.exit_codes import ExitCode
+from tests.processes.rig import UNHURRIED, Run
+from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_like, exported
+
+
+def test_it_drives_the_rig(tmp_path: Path) -> None:
+    path = tmp_path / "third.onnx"
+    path.write_bytes(exported(CONFIG, ddpg_like(2, 1), policy_id=5))
+    settings = ("device.pace={scaled: 5}", "task.episode_s=1", "episodes=3", "local_learner=false")
+    with Run(tmp_path / "run", "pendulum", *UNHURRIED, *settings, f"policy={path}") as run:
+        assert run.ended() == ExitCode.OK
+        assert run.leftovers() == []
+    assert {row["policy_id"] for row in run.rows()} == {"5"}
+    assert [event["policy"] for event in run.events("policy_admitted")] == [5]
+    assert [event["policy"] for event in run.events("policy_probation_passed")] == [5]
+    assert run.summary()["policies"] == {"offered": 1, "admitted": 1, "refused": 0, "rolled_back": 0, "active": 5}

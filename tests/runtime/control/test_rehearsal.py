@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime.config.exploration import Exploration
+from runtime.control.policy_seat import PolicySeat
+from runtime.control.rehearsal import Rehearsal
+from runtime.explore.processes import unit_signal
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from tests.runtime.samples import PENDULUM
+
+Signal = list[tuple[float, ...]]
+
+
+def test_no_rehearsal_draws_the_signal_of_a_whole_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1 kHz that takes 7 ms, and so cost seven ticks every 256."""
+    drawn: list[int] = []
+
+    def counting(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:
+        drawn.append(steps)
+        return unit_signal(exploration, rng, steps, dimensions)
+
+    monkeypatch.setattr("runtime.explore.explorer.unit_signal", counting)
+    seat = PolicySeat(PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)))
+    rehearsal = Rehearsal(PENDULUM, seat)
+    for _ in range(600):
+        rehearsal.run()
+    assert drawn, "the pendulum explores with a signal"
+    assert max(drawn) == 1

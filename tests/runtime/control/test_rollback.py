@@ -1,0 +1,228 @@
+"""A policy that is sound wherever it was tried, and not where the rig goes: admitted, acting, rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from runtime.link.messages import Attach, Pull, Rows, Verdict
+from runtime.link.server import Ticket
+from runtime.policy.contract import contract_for
+from runtime.policy.probation import Reason, terms_of
+from runtime.record import Flag, Rule
+from runtime.replay.desk import LearnerDesk
+from runtime.replay.memory import Memory
+from runtime.replay.policy_desk import PolicyDesk, admission_limits
+from runtime.replay.policy_watch import PolicyWatch
+from runtime.shm.board import Word
+from tests.runtime.control.test_loop import STEPS, Bench
+from tests.runtime.policy import models
+
+EPISODE: Final = STEPS + 1
+AT: Final = 25
+"""The step of an episode at whose state the bad policy fails."""
+GOOD, BAD = 1, 2
+TICKET: Final = Ticket(b"peer", b"00000001")
+Records = npt.NDArray[np.void]
+
+
+class Rig:
+    """A lockstep loop, and what the replay process would do of it, without processes."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
+        self.bench = bench = Bench(folder, monkeypatch, *settings)
+        self.config = bench.config
+        self.events: list[dict[str, object]] = []
+        self.sent: list[tuple[int, ...]] = []
+        arguments = (self.config.rig, self.config.rate_hz, self.config.seed, admission_limits(self.config))
+        self.policies = PolicyDesk(*arguments, bench.slot, folder / "policies", self._note)
+        self.desk = LearnerDesk(
+            Memory(self.config),
+            self.policies,
+            run_id="run",
+            config_text=b"",
+            lockstep=True,
+            event=self._note,
+        )
+        self.desk.handle(TICKET, Attach(role="push"), ())
+        self.watch = PolicyWatch(terms_of(self.config), self.config.rate_hz, self._note, self.desk.rule)
+        send = bench.session.send_command
+
+        def tapped(frame: int, command: tuple[int, ...]) -> None:
+            self.sent.append(command)
+            send(frame, command)
+
+        monkeypatch.setattr(bench.session, "send_command", tapped)
+
+    def _note(self, kind: str, **what: object) -> None:
+        self.events.append({"kind": kind, **what})
+
+    def told(self, kind: str) -> list[dict[str, object]]:
+        return [event for event in self.events if event["kind"] == kind]
+
+    def offer(self, policy_id: int, model: bytes) -> Verdict:
+        return self.policies.judge(policy_id, model, np.zeros((0, 2), np.float32), learner="test")
+
+    def run(self) -> Records:
+        """To the end, and what the watch makes of the records, in batches of odd sizes."""
+        self.bench.loop.run()
+        raw = bytes(self.bench.ring._records[: len(self.bench.ring) * self.bench.layout.size])
+        records = np.frombuffer(raw, self.bench.layout.dtype)
+        for start in range(0, len(records), 7):
+            self.watch.add(records[start : start + 7])
+        self.watch.close(None)
+        return records
+
+    def model(self, policy_id: int, at: Sequence[float] | None = None, hidden: int = 50) -> bytes:
+        """The policy of the bench under another id, with NaN close to a state where one is given."""
+        rig, rate_hz = self.config.rig, self.config.rate_hz
+        contract = contract_for(rig, rate_hz, policy_id=policy_id, parent_run="", training_step=0)
+        if at is None:
+            return models.serialized(models.policy(contract=contract, hidden=hidden))
+        return models.serialized(models.nan_near(at, (0.01, 0.1), contract, hidden))
+
+
+@pytest.fixture
+def visited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The state of the first episode's step AT."""
+    (tmp_path / "before").mkdir()
+    state: list[float] = Rig(tmp_path / "before", monkeypatch).run()[AT]["observation"].tolist()
+    return state
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    return Rig(tmp_path, monkeypatch)
+
+
+def offer_bad_after_the_first_episode(rig: Rig, at: Sequence[float]) -> None:
+    def offer(n: int) -> None:
+        if n == EPISODE:
+            rig.offer(BAD, rig.model(BAD, at))
+
+    rig.bench.ring.at_push = offer
+
+
+def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_tick_after(
+    rig: Rig, visited: list[float]
+) -> None:
+    offer_bad_after_the_first_episode(rig, visited)
+    records = rig.run()
+    assert [event["policy"] for event in rig.told("policy_admitted")] == [BAD], "nothing that admission tries is near"
+    acts = records[(records["flags"] & Flag.NO_ACTION) == 0]
+    by_episode = [acts[acts["episode"] == episode] for episode in (1, 2, 3)]
+    assert [set(e["policy_id"].tolist()) for e in by_episode] == [{GOOD}, {GOOD, BAD}, {GOOD}]
+    second = by_episode[1]
+    (failed,) = np.flatnonzero(second["rule"] == Rule.FINITE)
+    assert 0 < failed <= AT
+    assert np.isnan(second["policy"][failed]).all()
+    assert second["policy_id"].tolist() == [BAD] * (failed + 1) + [GOOD] * (STEPS - failed - 1)
+    assert np.isfinite(second["policy"][failed + 1 :]).all()
+    marked = np.flatnonzero(acts["flags"] & Flag.ROLLED_BACK)
+    assert marked.tolist() == [STEPS + failed + 1]
+
+
+def test_the_wire_never_sees_it(rig: Rig, visited: list[float]) -> None:
+    offer_bad_after_the_first_episode(rig, visited)
+    records = rig.run()
+    low, high = (rig.config.rig.actuators[0].low, rig.config.rig.actuators[0].high)
+    resolution = rig.config.rig.actuators[0].resolution
+    assert len(rig.sent) == len(records)
+    assert all(round(low / resolution) <= command[0] <= round(high / resolution) for command in rig.sent)
+    for name in ("commanded", "applied", "reward"):
+        assert np.isfinite(records[name]).all()
+
+
+def test_event_verdict_summary_and_learner_all_hear_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
+) -> None:
+    rig = Rig(tmp_path, monkeypatch, "probation.duration_s=0.6")
+    offer_bad_after_the_first_episode(rig, visited)
+    records = rig.run()
+    (told,) = rig.told("policy_rolled_back")
+    assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, Reason.FINITE, 2)
+    failed = records[records["rule"] == Rule.FINITE][0]
+    assert told["tick"] == failed["tick"]
+    assert [event["policy"] for event in rig.told("policy_probation_passed")] == [GOOD]
+    assert rig.policies.rolled_back == 1
+    assert rig.bench.board[Word.ROLLED_BACK] == BAD + 1
+    answer = rig.desk.handle(TICKET, Pull(0, 0), ())
+    assert answer is not None
+    assert isinstance(answer.message, Rows)
+    heard = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
+    assert heard == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
+    assert "no finite number" in answer.message.rulings[1].reason
+
+
+def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
+    bad = rig.model(BAD, visited)
+    offer_bad_after_the_first_episode(rig, visited)
+    rig.run()
+    version = rig.bench.slot.version
+    again = rig.offer(BAD, bad)
+    assert (again.accepted, again.stage) == (False, "probation")
+    arguments = (rig.config.rig, rig.config.rate_hz, rig.config.seed, admission_limits(rig.config))
+    after = PolicyDesk(*arguments, rig.bench.slot, tmp_path / "policies", lambda kind, **what: None)
+    assert after.rolled_back == 1
+    for verdict in (after.judge(BAD, bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
+        assert (verdict.accepted, verdict.stage) == (False, "probation")
+        assert "rolled back" in verdict.reason
+    assert rig.bench.slot.version == version
+    assert after.judge(3, rig.model(3), np.zeros((0, 2), np.float32)).accepted
+
+
+def test_equal_runs_are_rolled_back_equally_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
+) -> None:
+    runs = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rig = Rig(tmp_path / name, monkeypatch, "exploration={process: ou, amplitude: [[1, 0.01]]}")
+        offer_bad_after_the_first_episode(rig, visited)
+        runs.append(rig.run())
+    for name in ("tick", "flags", "policy_id", "rule", "observation", "command", "reward"):
+        assert runs[0][name].tobytes() == runs[1][name].tobytes()
+    assert np.count_nonzero(runs[0]["flags"] & Flag.ROLLED_BACK) == 1
+
+
+def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, visited: list[float]) -> None:
+    rig.bench.slot.put(GOOD, rig.model(GOOD, visited))
+    records = rig.run()
+    assert set(records[(records["flags"] & Flag.NO_ACTION) == 0]["policy_id"].tolist()) == {GOOD}
+    (told,) = rig.told("policy_probation_failed")
+    assert (told["policy"], told["reason"]) == (GOOD, Reason.FINITE)
+    assert "there is no predecessor, so the shield and its fallback alone guard the rig" in str(told["detail"])
+    assert rig.told("policy_rolled_back") == []
+    assert np.isfinite(records["commanded"]).all()
+
+
+def test_a_roll_back_in_the_last_tick_of_an_episode_stands_in_its_closing_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "before").mkdir()
+    last = Rig(tmp_path / "before", monkeypatch).run()[STEPS - 1]["observation"].tolist()
+    rig = Rig(tmp_path, monkeypatch)
+    offer_bad_after_the_first_episode(rig, last)
+    records = rig.run()
+    closing = records[2 * EPISODE - 1]
+    assert (int(closing["flags"]) & (Flag.NO_ACTION | Flag.ROLLED_BACK)) == Flag.NO_ACTION | Flag.ROLLED_BACK
+    (told,) = rig.told("policy_rolled_back")
+    assert (told["policy"], told["back_to"]) == (BAD, GOOD)
+    assert set(records[2 * EPISODE :]["policy_id"][:-1].tolist()) == {GOOD}
+
+
+def test_with_probation_turned_off_it_goes_on_answering_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
+) -> None:
+    rig = Rig(tmp_path, monkeypatch, "probation=null")
+    offer_bad_after_the_first_episode(rig, visited)
+    records = rig.run()
+    assert np.count_nonzero(records["rule"] == Rule.FINITE) > 1
+    assert not (records["flags"] & (Flag.PROBATION | Flag.ROLLED_BACK)).any()
+    assert rig.told("policy_rolled_back") == []
+    assert np.isfinite(records["commanded"]).all(), "the shield needs nobody's help"

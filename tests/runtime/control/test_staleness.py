@@ -1,0 +1,210 @@
+"""A learner that falls silent: what the run does between episodes, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from runtime.config.policy_rules import Staleness
+from runtime.config.resolve import load_run
+from runtime.config.schema import Link
+from runtime.control import staleness
+from runtime.control.frames import Stopped
+from runtime.control.staleness import Listener, Silence, Turn, expects_learner
+from runtime.shm.board import Word
+from runtime.supervise.faults import FaultName, Halted
+from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
+from tests.runtime.samples import PENDULUM
+
+S = 10**9
+CLOSED = STEPS + 1
+
+
+# -- the decision ------------------------------------------------------------------------------------------------------
+
+
+def look(listener: Listener, now_s: float, heard_s: float) -> Silence:
+    return listener.look(round(now_s * S), round(heard_s * S))
+
+
+def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
+    listener = Listener(Staleness(after_s=60.0), began_ns=100 * S)
+    turns = [(150, 90), (160, 100), (160.1, 100), (200, 100), (201, 200.9), (202, 200.9), (300, 200.9)]
+    assert [look(listener, now, heard).turn for now, heard in turns] == [
+        Turn.SAME,
+        Turn.SAME,
+        Turn.FELL_SILENT,
+        Turn.SAME,
+        Turn.CAME_BACK,
+        Turn.SAME,
+        Turn.FELL_SILENT,
+    ]
+
+
+def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() -> None:
+    listener = Listener(Staleness(after_s=60.0), began_ns=1000 * S)
+    assert look(listener, 1059, 0).silent_s == 59.0
+    assert look(listener, 1061, 0).turn is Turn.FELL_SILENT
+
+
+@pytest.mark.parametrize(
+    ("rules", "restraint", "pauses"),
+    [
+        (Staleness(1.0, "keep", 0.3), 1.0, False),
+        (Staleness(1.0, "lower", 0.3), 0.3, False),
+        (Staleness(1.0, "fall_back", 0.3), 1.0, True),
+    ],
+)
+def test_what_silence_asks_for_ends_with_it(rules: Staleness, restraint: float, *, pauses: bool) -> None:
+    listener = Listener(rules, began_ns=0)
+    quiet = look(listener, 5, 0)
+    assert (quiet.restraint, quiet.pauses) == (restraint, pauses)
+    heard = look(listener, 5, 4.5)
+    assert (heard.restraint, heard.pauses, heard.turn) == (1.0, False, Turn.CAME_BACK)
+
+
+def test_a_learner_is_expected_where_one_may_come_and_the_run_does_not_wait_for_it() -> None:
+    real = load_run("pendulum", ["device.pace=realtime"])
+    fixed = msgspec.structs.replace(real, local_learner=False)
+    assert expects_learner(real)
+    assert not expects_learner(PENDULUM), "lockstep"
+    assert not expects_learner(fixed)
+    assert expects_learner(msgspec.structs.replace(fixed, link=Link("tcp://*:5555", "keys")))
+
+
+# -- in the loop -------------------------------------------------------------------------------------------------------
+
+
+class Quiet:
+    """A paced loop whose learner is heard when the test says so."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
+        self.now_s = 1.0
+        monkeypatch.setattr(staleness, "time", SimpleNamespace(monotonic_ns=lambda: round(self.now_s * S)))
+        self.bench = Bench(folder, monkeypatch, *settings, lockstep=False)
+        self.said: list[tuple[str, str, dict[str, object]]] = []
+        monkeypatch.setattr(staleness, "report", self._hear)
+
+    def _hear(self, source: str, kind: str, message: str = "", **values: object) -> bool:
+        self.said.append((kind, message, values))
+        return True
+
+    def at(self, episode: int, what: Callable[[], None]) -> None:
+        """Let something happen at the end of an episode."""
+        before, closes = self.bench.ring.at_push, episode * CLOSED
+
+        def both(n: int) -> None:
+            before(n)
+            if n == closes:
+                what()
+
+        self.bench.ring.at_push = both
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def hear(self) -> None:
+        self.bench.board[Word.LEARNER_NS] = round(self.now_s * S)
+
+
+def test_keep_goes_on_and_tells_of_the_silence_and_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Quiet(tmp_path, monkeypatch, "episodes=4")
+    rig.at(1, lambda: rig.pass_time(75.0))
+    rig.at(2, lambda: rig.pass_time(5.0))
+    rig.at(3, rig.hear)
+    rig.bench.loop.run()
+    assert rig.bench.moves == ["connected:ready", *EPISODE * 4, "completed:disconnected"]
+    assert [(kind, values["what"], values["silent_s"]) for kind, _, values in rig.said] == [
+        ("warning", "learner_silent", 75.0),
+        ("event", "learner_heard", 0.0),
+    ]
+    assert rig.said[0][1] == f"the learner has been silent for 75 s; policy 1 has acted for {STEPS} ticks"
+
+
+def test_lower_explores_less_from_the_next_episode_on_and_more_again_once_it_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = "exploration={process: gaussian, std: 0.1, amplitude: [[1, 0.8]]}"
+    rig = Quiet(tmp_path, monkeypatch, "staleness={then: lower, factor: 0.25, after_s: 10}", noise, "episodes=3")
+    rig.at(1, lambda: rig.pass_time(11.0))
+    rig.at(2, rig.hear)
+    amplitudes: list[float] = []
+    explorer = rig.bench.loop._explorer
+    before = rig.bench.ring.at_push
+
+    def look_at(n: int) -> None:
+        before(n)
+        if n % CLOSED == 10:
+            amplitudes.append(explorer.last_amplitude[0])
+
+    rig.bench.ring.at_push = look_at
+    rig.bench.loop.run()
+    assert amplitudes == [0.8, 0.2, 0.8]
+    assert "exploration times 0.25" in rig.said[0][1]
+
+
+def test_fall_back_stands_safe_between_episodes_and_goes_on_by_itself_once_the_learner_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Quiet(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}")
+    rig.at(1, lambda: rig.pass_time(11.0))
+    armed: list[bool] = []
+
+    def learner_comes_back() -> None:
+        armed.append(rig.bench.device.armed)
+        rig.hear()
+
+    rig.bench.when_asked = learner_comes_back
+    rig.bench.loop.run()
+    assert armed == [False]
+    pause = ["pause:paused", "resume:ready"]
+    assert rig.bench.moves == ["connected:ready", *EPISODE, *pause, *EPISODE * 2, "completed:disconnected"]
+    assert [values["what"] for _, _, values in rig.said] == ["learner_silent", "learner_heard"]
+    assert "paused: the learner has been silent for 11 s" in rig.bench.said[0][1]
+
+
+def test_a_person_may_let_it_go_on_for_an_episode_without_the_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Quiet(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}", "episodes=2")
+    rig.pass_time(11.0)
+
+    def person() -> None:
+        rig.bench.board[Word.RESUME] += 1
+
+    rig.bench.when_asked = person
+    rig.bench.loop.run()
+    assert rig.bench.moves.count("pause:paused") == 2
+    assert [values["what"] for _, _, values in rig.said] == ["learner_silent"]
+
+
+def test_where_neither_learner_nor_person_comes_the_run_ends_disarmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Quiet(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}", "supervision.resume_timeout_s=0")
+    rig.at(1, lambda: rig.pass_time(11.0))
+    with pytest.raises(Halted, match="the learner has been silent for 11 s") as halted:
+        rig.bench.loop.run()
+    assert halted.value.fault is FaultName.NOT_RESUMED
+    assert rig.bench.moves[-2:] == ["pause:paused", "expired:disconnected"]
+    assert not rig.bench.device.armed
+
+
+def test_a_stop_while_it_waits_for_the_learner_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Quiet(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}")
+    rig.pass_time(11.0)
+    rig.bench.when_asked = lambda: rig.bench.board.__setitem__(Word.STOP, 1)
+    with pytest.raises(Stopped):
+        rig.bench.loop.run()
+    assert rig.bench.moves[-2:] == ["pause:paused", "stop:disconnected"]
+
+
+def test_in_lockstep_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 1}")
+    monkeypatch.setattr(staleness, "time", SimpleNamespace(monotonic_ns=lambda: 1 << 60))
+    bench.loop.run()
+    assert "pause:paused" not in bench.moves

@@ -1,0 +1,363 @@
+"""The log on the disk: what public readers find in it, and what a killed writer or a full disk leaves."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcap.exceptions import EndOfFile
+from mcap.reader import make_reader
+from mcap.records import Message as McapMessage
+from mcap.stream_reader import StreamReader
+from mcap_protobuf.decoder import DecoderFactory
+
+from runtime.config.log import Log
+from runtime.log import sink
+from runtime.log.mcap_log import McapLog, log_files
+from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
+from runtime.log.sink import LogMissing, NoLog, open_log
+from runtime.record import Flag, Kind
+from runtime.replay.episodes import EpisodeAccounts
+from tests.runtime.log.test_staged_file import fill
+from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
+
+Events = list[tuple[str, dict[str, object]]]
+
+
+class Folder:
+    """A run folder, and a log that is written into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events: Events = []
+        self.now_s = 0.0
+        self.kept: bytes | None = None
+        (path / "config.yaml").write_text("rig: pendulum\n")
+
+    def event(self, kind: str, **values: object) -> None:
+        self.events.append((kind, values))
+
+    def open(self, session: str = "s", **log: Any) -> McapLog:
+        config = msgspec.structs.replace(PENDULUM, log=Log(**log))
+        return McapLog(config, self.path, session, self.event, lambda: self.kept, lambda: self.now_s)
+
+    def second(self, log: McapLog) -> None:
+        self.now_s += 1.0
+        log.turn(self.now_s)
+
+    def records(self) -> Records:
+        parts = [p for p in read_log(self.path, PENDULUM.rig) if isinstance(p, np.ndarray)]
+        return np.concatenate([np.zeros(0, LAYOUT.dtype), *parts])
+
+    def messages(self, name: str = "log.mcap") -> list[tuple[str, int, Any]]:
+        """What the public reader finds: topic, time, content."""
+        with (self.path / name).open("rb") as file:
+            reader = make_reader(file, decoder_factories=[DecoderFactory()])
+            return [(c.topic, m.log_time, d) for _, c, m, d in reader.iter_decoded_messages()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def sealed(rows: Records) -> Records:
+    """The same with times, numbers and checksums as the loop would give them."""
+    rows["seq"] = rows["tick"]
+    rows["t_mono_ns"] = 20_000_000 * (rows["tick"].astype(np.int64) + 1)
+    buffer = memoryview(bytearray(rows.tobytes()))
+    size = LAYOUT.size
+    for i, row in enumerate(rows):
+        flat = [v for n in (LAYOUT.dtype.names or ())[:-1] for v in np.ravel(row[n]).tolist()]
+        LAYOUT.pack_into(buffer, i * size, tuple(flat))
+    return np.frombuffer(bytes(buffer), LAYOUT.dtype)
+
+
+EPISODE = sealed(episode(40))
+
+
+def test_public_readers_find_every_step_episode_policy_and_event_in_time(folder: Folder) -> None:
+    log = folder.open()
+    log.add(EPISODE[:20])
+    (folder.path / "events.jsonl").write_bytes(
+        b'{"t_unix_s":5.5,"kind":"fault","source":"control","message":"e-stop","code":3}\nno json\n'
+    )
+    log.add(EPISODE[20:])
+    [row] = EpisodeAccounts(PENDULUM.task).add(EPISODE)
+    log.episode(row)
+    log.close()
+    found = folder.messages()
+    assert Counter(topic for topic, _, _ in found) == {
+        "/onrig/step": 41,
+        "/onrig/episode": 1,
+        "/onrig/policy": 1,
+        "/onrig/event": 1,
+        "/onrig/log": 1,
+    }
+    steps = [(t, d) for topic, t, d in found if topic == "/onrig/step"]
+    assert [t for t, _ in steps] == EPISODE["t_mono_ns"].tolist()
+    by_topic: dict[str, Any] = {topic: d for topic, _, d in found}
+    for (_, message), record in zip(steps, EPISODE, strict=True):
+        step: Any = message
+        assert (step.tick, step.reward, step.observation.angle) == tuple(
+            float(x) for x in (record["tick"], record["reward"], record["observation"][0])
+        )
+    assert (by_topic["/onrig/episode"].steps, getattr(by_topic["/onrig/episode"], "return")) == (40, row.reward_sum)
+    assert (by_topic["/onrig/policy"].policy_id, by_topic["/onrig/policy"].previous) == (7, 0)
+    assert (by_topic["/onrig/event"].kind, by_topic["/onrig/event"].source) == ("fault", "control")
+    assert msgspec.json.decode(by_topic["/onrig/event"].json)["code"] == 3
+    assert (by_topic["/onrig/log"].message, by_topic["/onrig/log"].level) == ("fault: e-stop", 4)
+    [(kind, values)] = folder.events
+    assert (kind, values["steps"]) == ("log_closed", 41)
+    assert values["bytes"] == (folder.path / "log.mcap").stat().st_size
+
+
+def test_the_run_s_configuration_and_what_it_is_called_are_in_every_file(folder: Folder) -> None:
+    for session in ("first", "second"):
+        log = folder.open(session)
+        log.add(EPISODE)
+        log.close()
+    assert [p.name for p in log_files(folder.path)] == ["log.mcap", "log-2.mcap"]
+    for name, session in (("log.mcap", "first"), ("log-2.mcap", "second")):
+        with (folder.path / name).open("rb") as file:
+            reader = make_reader(file)
+            [attachment] = reader.iter_attachments()
+            [metadata] = reader.iter_metadata()
+        assert (attachment.name, attachment.data) == ("config.yaml", b"rig: pendulum\n")
+        assert (metadata.metadata["session"], metadata.metadata["rig"]) == (session, "pendulum")
+    assert count_steps(folder.path) == 82
+
+
+def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Folder) -> None:
+    log = folder.open()
+    folder.kept = msgspec.msgpack.encode({"tick": 0, "explorer": {"scale.std": 0.1}})
+    log.add(EPISODE[:3])
+    folder.kept = msgspec.msgpack.encode({"tick": 3})
+    (folder.path / "events.jsonl").write_bytes(b'{"t_unix_s":1.0,"kind":"event"}\n')
+    log.add(EPISODE[3:])
+    log.close()
+    parts = list(read_log(folder.path, PENDULUM.rig))
+    assert [type(p) for p in parts] == [Beginning, Kept, Kept, Event, np.ndarray, Ending]  # states before records
+    assert [p.fields for p in parts if isinstance(p, Kept)] == [
+        {"tick": 0, "explorer": {"scale.std": 0.1}},
+        {"tick": 3},
+    ]
+    assert [p.fields for p in parts if isinstance(p, Event)] == [{"t_unix_s": 1.0, "kind": "event"}]
+    assert parts[-1] == Ending(folder.path / "log.mcap", True)
+    assert folder.records().tobytes() == EPISODE.tobytes()
+
+
+def test_every_second_all_that_came_in_is_on_the_disk(folder: Folder) -> None:
+    log = folder.open()
+    for n in range(1, 41):
+        log.add(EPISODE[n - 1 : n])
+        if n % 10 == 0:
+            folder.second(log)
+            assert len(folder.records()) == n  # as a killed process would leave it
+    log.add(EPISODE[40:])
+    log.turn(folder.now_s + 0.9)
+    assert len(folder.records()) == 40
+    log.close()
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = Folder(tmp_path_factory.mktemp("run"))
+    log = folder.open()
+    for n in range(8):
+        log.add(EPISODE[5 * n : 5 * n + 5])
+        folder.second(log)
+    unfinished = (folder.path / "log.mcap").read_bytes()
+    log.close()
+    return unfinished
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1))
+def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished: bytes, tmp_path: Path, share: float) -> None:
+    torn = unfinished[: max(8, round(share * len(unfinished)))]
+    (tmp_path / "log.mcap").write_bytes(torn)
+    *parts, ending = read_log(tmp_path, PENDULUM.rig)
+    assert isinstance(ending, Ending)
+    assert not ending.whole
+    rows = [p for p in parts if isinstance(p, np.ndarray)]
+    mine = b"".join(p.tobytes() for p in rows)
+    assert mine == EPISODE[: len(mine) // LAYOUT.size].tobytes()
+    assert len(mine) // LAYOUT.size % 5 == 0
+    # and the public reader, which stops where the bytes end, has found the same ones by then
+    found = 0
+    with (tmp_path / "log.mcap").open("rb") as file:
+        try:
+            for record in StreamReader(file).records:
+                found += isinstance(record, McapMessage) and record.sequence == found
+        except (EndOfFile, Exception):  # whatever the torn chunk gives it
+            pass
+    assert found >= len(mine) // LAYOUT.size
+
+
+def test_a_damaged_file_is_no_torn_one(folder: Folder) -> None:
+    log = folder.open()
+    log.add(EPISODE)
+    log.close()
+    path = folder.path / "log.mcap"
+    data = bytearray(path.read_bytes())
+    with path.open("rb") as file:
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    data[summary.chunk_indexes[0].chunk_start_offset + 80] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged, match=r"log\.mcap"):
+        list(read_log(folder.path, PENDULUM.rig))
+
+
+def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
+    log = folder.open()
+    log.add(EPISODE)
+    log.close()
+    rig = PENDULUM.rig
+    other = msgspec.structs.replace(rig, sensors=rig.sensors[::-1])
+    with pytest.raises(LogDamaged, match="another rig"):
+        list(read_log(folder.path, other))
+
+
+@pytest.mark.parametrize("room", [0, 100])
+def test_a_full_disk_ends_the_log_with_one_event_and_nothing_else(folder: Folder, room: int) -> None:
+    log = folder.open()
+    log.add(EPISODE[:20])
+    folder.second(log)
+    fill(log._file, room)
+    for n in range(20, 40):
+        log.add(EPISODE[n : n + 1])
+        folder.second(log)
+    [row] = EpisodeAccounts(PENDULUM.task).add(EPISODE)
+    log.episode(row)
+    log.close()
+    [(kind, values)] = folder.events
+    assert (kind, values["reason"]) == ("log_stopped", "No space left on device")
+    assert folder.records().tobytes() == EPISODE[:20].tobytes()
+
+
+def test_the_log_leaves_room_on_the_disk_for_others(folder: Folder) -> None:
+    log = folder.open(keep_free_bytes=1 << 62)
+    log.add(EPISODE)
+    folder.second(log)
+    log.add(EPISODE)
+    log.close()
+    [(kind, values)] = folder.events
+    assert kind == "log_stopped"
+    assert "keep_free_bytes" in str(values["reason"])
+
+
+def test_the_log_ends_at_its_greatest_size_counting_the_files_before(folder: Folder) -> None:
+    first = folder.open()
+    first.add(EPISODE)
+    first.close()
+    limit = 2 * (folder.path / "log.mcap").stat().st_size
+    log = folder.open(max_bytes=limit)
+    for _ in range(40):
+        log.add(EPISODE)
+        folder.second(log)
+    log.close()
+    assert [kind for kind, _ in folder.events] == ["log_closed", "log_stopped"]
+    assert "max_bytes" in str(folder.events[1][1]["reason"])
+    assert len(folder.messages("log-2.mcap")) > 41  # it was finished in order
+
+
+def test_a_decimated_log_keeps_the_edges_of_episodes(folder: Folder) -> None:
+    log = folder.open(decimation=7)
+    log.add(EPISODE)
+    log.close()
+    kept = folder.records()
+    assert kept["tick"].tolist() == [0, 7, 14, 21, 28, 35, 40]
+
+
+def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
+    log = folder.open()
+    for n in range(8):
+        log.add(EPISODE[5 * n : 5 * n + 5])
+        folder.second(log)
+    log.close()
+    assert len(log_files(folder.path)) == 3
+    assert folder.records().tobytes() == EPISODE[:40].tobytes()
+    assert folder.events[0][1]["bytes"] == sum(p.stat().st_size for p in log_files(folder.path))
+
+
+def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> None:
+    rows = EPISODE.copy()
+    rows["policy_id"][10:] = 8
+    rows["policy_id"][-1] = 0  # nobody acts in an episode's last record
+    rows["flags"][10] |= Flag.ROLLED_BACK
+    rows["kind"][30:] = Kind.EVAL
+    log = folder.open()
+    for n in range(0, 41, 3):
+        log.add(rows[n : n + 3])
+    log.close()
+    changes: list[Any] = [d for topic, _, d in folder.messages() if topic == "/onrig/policy"]
+    assert [(c.tick, c.previous, c.policy_id, c.rolled_back) for c in changes] == [
+        (0, 0, 7, False),
+        (10, 7, 8, True),
+    ]
+
+
+# -- where the log is on ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_mcap(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., object] = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> object:
+        if name.split(".")[0] == "mcap":
+            raise ModuleNotFoundError("No module named 'mcap'", name="mcap")
+        return real(name, *rest, **more)
+
+    for name in [n for n in sys.modules if n == "runtime.log.mcap_log" or n.split(".")[0] == "mcap"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+def opened(folder: Folder, **log: Any) -> sink.Sink:
+    config = msgspec.structs.replace(PENDULUM, log=Log(**log))
+    return open_log(config, folder.path, "s", folder.event)
+
+
+def test_without_the_package_a_run_goes_without_a_log_and_says_so_once(folder: Folder, without_mcap: None) -> None:
+    assert isinstance(opened(folder), NoLog)
+    [(kind, values)] = folder.events
+    assert kind == "log_off"
+    assert "onrig[log]" in str(values["reason"])
+
+
+def test_a_log_that_was_asked_for_by_name_is_missed(folder: Folder, without_mcap: None) -> None:
+    with pytest.raises(LogMissing, match="pip install"):
+        opened(folder, mcap=True)
+
+
+def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) -> None:
+    log = opened(folder, mcap=False)
+    log.add(EPISODE)
+    log.turn(1.0)
+    log.close()
+    assert log_files(folder.path) == []
+    assert folder.events == []
+
+
+def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *mode: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("runtime.log.staged_file.Path.open", refuse)
+    assert isinstance(opened(folder, mcap=True), NoLog)
+    assert [kind for kind, _ in folder.events] == ["log_stopped"]

@@ -1,0 +1,64 @@
+"""docs/logs.md: its program runs, and its tables name what there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+import tools
+from runtime.config.log import Log
+from runtime.log import mcap_log, schemas
+from runtime.log.steps import StepMessages
+from tests.runtime.samples import PENDULUM
+from tests.tools.replaying.runs import LoggedRun
+
+PAGE = (Path(tools.__file__).parent.parent / "docs" / "logs.md").read_text(encoding="utf-8")
+
+
+def rows_after(heading: str) -> list[list[str]]:
+    """Cells of the first table after some text, without its head."""
+    lines = PAGE[PAGE.index(heading) :].splitlines()
+    table = lines[next(i for i, x in enumerate(lines) if x.startswith("|")) :]
+    table = table[: next((i for i, x in enumerate(table) if not x.startswith("|")), len(table))]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
+
+
+def named(cell: str) -> list[str]:
+    return re.findall(r"`([\w./]+)`", cell)
+
+
+def test_the_program_on_the_page_prints_every_tick(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1").run()
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "read.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "read.py"), str(run.folder / "log.mcap")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert [(int(t), int(e)) for t, e, *_ in printed] == [(int(r["t_mono_ns"]), int(r["episode"])) for r in run.records]
+
+
+def test_every_field_of_a_step_is_in_its_table_and_none_that_there_is_not() -> None:
+    told = [name for row in rows_after("### onrig.Step") for name in named(row[0])]
+    [step] = StepMessages(PENDULUM.rig).file.messages
+    assert sorted(told) == sorted(f.name for f in step.fields)
+
+
+def test_every_channel_is_in_its_table_with_its_fields() -> None:
+    rows = rows_after("## The channels")
+    topics = (mcap_log.STEPS, mcap_log.EPISODES, mcap_log.POLICIES, mcap_log.LOOP, mcap_log.EVENTS, mcap_log.LINES)
+    assert [named(row[0]) for row in rows] == [[topic] for topic in topics]
+    for row, message in ((rows[2], schemas.POLICY), (rows[3], schemas.LOOP), (rows[4], schemas.EVENT)):
+        assert named(row[1])[1:] == [f.name for f in message.fields]
+
+
+def test_every_setting_is_in_its_table_with_its_default() -> None:
+    told = {named(row[0])[0]: row[1].strip("`").replace(" ", "") for row in rows_after("| `log:` in a")}
+    fields = msgspec.structs.fields(Log)
+    assert told == {f.name: str(f.default).replace("None", "null") for f in fields}

@@ -1,0 +1,129 @@
+"""What a resumed run finds, what it cuts, and where it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runtime.control.loop_state import LoopState
+from runtime.control.policy_seat import SeatedState, SeatState
+from runtime.policy.probation import Record
+from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.episodes import EpisodeFile, EpisodeRow, read_rows
+from runtime.replay.recovery import Point, Recovery, encode_point, recover
+from runtime.replay.run_figures import Durations
+from runtime.replay.withdrawn import Withdrawn
+
+ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 4, 2, 5, 10**18)
+LOOP = LoopState(3, False, 700, 14_000_000, {"training_steps": 600.0}, SeatState((SeatedState(3, Record(50)),), 4))
+DURATIONS = Durations((5, [(1, 2)]), (0, []), (1, 2, 3))
+NOTE = encode_point(Point(LOOP, DURATIONS))
+
+
+def counts(rows: int, next_policy: int = 4, rolled_back: int = 0) -> dict[str, int]:
+    return {"rows": rows, "next_policy": next_policy, "rolled_back_policies": rolled_back}
+
+
+def filed(folder: Path, episodes: int) -> None:
+    """A run folder with so many training episodes, each evaluated, and as many policies."""
+    file = EpisodeFile(folder / "episodes.csv")
+    (folder / "policies").mkdir()
+    for n in range(1, episodes + 1):
+        file.append(ROW._replace(episode=n))
+        file.append(ROW._replace(episode=n, kind="eval"))
+        (folder / "policies" / f"{n}.onnx").write_bytes(b"policy")
+    file.close()
+    (folder / "summary.json").write_text("{}")
+
+
+def recovered(
+    folder: Path, restored: Mapping[str, int] | None, note: bytes = NOTE, *, lockstep: bool
+) -> tuple[Recovery, list[str]]:
+    said: list[str] = []
+    return recover(folder, restored, note, lockstep=lockstep, warn=said.append), said
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "policies").iterdir())
+
+
+def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
+    filed(tmp_path, 5)
+    (tmp_path / "policies" / "5.tmp").write_bytes(b"half")
+    recovery, said = recovered(tmp_path, counts(rows=5), lockstep=True)
+    assert recovery.start == LOOP
+    assert recovery.durations == DURATIONS
+    assert recovery.cut == {"rows": 5, "policies": 2, "bytes": 0}
+    assert [(r.episode, r.kind) for r in read_rows(tmp_path / "episodes.csv").rows][-1] == (3, "train")
+    assert names(tmp_path) == ["1.onnx", "2.onnx", "3.onnx"]
+    assert not (tmp_path / "summary.json").exists()
+    assert said == []
+    assert recovery.says == "goes on after episode 3; 5 rows of episodes.csv after it are made again"
+    # A crash in the middle of that, and it begins once more.
+    again, _ = recovered(tmp_path, counts(rows=5), lockstep=True)
+    assert again.start == recovery.start
+    assert again.cut == {"rows": 0, "policies": 0, "bytes": 0}
+
+
+def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_path: Path) -> None:
+    filed(tmp_path, 3)
+    for n in (1, 3):
+        Withdrawn(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
+    recovered(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
+    left = Withdrawn(tmp_path / "policies")
+    assert (left.has(1), left.has(3)) == (True, False)
+
+
+def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None:
+    filed(tmp_path, 2)
+    recovery, _ = recovered(tmp_path, None, lockstep=True)
+    assert recovery.start == LoopState()
+    assert recovery.rows == []
+    assert names(tmp_path) == []
+    assert len((tmp_path / "episodes.csv").read_text().splitlines()) == 1
+    assert recovery.says == "goes back to the start of the run"
+
+
+def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
+    filed(tmp_path, 5)
+    with (tmp_path / "episodes.csv").open("ab") as file:
+        file.write(b"6,train,20")
+    recovery, _ = recovered(tmp_path, counts(rows=5), lockstep=False)
+    assert (recovery.start.episode, recovery.start.evaluated) == (5, True)
+    assert recovery.start.tick == LOOP.tick + 5 * 201
+    assert recovery.start.explorer == LOOP.explorer
+    assert len(recovery.rows) == 10
+    assert [r.episode for r in recovery.unrecorded] == [3, 4, 4, 5, 5]
+    assert recovery.cut == {"rows": 0, "policies": 0, "bytes": 10}
+    assert len(names(tmp_path)) == 5
+    assert "a broken row of episodes.csv (10 bytes) is cut" in recovery.says
+
+
+def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:
+    filed(tmp_path, 1)
+    recovery, said = recovered(tmp_path, counts(rows=5), lockstep=True)
+    assert said == [f"{tmp_path / 'episodes.csv'}: 3 rows are missing that were there at the last checkpoint"]
+    assert len(recovery.rows) == 2
+
+
+@pytest.mark.parametrize("note", [b"null", b'{"loop": 3}', b"{"])
+def test_a_checkpoint_that_does_not_tell_where_the_run_stood_is_refused_and_nothing_cut(
+    tmp_path: Path, note: bytes
+) -> None:
+    filed(tmp_path, 5)
+    before = (tmp_path / "episodes.csv").read_bytes()
+    with pytest.raises(CheckpointError, match="another version wrote it"):
+        recovered(tmp_path, counts(rows=5), note, lockstep=True)
+    assert (tmp_path / "episodes.csv").read_bytes() == before
+    assert (tmp_path / "summary.json").exists()
+    assert len(names(tmp_path)) == 5
+
+
+def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Path) -> None:
+    filed(tmp_path, 5)
+    path = tmp_path / "episodes.csv"
+    path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
+    with pytest.raises(CheckpointError, match=r"episodes\.csv:6: this is no row"):
+        recovered(tmp_path, counts(rows=10), lockstep=False)

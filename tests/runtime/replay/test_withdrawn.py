@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.replay.withdrawn import FILE_NAME, Withdrawn, digest_of
+
+BAD, WORSE = digest_of(b"bad"), digest_of(b"worse")
+
+
+def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
+    assert Withdrawn(tmp_path).reason(BAD) is None
+    Withdrawn(tmp_path).add(3, BAD, "no number")
+    Withdrawn(tmp_path).add(9, WORSE, "slow")
+    again = Withdrawn(tmp_path)
+    assert (len(again), again.reason(BAD), again.reason(WORSE)) == (2, "no number", "slow")
+    assert (again.has(3), again.has(9), again.has(4)) == (True, True, False)
+    assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_one_is_on_it_once(tmp_path: Path) -> None:
+    list_ = Withdrawn(tmp_path)
+    list_.add(3, BAD, "no number")
+    list_.add(3, BAD, "slow")
+    assert len(Withdrawn(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"[{", b"{}", b'[{"policy": "x"}]', b"\xff\xfe"])
+def test_a_list_that_cannot_be_read_is_told_of_and_counts_as_empty(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    list_ = Withdrawn(tmp_path)
+    assert (len(list_), bool(list_.damaged)) == (0, True)
+    list_.add(3, BAD, "no number")
+    assert (len(Withdrawn(tmp_path)), Withdrawn(tmp_path).damaged) == (1, "")
+
+
+def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) -> None:
+    list_ = Withdrawn(tmp_path / "gone")
+    with pytest.raises(OSError, match="No such file"):
+        list_.add(3, BAD, "no number")
+    assert list_.reason(BAD) == "no number"

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.control.tick import Step
+from runtime.record import Kind
+from runtime.shm.ring import RingHistory, RingReader, RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+from tests.runtime.samples import LAYOUT, state
+
+CAPACITY = 6
+
+
+def a_ring(path: Path) -> tuple[RingWriter, RingReader, RingHistory]:
+    path.unlink(missing_ok=True)
+    segment = Segment.create(path, ring_bytes(LAYOUT, CAPACITY), LAYOUT.schema)
+    return RingWriter(segment, LAYOUT), RingReader(segment, LAYOUT), RingHistory(segment, LAYOUT)
+
+
+def push(writer: RingWriter, tick: int) -> bool:
+    step = Step(tick, 1, Kind.TRAIN, state(tick + 1), (0.0,))
+    step.observation = (0.0, 0.0)
+    return writer.push(step.fields())
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=10), st.integers(0, 20), st.integers(0, 8))
+def test_it_sees_the_last_records_whether_they_were_taken_or_not(
+    tmp_path: Path, turns: list[tuple[int, int]], since: int, limit: int
+) -> None:
+    writer, reader, history = a_ring(tmp_path / "ring")
+    ticks: list[int] = []
+    for pushes, takes in turns:
+        for _ in range(pushes):
+            if push(writer, len(ticks)):
+                ticks.append(len(ticks))
+        reader.release(len(reader.peek(takes)))
+    assert history.written == len(ticks)
+    assert history.since(0)["tick"].tolist() == ticks[-CAPACITY:]
+    newest = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []
+    assert history.since(since, limit)["tick"].tolist() == [t for t in newest[-CAPACITY:] if t >= since]
+
+
+def test_looking_takes_nothing_away(tmp_path: Path) -> None:
+    writer, reader, history = a_ring(tmp_path / "ring")
+    for tick in range(3):
+        push(writer, tick)
+    history.since(0)
+    assert reader.peek()["tick"].tolist() == [0, 1, 2]
+
+
+def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
+    writer, _, history = a_ring(tmp_path / "ring")
+    for tick in range(4):
+        push(writer, tick)
+    segment = Segment.attach(tmp_path / "ring", LAYOUT.schema)
+    segment.body[8 * 24 + 2 * LAYOUT.size + 40] ^= 0xFF
+    assert history.since(0)["tick"].tolist() == [0, 1, 3]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import msgspec
+import numpy as np
+import pytest
+
+from hw.messages import CommandLayout, MessageType, StateLayout
+from runtime.record import Flag, Kind, Miss, Rule
+from runtime.shm.tape import Taped
+from runtime.supervise.last_moments import flag_words, frames_jsonl, records_csv
+from tests.runtime.samples import PENDULUM, records, state
+
+RIG = PENDULUM.rig
+
+
+def table(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode())))
+
+
+def lines(data: bytes) -> list[dict[str, object]]:
+    return [msgspec.json.decode(line, type=dict[str, object]) for line in data.splitlines()]
+
+
+def test_records_are_a_table_with_the_rigs_names() -> None:
+    rows = records(3, tick=40)
+    rows["rule"][1], rows["miss"][2], rows["missed"][2] = Rule.ENVELOPE, Miss.HOST, 2
+    rows["flags"][1] = Flag.LATE | Flag.INVALID
+    read = table(records_csv(rows, RIG))
+    assert [row["tick"] for row in read] == ["40", "41", "42"]
+    assert [row["rule"] for row in read] == ["none", "envelope", "none"]
+    assert (read[2]["miss"], read[2]["missed"], read[0]["kind"]) == ("host", "2", Kind.TRAIN.name.lower())
+    assert read[1]["flags"] == "invalid|late"
+    assert {"observation.angle", "sensors.velocity", "applied.voltage", "stage_ns.policy"} <= set(read[0])
+    assert "crc" not in read[0]
+
+
+def test_values_come_back_exactly() -> None:
+    rows = records(5)
+    rows["observation"] = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
+    rows["reward"] = np.random.default_rng(2).normal(size=5)
+    read = table(records_csv(rows, RIG))
+    assert np.array_equal(np.array([r["observation.angle"] for r in read], np.float32), rows["observation"][:, 0])
+    assert [float(r["reward"]) for r in read] == rows["reward"].tolist()
+
+
+def test_an_observation_that_is_no_number_stays_one() -> None:
+    rows = records(1)
+    rows["policy"] = np.nan
+    assert table(records_csv(rows, RIG))[0]["policy.voltage"] == "nan"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"), [(0, ""), (1, "terminated"), (9, "terminated|first"), (1 | 1 << 14, "terminated|16384")]
+)
+def test_flags_are_words(flags: int, words: str) -> None:
+    assert flag_words(flags) == words
+
+
+def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
+    sent = CommandLayout(1).encode(7, (-250,))
+    came = StateLayout(2, 1).encode(state(8, (5, -6)))
+    first, second = lines(frames_jsonl([Taped(10, sent), Taped(20, came)], RIG))
+    assert (first["from"], first["type"], first["answers"], first["values"]) == ("host", "command", 7, [-250])
+    assert (second["from"], second["type"], second["frame"], second["sensors"]) == ("device", "state", 8, [5, -6])
+    assert bytes.fromhex(str(second["body"])) == came
+    assert [first["t_mono_ns"], second["t_mono_ns"]] == [10, 20]
+
+
+@pytest.mark.parametrize("body", [bytes([MessageType.STATE, 1, 2]), b"\xee\x01", b""])
+def test_a_frame_that_says_nothing_known_is_kept_as_bytes(body: bytes) -> None:
+    [line] = lines(frames_jsonl([Taped(1, body)], RIG))
+    assert line["body"] == body.hex()
+    assert "frame" not in line

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import csv
+import errno
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hw.messages import CommandLayout, StateLayout
+from runtime.control.tick import Step
+from runtime.record import Kind
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+from runtime.shm.tape import TAPE_SCHEMA, TapeWriter, tape_bytes
+from runtime.supervise.faults import FAULTS, FaultName
+from runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
+from runtime.supervise.report import Report
+from runtime.supervise.states import State
+from tests.runtime.samples import LAYOUT, state
+from tools.load import load
+
+S = 1_000_000_000
+CONFIG = load("pendulum", ["device.pace=realtime"])
+PERIOD_NS = CONFIG.wall_period_ns
+
+
+class Rig:
+    """What the processes of a run share, with a hand on the clock; ``events`` are those that were told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shm, self.folder = folder / "shm", folder / "run"
+        self.shm.mkdir()
+        self.folder.mkdir()
+        self.now_ns = 1000 * S
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.now_ns)
+        ring = Segment.create(self.shm / "ring", ring_bytes(LAYOUT, 512), LAYOUT.schema)
+        self.ring, self.reader = RingWriter(ring, LAYOUT), RingReader(ring, LAYOUT)
+        self.board = Board(Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA))
+        self.tape = TapeWriter(Segment.create(self.shm / "frames", tape_bytes(CONFIG.rate_hz), TAPE_SCHEMA))
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.tick = 0
+        self.post_mortem = self.another()
+
+    def another(self) -> PostMortem:
+        """A post-mortem for the same run (the folder may hold some already)."""
+        made = PostMortem(CONFIG, self.folder, lambda kind, **fields: self.events.append((kind, fields)))
+        made.open(self.shm)
+        return made
+
+    def run(self, ticks: int) -> None:
+        """Let the loop make ticks: each a frame, a command and a record."""
+        for _ in range(ticks):
+            self.now_ns += PERIOD_NS
+            frame = state(self.tick + 1)
+            self.tape.write(self.now_ns, StateLayout(2, 1).encode(frame))
+            self.tape.write(self.now_ns, CommandLayout(1).encode(frame.frame, (5,)))
+            step = Step(self.tick, 1, Kind.TRAIN, frame, (0.0,))
+            step.observation, step.t_receive_ns = (0.0, 0.0), self.now_ns
+            if not self.ring.push(step.fields()):
+                self.reader.release(len(self.reader.peek()))
+                self.ring.push(step.fields())
+            self.tick += 1
+            self.board[Word.TICK] = self.tick
+
+    def fault(self, name: FaultName = FaultName.DEVICE_LEASE) -> None:
+        """The loop reports a transition into FAULT."""
+        values = {"before": "running", "event": "trip", "state": "fault", "fault": name.value, "detail": "it was so"}
+        self.post_mortem.note(Report("control", "transition", "running -> fault", dict(values)))
+
+    def rearmed(self) -> None:
+        values = {"before": "fault", "event": "rearm", "state": "ready", "fault": None}
+        self.post_mortem.note(Report("control", "transition", "fault -> ready", dict(values)))
+
+    def dumped(self) -> list[str]:
+        return [f.name for f in post_mortems(self.folder)]
+
+    def story(self, folder: str) -> dict[str, Any]:
+        story: dict[str, Any] = msgspec.json.decode((self.folder / "post-mortem" / folder / "fault.json").read_bytes())
+        return story
+
+    def records(self, folder: str) -> list[dict[str, str]]:
+        with (self.folder / "post-mortem" / folder / "records.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def frames(self, folder: str) -> list[dict[str, Any]]:
+        text = (self.folder / "post-mortem" / folder / "frames.jsonl").read_bytes()
+        return [msgspec.json.decode(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig(tmp_path, monkeypatch)
+    yield rig
+    rig.post_mortem.close()
+
+
+def test_a_fault_leaves_the_last_two_seconds_of_records_and_frames(rig: Rig) -> None:
+    rig.run(300)
+    rig.board[Word.STATE] = State.RUNNING
+    rig.fault()
+    rig.post_mortem.close()
+    [name] = rig.dumped()
+    assert name == "001-device_lease"
+    ticks = [int(r["tick"]) for r in rig.records(name)]
+    n = round(BEFORE_S * CONFIG.rate_hz)
+    assert ticks == list(range(299 - n, 300))
+    frames = rig.frames(name)
+    assert [f["frame"] for f in frames if f["type"] == "state"] == [t + 1 for t in ticks]
+    assert [f["answers"] for f in frames if f["type"] == "command"] == [t + 1 for t in ticks]
+    assert rig.events == [
+        (
+            "post_mortem",
+            {
+                "fault": "device_lease",
+                "folder": f"post-mortem/{name}",
+                "records": n + 1,
+                "frames": 2 * (n + 1),
+                "replaces": None,
+            },
+        )
+    ]
+
+
+def test_the_story_tells_what_when_why_and_what_to_do(rig: Rig) -> None:
+    rig.run(10)
+    rig.board[Word.STATE] = State.RUNNING
+    rig.fault(FaultName.DEVICE_ESTOP)
+    rig.post_mortem.close()
+    story = rig.story("001-device_estop")
+    entry = FAULTS[FaultName.DEVICE_ESTOP]
+    assert (story["fault"], story["cause"], story["hint"]) == ("device_estop", entry.cause, entry.hint)
+    assert (story["t_mono_ns"], story["tick"], story["state"]) == (rig.now_ns, 10, "running")
+    assert (story["detail"], story["rearm_by"], story["exit_code"]) == ("it was so", "person", 5)
+    assert [t["state"] for t in story["transitions"]] == ["fault"]
+    assert story["records"]["last_tick"] == 9
+
+
+def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
+    rig.run(100)
+    rig.fault()
+    rig.post_mortem.look()
+    assert rig.dumped() == []
+    after = round(AFTER_S * CONFIG.rate_hz) + 1
+    rig.run(after)
+    rig.post_mortem.look()
+    [name] = rig.dumped()
+    assert [int(r["tick"]) for r in rig.records(name)][-after:] == list(range(100, 100 + after))
+
+
+def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
+    rig.run(10)
+    rig.fault()
+    rig.post_mortem.note(Report("control", "error", "in words", {"fault": "device_lease"}))
+    rig.post_mortem.note(Report("control", "transition", "fault -> disconnected", {"fault": "device_lease"}))
+    rig.post_mortem.close()
+    assert rig.dumped() == ["001-device_lease"]
+
+
+def test_a_fault_that_comes_again_after_it_was_re_armed_is_another(rig: Rig) -> None:
+    for _ in range(2):
+        rig.run(10)
+        rig.fault()
+        rig.rearmed()
+    rig.post_mortem.close()
+    assert rig.dumped() == ["001-device_lease", "002-device_lease"]
+
+
+def test_records_that_nobody_takes_in_are_there_all_the_same(rig: Rig) -> None:
+    rig.run(20)
+    assert len(rig.ring) == 20, "the replay process is dead"
+    rig.fault(FaultName.LOOP_KILLED)
+    rig.post_mortem.close()
+    assert len(rig.records("001-loop_killed")) == 20
+
+
+def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_what_made_room(rig: Rig) -> None:
+    for _ in range(KEPT + 3):
+        rig.run(5)
+        rig.fault()
+        rig.rearmed()
+    rig.post_mortem.close()
+    first = [f"{n:03d}-device_lease" for n in range(1, KEPT)]
+    assert rig.dumped() == [*first, f"{KEPT + 3:03d}-device_lease"]
+    assert [e[1]["replaces"] for e in rig.events][-3:] == [f"{KEPT + n:03d}-device_lease" for n in range(3)]
+    assert sorted(p.name for p in (rig.folder / "post-mortem").iterdir()) == rig.dumped(), "nothing half-made is left"
+
+
+def test_a_run_that_goes_on_in_its_folder_numbers_on(rig: Rig) -> None:
+    rig.run(5)
+    rig.fault()
+    rig.post_mortem.close()
+    rig.post_mortem = rig.another()
+    rig.fault(FaultName.LINK_SILENT)
+    rig.post_mortem.close()
+    assert rig.dumped() == ["001-device_lease", "002-link_silent"]
+
+
+def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> None:
+    rig.run(200)
+    rig.now_ns += 16 * S
+    rig.fault(FaultName.LOOP_HUNG)
+    rig.post_mortem.close()
+    n = round(BEFORE_S * CONFIG.rate_hz)
+    assert len(rig.records("001-loop_hung")) == n + 1
+    assert len(rig.frames("001-loop_hung")) == 2 * (n + 1)
+
+
+def test_a_device_that_never_spoke_leaves_nothing(rig: Rig) -> None:
+    rig.fault(FaultName.LINK_CLOSED)
+    rig.post_mortem.close()
+    assert rig.dumped() == []
+    assert rig.events == []
+
+
+def test_a_full_disk_costs_an_event_and_leaves_nothing_half_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.run(5)
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    rig.fault()
+    rig.post_mortem.close()
+    assert rig.events == [("post_mortem_failed", {"fault": "device_lease", "reason": "No space left on device"})]
+    assert list((rig.folder / "post-mortem").iterdir()) == []
+
+
+def test_without_a_tape_there_are_the_records(rig: Rig) -> None:
+    rig.post_mortem.close()
+    (rig.shm / "frames").unlink()
+    rig.post_mortem = rig.another()
+    rig.run(5)
+    rig.fault()
+    rig.post_mortem.close()
+    [name] = rig.dumped()
+    assert len(rig.records(name)) == 5
+    assert rig.story(name)["frames_taped"] is False
+
+
+def test_it_goes_on_once_the_shared_memory_is_unlinked(rig: Rig) -> None:
+    rig.run(5)
+    shutil.rmtree(rig.shm)
+    rig.fault()
+    rig.post_mortem.close()
+    assert rig.dumped() == ["001-device_lease"]

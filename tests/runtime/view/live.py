@@ -1,0 +1,102 @@
+"""A run as it looks from outside: its folder and its shared memory, with a telemetry that the test turns itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.resolve import save_resolved
+from runtime.config.schema import RunConfig
+from runtime.record import RecordLayout
+from runtime.replay.memory import Memory
+from runtime.replay.telemetry import Standing, Telemetry, open_telemetry
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
+from runtime.shm.ring import RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+from runtime.supervise.running import Running, announce
+from runtime.view.layout import view_bytes, view_schema
+from tests.runtime.samples import PENDULUM, Records
+
+STANDING = Standing(
+    episode=3,
+    offered=40,
+    dropped=1,
+    gaps=2,
+    updates=500,
+    updates_per_s=1500.0,
+    normalized_last20=0.5,
+    policies_offered=4,
+    policies_admitted=3,
+    policies_refused=1,
+)
+
+
+class LiveRun:
+    """A context; ``shm`` is a folder of the test's own."""
+
+    def __init__(self, folder: Path, shm: Path, config: RunConfig = PENDULUM) -> None:
+        self.folder, self.shm, self.config = folder, shm, config
+        folder.mkdir(exist_ok=True)
+        shm.mkdir(exist_ok=True)
+        save_resolved(config, folder / "config.yaml")
+        rig = config.rig
+        self.layout = layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        Segment.create(shm / "view", view_bytes(layout), view_schema(layout)).close()
+        self._ring_segment = Segment.create(shm / "ring", ring_bytes(layout, 1024), layout.schema)
+        self._board_segment = Segment.create(shm / "board", BOARD_BYTES, BOARD_SCHEMA)
+        self.board = Board(self._board_segment)
+        self.ring = RingWriter(self._ring_segment, layout)
+        self.memory = Memory(config)
+        self.standing = STANDING
+        self.telemetry = self.a_telemetry()
+        self.running = Running(1, shm, folder)
+        announce(shm, folder)
+
+    def a_telemetry(self) -> Telemetry:
+        """What a replay process opens."""
+        telemetry = open_telemetry(
+            self.shm, self.layout, self.memory.storage, lambda: self.standing, lockstep=self.config.lockstep
+        )
+        assert telemetry is not None
+        self.memory.on_errors = telemetry.replayed
+        return telemetry
+
+    def __enter__(self) -> LiveRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.telemetry.close()
+        self.board.close()
+        self.ring.close()
+        self._board_segment.close()
+        self._ring_segment.close()
+
+    def push(self, records: Records) -> None:
+        """Write records as the loop does, and tally them as the replay process does."""
+        for row in records:
+            self.ring.push(tuple(_flat(row.tolist()[1:-1])))
+        self.telemetry.add(records)
+
+    def keep(self, n: int, rng: np.random.Generator) -> None:
+        """Let the memory keep some experiences."""
+        storage = self.memory.storage
+        for _ in range(n):
+            slot = self.memory.keeper.place()
+            pair: NDArray[np.float32] = rng.uniform(-1, 1, 2).astype(np.float32)
+            storage.insert(slot, pair, pair[:1], -1.0, pair, 0, 7, float(rng.random()))
+            self.memory.keeper.written(slot, 0.0)
+
+
+def _flat(values: Iterable[object]) -> Iterable[float]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield from value.tolist()
+        else:
+            assert isinstance(value, int | float)
+            yield value

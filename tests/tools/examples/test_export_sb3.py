@@ -1,0 +1,160 @@
+"""A network that Onrig did not train, on its way to the rig."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from runtime.config.schema import RunConfig
+from runtime.policy.admission import Admitted
+from runtime.policy.contract import contract_for
+from runtime.policy.session import PolicySession
+from runtime.replay.policy_desk import desk_probes
+from tools.cli import main as onrig
+from tools.examples import export_sb3
+from tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
+from tools.load import load
+from tools.policy import judge
+
+CONFIG = load("pendulum", [])
+
+
+def ddpg_like(n: int, m: int) -> list[nn.Module]:
+    """What Stable-Baselines3 makes of `MlpPolicy` for DDPG."""
+    torch.manual_seed(0)
+    return [nn.Flatten(), nn.Linear(n, 400), nn.ReLU(), nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, m), nn.Tanh()]
+
+
+def ppo_like(n: int, m: int) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Linear(n, 64), nn.Tanh(), nn.Linear(64, 64), nn.ELU(0.5), nn.Linear(64, m), nn.Hardtanh(-1.0, 1.0)]
+
+
+def exported(config: RunConfig, network: list[nn.Module], policy_id: int = 1) -> bytes:
+    contract = contract_for(config.rig, config.rate_hz, policy_id=policy_id, parent_run="elsewhere", training_step=0)
+    return export(network, contract)
+
+
+def difference(config: RunConfig, network: list[nn.Module], model: bytes) -> float:
+    """Largest difference between torch and what the rig computes, of an action's half range, over the probe states."""
+    contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
+    low, high = (np.array([getattr(s, end) for s in config.rig.signals]) for end in ("low", "high"))
+    centre, half = 0.5 * (low + high), 0.5 * (high - low)
+    session = PolicySession(model)
+    worst = 0.0
+    for state in desk_probes(contract, 0):
+        session.observation[0] = state
+        session.run()
+        seen = torch.tensor(((state - centre) / half)[None], dtype=torch.float32)
+        with torch.no_grad():
+            wished = nn.Sequential(*network)(seen)[0].numpy()
+        scaled = [a.centre + a.half_range * w for a, w in zip(config.rig.actuators, wished, strict=True)]
+        off = [
+            abs(x - y) / a.half_range for x, y, a in zip(session.action[0], scaled, config.rig.actuators, strict=True)
+        ]
+        worst = max(worst, *off)
+    return worst
+
+
+@pytest.mark.parametrize("make", [ddpg_like, ppo_like])
+@pytest.mark.parametrize("name", ["pendulum", "magman"])
+def test_the_rig_computes_what_torch_does(name: str, make: Callable[[int, int], list[nn.Module]]) -> None:
+    config = load(name, [])
+    network = make(len(config.rig.signals), len(config.rig.actuators))
+    model = exported(config, network)
+    assert difference(config, network, model) < 1e-5
+    assert isinstance(judge(model, load(name, ["device.pace=lockstep"])), Admitted)
+
+
+def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "third.onnx"
+    path.write_bytes(exported(CONFIG, ddpg_like(2, 1)))
+    assert onrig(["policy", "check", str(path), "pendulum"]) == 0
+    assert "accepted: policy 1 of run 'elsewhere' after 0 updates" in capsys.readouterr().out
+
+
+def test_a_module_that_is_not_known_is_named() -> None:
+    with pytest.raises(ValueError, match="module 1, Softmax, is none of those"):
+        exported(CONFIG, [nn.Linear(2, 1), nn.Softmax(dim=1)])
+
+
+class Agent(nn.Module):
+    """The parts that a policy has in Stable-Baselines3, by their names."""
+
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for path, part in parts.items():
+            at: nn.Module = self
+            *folders, name = path.split("__")
+            for folder in folders:
+                if not hasattr(at, folder):
+                    at.add_module(folder, nn.Module())
+                at = getattr(at, folder)
+            at.add_module(name, part)
+
+
+def kinds(network: list[nn.Module]) -> list[str]:
+    return [type(module).__name__ for module in network]
+
+
+def test_the_deciding_network_is_found_in_each_kind_of_policy() -> None:
+    layers = nn.Sequential(nn.Linear(2, 8), nn.ReLU())
+    head = nn.Linear(8, 1)
+    tanh = nn.Sequential(*layers, head, nn.Tanh())
+    assert kinds(actor_of(Agent(actor__mu=tanh))) == ["Linear", "ReLU", "Linear", "Tanh"]
+    assert kinds(actor_of(Agent(actor__latent_pi=layers, actor__mu=head))) == ["Linear", "ReLU", "Linear", "Tanh"]
+    ppo = Agent(mlp_extractor__policy_net=layers, action_net=head)
+    assert kinds(actor_of(ppo)) == ["Linear", "ReLU", "Linear", "Hardtanh"]
+
+
+def test_what_would_be_lost_on_the_way_is_refused() -> None:
+    mu = nn.Sequential(nn.Linear(2, 1), nn.Tanh())
+    with pytest.raises(ValueError, match="the feature extractor Linear has parameters"):
+        actor_of(Agent(actor__mu=mu, actor__features_extractor=nn.Linear(2, 2)))
+    noisy = Agent(actor__mu=mu)
+    object.__setattr__(noisy, "use_sde", True)
+    with pytest.raises(ValueError, match="use_sde"):
+        actor_of(noisy)
+
+
+def test_without_stable_baselines3_the_program_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(*arguments: object) -> None:
+        raise ImportError("No module named 'stable_baselines3'")
+
+    monkeypatch.setattr(export_sb3, "agent_for", missing)
+    assert export_sb3.main(["pendulum", str(tmp_path / "p.onnx")]) == 3
+    assert "pip install 'stable-baselines3" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_configuration_without_a_twin_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = Path("configs/pendulum.yaml").read_text()
+    path = tmp_path / "port.yaml"
+    at = config.index("  twin:")
+    path.write_text(config[:at] + "  port: {path: /dev/null}\n" + config[config.index("rate_hz") :])
+    assert export_sb3.main([str(path), str(tmp_path / "p.onnx")]) == 2
+    assert "names a port, no twin to train on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_policy_of_stable_baselines3_decides_on_the_rig_as_it_does_at_home(tmp_path: Path, algorithm: str) -> None:
+    pytest.importorskip("stable_baselines3")
+    path = tmp_path / "sb3.onnx"
+    assert export_sb3.main(["pendulum", str(path), "--algorithm", algorithm]) == 0
+    agent, session = agent_for(CONFIG, algorithm, 0), PolicySession(path.read_bytes())
+    low, high = (np.array([getattr(s, end) for s in CONFIG.rig.signals]) for end in ("low", "high"))
+    actuator = CONFIG.rig.actuators[0]
+    for state in np.random.default_rng(0).uniform(low, high, (50, 2)):
+        session.observation[0] = state
+        session.run()
+        seen = ((state - 0.5 * (low + high)) / (0.5 * (high - low))).astype(np.float32)
+        action, _ = agent.predict(seen, deterministic=True)
+        assert session.action[0, 0] == pytest.approx(actuator.centre + actuator.half_range * action[0], abs=1e-4)

@@ -1,0 +1,185 @@
+"""Whole runs in this process and in virtual time, with their log: the real loop, a twin, made-up policies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import onnx
+from onnx import helper
+
+from hw.clock import VirtualClock
+from hw.session import DeviceSession
+from runtime.config.resolve import load_run, save_resolved
+from runtime.config.schema import RunConfig
+from runtime.control.frames import Stopped
+from runtime.control.loop import ControlLoop
+from runtime.control.orders import Orders
+from runtime.control.policy_seat import PolicySeat
+from runtime.log.mcap_log import McapLog
+from runtime.policy.contract import contract_for
+from runtime.policy.probation import terms_of
+from runtime.record import RecordLayout
+from runtime.replay.episodes import EpisodeAccounts
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.keepsake import Keepsake
+from runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from runtime.supervise.events import EventFile
+from sim.plants import Magman, Pendulum
+from sim.twin.device import TwinDevice
+from sim.twin.options import TwinOptions
+from tests.conformance.loopback import LoopbackDevice
+from tests.runtime.policy.models import node, proto
+
+SHORT: Final = ("episodes=2", "task.episode_s=0.6")
+
+
+def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
+    """Some policy for a rig, another one for each id, that moves it."""
+    rng = np.random.default_rng(policy_id)
+    rig = config.rig
+    n, m = len(rig.signals), len(rig.actuators)
+    constants = {
+        "w0": (rng.standard_normal((n, 16)) / 4).astype(np.float32),
+        "b0": rng.standard_normal(16).astype(np.float32),
+        "w1": (rng.standard_normal((16, m)) / 4).astype(np.float32),
+        "b1": rng.standard_normal(m).astype(np.float32),
+        "half": np.array([scale * a.half_range for a in rig.actuators], np.float32),
+        "centre": np.array([a.centre for a in rig.actuators], np.float32),
+    }
+    nodes = [
+        node("Gemm", ["observation", "w0", "b0"], ["s0"]),
+        node("Relu", ["s0"], ["h0"]),
+        node("Gemm", ["h0", "w1", "b1"], ["s1"]),
+        node("Tanh", ["s1"], ["h1"]),
+        node("Mul", ["h1", "half"], ["h2"]),
+        node("Add", ["h2", "centre"], ["action"]),
+    ]
+    float_ = onnx.TensorProto.FLOAT
+    ports = ([helper.make_tensor_value_info("observation", float_, [1, n])],)
+    outputs = [helper.make_tensor_value_info("action", float_, [1, m])]
+    contract = contract_for(rig, config.rate_hz, policy_id=policy_id, parent_run="", training_step=0)
+    model = proto(nodes, constants, contract=contract, inputs=ports[0], outputs=outputs)
+    return bytes(model.SerializeToString())
+
+
+class _Ring(RingWriter):
+    at_push: Callable[[int], None] = staticmethod(lambda n: None)
+    pushed = 0
+
+    def push(self, fields: tuple[float, ...]) -> bool:
+        done = super().push(fields)
+        self.pushed += 1
+        self.at_push(self.pushed)
+        return done
+
+
+class _Seat(PolicySeat):
+    """Takes the time that it needs: what it prepares is ready at the next tick edge."""
+
+    def prepare(self, slack_ns: int) -> None:
+        super().prepare(1 << 62)
+
+
+class LoggedRun:
+    """A run whose folder holds what a replay needs; ``at`` says what happens after the n-th record."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        *settings: str,
+        lockstep: bool = True,
+        reset: bool = True,
+        at: Mapping[int, Callable[[LoggedRun], None]] | None = None,
+    ) -> None:
+        self.folder = folder
+        folder.mkdir()
+        pace = "device.pace=lockstep" if lockstep else "device.pace=realtime"
+        self.config = load_run(config, [*SHORT, pace, *settings])
+        save_resolved(self.config, folder / "config.yaml")
+        (folder / "meta.json").write_text("{}\n")
+        (folder / "policies").mkdir()
+        self.shm = folder / "shm"
+        self.shm.mkdir()
+        self.at_start: Callable[[ControlLoop], None] = lambda loop: None
+        self._lockstep, self._reset, self._at = lockstep, reset, dict(at or {})
+        rig = self.config.rig
+        self.layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
+        self.board, self._keepsake = Board(segment), Keepsake(segment)
+        self.board[Word.BARRIER] = 1 << 20
+        ring = Segment.create(self.shm / "ring", ring_bytes(self.layout, 256), self.layout.schema)
+        self.ring, self._reader = _Ring(ring, self.layout), RingReader(ring, self.layout)
+        self.slot = PolicySlot(Segment.create(self.shm / "slot", SLOT_BYTES, SLOT_SCHEMA))
+        self.orders = Orders(self.board)
+        self.events = EventFile(folder / "events.jsonl")
+        self._accounts = EpisodeAccounts(self.config.task)
+        self.log = self.new_log()
+        self.records: list[np.void] = []
+        self.put(1)
+
+    def new_log(self, session: str = "session") -> McapLog:
+        """A log of a replay process that has just begun."""
+        return McapLog(self.config, self.folder, session, self.events.write, self._keepsake.take)
+
+    def put(self, policy_id: int, scale: float = 1.0) -> None:
+        """Admit a policy."""
+        model = a_policy(self.config, policy_id, scale)
+        (self.folder / "policies" / f"{policy_id}.onnx").write_bytes(model)
+        self.slot.put(policy_id, model)
+
+    def run(self) -> LoggedRun:
+        """Run to the end, or until it is stopped."""
+        rig, start = self.config.rig, self.config.task.start
+        plant = Pendulum() if "pendulum" in rig.name else Magman()
+        if not self._reset:  # somewhere else than where it is to start
+            start = {"angle": 2.0, "velocity": -5.0}
+        device = TwinDevice(
+            rig, TwinOptions(plant=plant, reset=self._reset), start, time_scale=0.0 if self._lockstep else 1.0
+        )
+        clock = VirtualClock()
+        session = DeviceSession(LoopbackDevice(device, clock).transport, rig, clock)
+        hello = session.connect()
+        session.configure(self.config.period_us, rig.lease_periods)
+        seat = _Seat(self.slot, terms_of(self.config))
+        loop = ControlLoop(
+            self.config, session, hello, self.ring, self.board, seat, self.orders, keepsake=self._keepsake
+        )
+        self.device = device
+        self.at_start(loop)
+        self.ring.at_push = self._pushed
+        with contextlib.suppress(Stopped):
+            loop.run()
+        self._drain()
+        self.log.close()
+        self.events.close()
+        return self
+
+    def _pushed(self, n: int) -> None:
+        if n in self._at:
+            self._at[n](self)
+        if n % 7 == 0:  # batches of any length
+            self._drain()
+
+    def _drain(self) -> None:
+        records = self._reader.peek()
+        self._reader.release(len(records))
+        if not len(records):
+            return
+        self.records += list(records)
+        self.log.add(records)
+        for row in self._accounts.add(records):
+            self.log.episode(row)
+
+    def said(self, kind: str) -> list[dict[str, object]]:
+        """Events of one kind."""
+        lines = (self.folder / "events.jsonl").read_bytes().splitlines()
+        events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
+        return [event for event in events if event["kind"] == kind]

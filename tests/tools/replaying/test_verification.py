@@ -1,0 +1,371 @@
+"""Replaying runs: equal where nothing was touched, and every touch found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hw.messages import Fault
+from runtime.log.reading import Beginning, Ending, Kept, Part, read_log
+from runtime.record import Flag, Kind, Rule
+from runtime.shm.board import Word
+from tests.tools.replaying.runs import LoggedRun
+from tools.replaying import recomputation
+from tools.replaying.comparison import DECISIONS
+from tools.replaying.verification import Verification
+
+Tamper = Callable[[np.ndarray], None]
+WATCHED = (
+    "exploration={process: gaussian, std: 1.0, over: steps, amplitude: [[1, 1.0], [60, 0.2]],"
+    " near_envelope: {from: 0.9}, back_off: {factor: 0.5},"
+    " budgets: {episode: {interventions: 12}, hour: {interventions: 30}}}"
+)
+
+
+def verified(run: LoggedRun, parts: list[Part] | None = None, tolerance: float = 0.0) -> Verification:
+    verification = Verification(run.config, run.folder, tolerance)
+    verification.run(parts if parts is not None else parts_of(run))
+    return verification
+
+
+def parts_of(run: LoggedRun) -> list[Part]:
+    return list(read_log(run.folder, run.config.rig))
+
+
+def tampered(run: LoggedRun, at: int, change: Tamper) -> list[Part]:
+    """The log of a run with its ``at``-th record changed and sealed again."""
+
+    def parts() -> Iterator[Part]:
+        number = 0
+        for part in parts_of(run):
+            if isinstance(part, np.ndarray):
+                rows = part.copy()
+                if number <= at < number + len(rows):
+                    row = rows[at - number : at - number + 1]
+                    change(row)
+                    rows[at - number] = sealed(run, row)
+                number += len(rows)
+                yield rows
+            else:
+                yield part
+
+    return list(parts())
+
+
+def sealed(run: LoggedRun, row: np.ndarray) -> np.void:
+    flat = [v for name in (row.dtype.names or ())[:-1] for v in np.ravel(row[name]).tolist()]
+    buffer = memoryview(bytearray(run.layout.size))
+    run.layout.pack_into(buffer, 0, tuple(flat))
+    whole: np.void = np.frombuffer(buffer, run.layout.dtype)[0]
+    return whole
+
+
+def without(parts: list[Part], lost: range) -> list[Part]:
+    """The same without the records of some numbers."""
+    kept: list[Part] = []
+    number = 0
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            numbers = np.arange(number, number + len(part))
+            number += len(part)
+            part = part[~np.isin(numbers, lost)]
+        kept.append(part)
+    return kept
+
+
+def assert_equal(verification: Verification, ticks: int) -> None:
+    assert verification.comparison.first is None
+    assert verification.comparison.differing == 0
+    assert verification.comparison.ticks.total() == ticks
+    assert dict(verification.unverified) == {}
+    assert verification.missing == verification.altered == []
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
+    at = {25: lambda run: run.put(2), 70: lambda run: run.put(3)}
+    return LoggedRun(tmp_path_factory.mktemp("runs") / "run", "pendulum", lockstep=False, at=at).run()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
+    return run_watched(tmp_path_factory.mktemp("runs") / "run")
+
+
+def run_watched(folder: Path) -> LoggedRun:
+    limits = ("limits.predicted=null", "limits.rate_per_s.voltage=60", "limits.envelope.velocity.high=1")
+    return LoggedRun(folder, "pendulum", "episodes=3", "limits.envelope.velocity.low=-1", *limits, WATCHED).run()
+
+
+def used_in_the_hour(kept: Kept) -> float:
+    explorer = kept.fields["explorer"]
+    assert isinstance(explorer, dict)
+    return float(explorer["budget.hour.interventions"])
+
+
+@pytest.mark.parametrize("config", ["pendulum", "magman", "pendulum-hardware"])
+def test_a_lockstep_run_decides_the_same_once_more(tmp_path: Path, config: str) -> None:
+    run = LoggedRun(tmp_path / "run", config).run()
+    verification = verified(run)
+    assert_equal(verification, len(run.records))
+    assert verification.episodes == {Kind.TRAIN: 2, Kind.EVAL: 2}
+
+
+def test_a_run_whose_policies_were_swapped_in_mid_episode_decides_the_same(pendulum: LoggedRun) -> None:
+    ids = [(int(r["episode"]), int(r["kind"]), int(r["policy_id"])) for r in pendulum.records]
+    assert {(1, 0, 1), (1, 0, 2)} <= set(ids)
+    assert_equal(verified(pendulum), len(pendulum.records))
+
+
+def test_gates_back_off_and_budgets_are_decided_again_from_the_records(watched: LoggedRun) -> None:
+    assert any(r["rule"] == Rule.ENVELOPE for r in watched.records)
+    assert len({float(r["amplitude"][0]) for r in watched.records}) > 5
+    assert len(watched.records) < 6 * 31  # a spent budget ended episodes
+    used = [used_in_the_hour(p) for p in parts_of(watched) if isinstance(p, Kept)]
+    assert used != sorted(used)  # the rig stood still for an hour: only what the loop kept tells for how long
+    assert_equal(verified(watched), len(watched.records))
+
+
+def test_parameter_noise_is_drawn_and_adapted_again(tmp_path: Path) -> None:
+    noise = "exploration={process: parameter, adapt_every: 5, near_envelope: {from: 0.5}}"
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=3", noise).run()
+    assert any(r["exploration"] > 0 for r in run.records)
+    assert_equal(verified(run), len(run.records))
+
+
+def test_the_way_to_the_start_is_driven_again(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", lockstep=False, reset=False).run()
+    assert any(r["kind"] == Kind.RESET for r in run.records)
+    verification = verified(run)
+    assert_equal(verification, len(run.records))
+    assert verification.episodes[Kind.RESET] == 4
+
+
+@pytest.mark.parametrize("exploration", ["{process: ou}", "{process: parameter}"])
+def test_a_policy_that_was_rolled_back_acted_as_it_did(tmp_path: Path, exploration: str) -> None:
+    def bad(run: LoggedRun) -> None:
+        run.put(2, float("nan"))
+
+    run = LoggedRun(tmp_path / "run", "pendulum", f"exploration={exploration}", lockstep=False, at={20: bad}).run()
+    assert [int(r["policy_id"]) for r in run.records if r["flags"] & Flag.ROLLED_BACK] == [1]
+    assert any(r["policy_id"] == 2 and np.isnan(r["policy"][0]) for r in run.records)
+    assert_equal(verified(run), len(run.records))
+
+
+def test_a_restraint_from_outside_shows_in_the_amplitude_and_is_taken_from_it(tmp_path: Path) -> None:
+    settings = "staleness={after_s: 1.0, then: lower, factor: 0.25}"
+    run = LoggedRun(tmp_path / "run", "pendulum", settings)  # lockstep: no silence of a learner undoes it
+    run.at_start = lambda loop: loop._explorer.restrain(0.25)
+    run.run()
+    assert 0.0 < max(float(r["amplitude"][0]) for r in run.records) <= 0.25
+    assert_equal(verified(run), len(run.records))
+
+
+def test_a_fault_of_the_device_ends_an_episode_in_the_replay_too(tmp_path: Path) -> None:
+    def lose_the_lease(run: LoggedRun) -> None:
+        run.device.fault = Fault.LEASE
+
+    run = LoggedRun(tmp_path / "run", "pendulum", lockstep=False, at={12: lose_the_lease}).run()
+    assert any(r["fault"] for r in run.records)
+    assert_equal(verified(run), len(run.records))
+
+
+def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path) -> None:
+    def stop(run: LoggedRun) -> None:
+        run.board[Word.STOP] = 1
+
+    run = LoggedRun(tmp_path / "run", "pendulum", lockstep=False, at={15: stop}).run()
+    assert sum(bool(r["flags"] & Flag.FADED) for r in run.records) > 5
+    verification = verified(run)
+    assert verification.comparison.first is None
+    assert verification.comparison.ticks.total() == len(run.records)
+    assert dict(verification.unverified) in ({}, {recomputation.UNFINISHED: 1})
+
+
+@settings(max_examples=25, deadline=None)
+@given(at=st.integers(0, 40), bit=st.integers(0, 11))
+def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, at: int, bit: int) -> None:
+    if pendulum.records[at]["flags"] & Flag.NO_ACTION:
+        return
+
+    def change(row: np.ndarray) -> None:
+        row["sensors"][0, 0] ^= 1 << bit
+
+    first = verified(pendulum, tampered(pendulum, at, change)).comparison.first
+    assert first is not None
+    # The reward of the tick before was for arriving in this state.
+    tick = int(pendulum.records[at]["tick"])
+    assert first.tick in (tick, tick - 1)
+    assert first.field in ("observation", "reward")
+
+
+@pytest.mark.parametrize("name", [n for n in DECISIONS if n not in ("policy_id", "flags")])
+def test_a_changed_decision_is_found_and_named(pendulum: LoggedRun, name: str) -> None:
+    def change(row: np.ndarray) -> None:
+        raw = row[name].view(np.uint8).reshape(-1)
+        raw[0] ^= 1
+
+    comparison = verified(pendulum, tampered(pendulum, 12, change)).comparison
+    assert comparison.first is not None
+    assert (comparison.first.tick, comparison.first.field) == (pendulum.records[12]["tick"], name)
+    assert comparison.fields == {name: 1}
+
+
+@pytest.mark.parametrize("flag", [Flag.TERMINATED, Flag.INVALID, Flag.LATE])
+def test_a_changed_flag_is_found(pendulum: LoggedRun, flag: Flag) -> None:
+    def change(row: np.ndarray) -> None:
+        row["flags"] ^= np.uint16(flag)
+
+    comparison = verified(pendulum, tampered(pendulum, 12, change)).comparison
+    assert comparison.fields == {"flags": 1}
+
+
+def test_the_id_of_another_policy_is_found(pendulum: LoggedRun) -> None:
+    def change(row: np.ndarray) -> None:
+        row["policy_id"] = 3
+
+    comparison = verified(pendulum, tampered(pendulum, 12, change)).comparison
+    assert comparison.first is not None
+    assert (comparison.first.tick, comparison.first.field) == (pendulum.records[12]["tick"], "policy")
+
+
+def test_what_no_decision_depends_on_is_still_sealed(pendulum: LoggedRun) -> None:
+    parts = parts_of(pendulum)
+    rows = next(p for p in parts if isinstance(p, np.ndarray)).copy()
+    rows["lateness_ns"][3] += 1
+    at = next(i for i, p in enumerate(parts) if isinstance(p, np.ndarray))
+    comparison = verified(pendulum, [*parts[:at], rows, *parts[at + 1 :]]).comparison
+    assert comparison.fields == {"crc": 1}
+
+
+def test_a_policy_file_that_was_exchanged_is_found(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum").run()
+    run.put(2)
+    (run.folder / "policies" / "2.onnx").rename(run.folder / "policies" / "1.onnx")
+    comparison = verified(run).comparison
+    assert comparison.first is not None
+    assert comparison.first.field == "policy"
+    assert comparison.fields["policy"] == sum(not r["flags"] & Flag.NO_ACTION for r in run.records)
+
+
+def test_without_a_policy_file_its_answers_are_taken_from_the_records(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum").run()
+    (run.folder / "policies" / "1.onnx").unlink()
+    verification = verified(run)
+    assert verification.comparison.first is None
+    assert verification.comparison.ticks.total() == len(run.records)
+    asked = sum(not r["flags"] & Flag.NO_ACTION for r in run.records)
+    assert dict(verification.unverified) == {recomputation.NO_POLICY: asked}
+    assert "1.onnx" in verification.missing[0]
+
+
+def test_a_changed_configuration_is_found_and_named(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum").run()
+    path = run.folder / "config.yaml"
+    path.write_text(path.read_text() + "# changed\n")
+    verification = verified(run)
+    assert verification.comparison.first is None
+    assert verification.altered == ["config.yaml is not the one that log.mcap was written under"]
+
+
+def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:
+    parts = parts_of(pendulum)
+    beginning = parts[0]
+    assert isinstance(beginning, Beginning)
+    config = beginning.attachments["config.yaml"]
+    assert b"\nseed: 0\n" in config
+    other = {"config.yaml": config.replace(b"\nseed: 0\n", b"\nseed: 1\n")}
+    verification = verified(pendulum, [beginning._replace(attachments=other), *parts[1:]])
+    first = verification.comparison.first
+    assert first is not None
+    assert (first.tick, first.field) == (1, "explored")
+    assert verification.altered
+
+
+# -- what is not there -----------------------------------------------------------------------------------------------
+
+
+def test_after_lost_records_the_rest_of_the_episode_is_told_to_be_unverified(pendulum: LoggedRun) -> None:
+    verification = verified(pendulum, without(parts_of(pendulum), range(10, 12)))
+    assert verification.comparison.first is None
+    assert dict(verification.unverified) == {recomputation.LOST: 31 - 12, recomputation.UNFINISHED: 1}
+    assert verification.comparison.ticks.total() == len(pendulum.records) - 2 - 19
+
+
+def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(watched: LoggedRun) -> None:
+    first = [int(r["flags"]) & Flag.FIRST for r in watched.records]
+    starts = [i for i, f in enumerate(first) if f]
+    verification = verified(watched, without(parts_of(watched), range(2, 4)))
+    assert verification.comparison.first is None
+    assert recomputation.NO_STATE not in verification.unverified
+    bare: list[Part] = [p for p in without(parts_of(watched), range(2, 4)) if not isinstance(p, Kept)]
+    forgetful = verified(watched, bare)
+    assert forgetful.comparison.first is None
+    assert forgetful.unverified[recomputation.NO_STATE] == len(watched.records) - starts[1]
+
+
+def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(watched: LoggedRun) -> None:
+    parts: list[Part] = []
+    for part in parts_of(watched):
+        if isinstance(part, Kept) and part.fields["tick"]:
+            explorer = part.fields["explorer"]
+            assert isinstance(explorer, dict)
+            part = Kept({**part.fields, "explorer": {**explorer, "training_steps": 1}})
+        parts.append(part)
+    comparison = verified(watched, parts).comparison
+    assert comparison.first is not None
+    assert comparison.first.field == "state of the exploration"
+
+
+def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Path) -> None:
+    def restart(run: LoggedRun) -> None:
+        again = np.array(run.records[-5:], run.layout.dtype)
+        run.log.close()
+        run.log = run.new_log()
+        run.log.add(again)
+
+    run = LoggedRun(tmp_path / "run", "pendulum", at={50: restart}).run()
+    assert (run.folder / "log-2.mcap").exists()
+    assert_equal(verified(run), len(run.records))
+
+
+def test_a_resumed_session_goes_on_from_the_state_that_was_kept(watched: LoggedRun) -> None:
+    parts = parts_of(watched)
+    beginning = parts[0]
+    assert isinstance(beginning, Beginning)
+    starts = [int(r["tick"]) for r in watched.records if r["flags"] & Flag.FIRST]
+    kept = [p for p in parts if isinstance(p, Kept) and int(str(p.fields["tick"])) >= starts[2]]
+    rows = np.concatenate([p for p in parts if isinstance(p, np.ndarray)])
+    later = Beginning(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
+    ending = Ending(beginning.path, True)
+    resumed: list[Part] = [later, *kept, rows[rows["tick"] >= starts[2]], ending]
+    verification = verified(watched, [*parts, *resumed])
+    assert verification.sessions == 2
+    assert_equal(verification, len(watched.records) + len(rows[rows["tick"] >= starts[2]]))
+
+
+def test_a_decimated_log_proves_nothing(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "log.decimation=5").run()
+    verification = verified(run)
+    assert verification.comparison.ticks.total() == 0
+    assert list(verification.unverified) == ["the log holds only some of the ticks (log.decimation)"]
+
+
+# -- another board ---------------------------------------------------------------------------------------------------
+
+
+def test_a_tolerance_takes_small_differences_of_an_answer_for_none(pendulum: LoggedRun) -> None:
+    def change(row: np.ndarray) -> None:
+        row["policy"] += np.float32(1e-5)
+        row["mean"] = row["policy"]
+
+    parts = tampered(pendulum, 45, change)  # an evaluation: explored is what the policy said
+    assert pendulum.records[45]["kind"] == Kind.EVAL
+    assert verified(pendulum, parts).comparison.differing == 1
+    assert verified(pendulum, parts, 1e-7).comparison.differing == 1
+    assert verified(pendulum, parts, 1e-3).comparison.differing == 0

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.tools.reports.run.folders import a_config, write_post_mortem
+from tools.reports.run.fault_picture import PICTURE, draw_last_post_mortem, draw_post_mortem, draw_post_mortems
+from tools.reports.run.last_moments import read_last_moments
+
+PNG = b"\x89PNG\r\n\x1a\n"
+CONFIG = a_config()
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    told = read_last_moments(write_post_mortem(tmp_path, CONFIG, n=40))
+    assert told.fault == "device_lease"
+    assert told.columns["tick"].tolist() == list(range(40))
+    assert told.words["rule"][4:9] == ["none", "envelope", "envelope", "envelope", "none"]
+    assert [f.type for f in told.frames[:2]] == ["state", "command"]
+    period_s = CONFIG.wall_period_ns / 1e9
+    assert told.seconds()[-1] == pytest.approx(-period_s)
+    states = [f for f in told.frames if f.type == "state"]
+    assert told.frame_seconds(states)[-1] == pytest.approx(-period_s)
+    assert np.max(np.diff(told.frame_seconds(states))) == pytest.approx(2 * period_s), "one frame was lost"
+
+
+def test_each_post_mortem_gets_its_picture_once(tmp_path: Path) -> None:
+    first = write_post_mortem(tmp_path, CONFIG)
+    assert draw_post_mortems(tmp_path, CONFIG) == [first / PICTURE]
+    assert (first / PICTURE).read_bytes().startswith(PNG)
+    (first / PICTURE).write_bytes(b"drawn before")
+    second = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
+    assert draw_post_mortems(tmp_path, CONFIG) == [first / PICTURE, second / PICTURE]
+    assert (first / PICTURE).read_bytes() == b"drawn before"
+    draw_post_mortems(tmp_path, CONFIG, anew=True)
+    assert (first / PICTURE).read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("file", ["records.csv", "frames.jsonl", "fault.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\n{", b"seq,tick\n1\n"])
+def test_a_damaged_file_leaves_a_picture_of_the_others(tmp_path: Path, file: str, content: bytes) -> None:
+    folder = write_post_mortem(tmp_path, CONFIG)
+    (folder / file).write_bytes(content)
+    draw_post_mortem(read_last_moments(folder), CONFIG, tmp_path / "p.png")
+    assert (tmp_path / "p.png").read_bytes().startswith(PNG)
+
+
+def test_a_post_mortem_of_which_nothing_is_readable_does_not_stop_the_report(tmp_path: Path) -> None:
+    folder = write_post_mortem(tmp_path, CONFIG)
+    for path in folder.iterdir():
+        path.write_bytes(b"\xff")
+    assert draw_post_mortems(tmp_path, CONFIG) == [folder / PICTURE]
+
+
+def test_a_fault_long_after_the_last_record_does_not_squeeze_the_record(tmp_path: Path) -> None:
+    folder = write_post_mortem(tmp_path, CONFIG)
+    story = msgspec.json.decode((folder / "fault.json").read_bytes(), type=dict[str, object])
+    (folder / "fault.json").write_bytes(msgspec.json.encode({**story, "t_mono_ns": 10**12 + 600 * 10**9}))
+    told = read_last_moments(folder)
+    assert told.seconds()[-1] < -590
+    draw_post_mortem(told, CONFIG, tmp_path / "p.png")
+    assert (tmp_path / "p.png").read_bytes().startswith(PNG)
+
+
+def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None:
+    assert draw_last_post_mortem(tmp_path, CONFIG) is None
+    first = write_post_mortem(tmp_path, CONFIG)
+    last = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
+    assert draw_last_post_mortem(tmp_path, CONFIG) == last / PICTURE
+    assert not (first / PICTURE).exists()

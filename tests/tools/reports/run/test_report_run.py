@@ -1,0 +1,181 @@
+"""The page of a run: what is on it, that it needs nothing else, and that nothing in a run folder can break it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.tools.reports.run.folders import (
+    EVENTS,
+    write_events,
+    write_memory,
+    write_policy,
+    write_post_mortem,
+    write_run,
+)
+from tools.cli import main
+from tools.reports.run.report import NO_PICTURES, report_run
+
+SVG = "data:image/svg+xml;base64,"
+
+
+class Page(HTMLParser):
+    """Tags in order with their attributes, the text, and the pictures by their alternative texts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.pictures: dict[str, str] = {}
+        self.references: list[str] = []
+        self.text = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = {k: v or "" for k, v in attributes}
+        self.references += [v for k, v in found.items() if k in ("src", "href")]
+        if tag == "img":
+            self.pictures[found["alt"]] = found["src"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of a run that left everything behind."""
+    folder = tmp_path_factory.mktemp("run") / "a run"
+    config = write_run(folder)
+    write_policy(folder, config)
+    write_memory(folder, config)
+    write_post_mortem(folder, config)
+    return Page(report_run(folder, config))
+
+
+def svg(page: Page, alt: str) -> str:
+    source = page.pictures[alt]
+    assert source.startswith(SVG)
+    return base64.b64decode(source[len(SVG) :]).decode()
+
+
+def test_it_has_all_the_pictures(whole: Page) -> None:
+    assert list(whole.pictures) == [
+        "learning curve, exploration, interventions, misses",
+        "policies over time by verdict",
+        "histograms of tick stages and lateness",
+        "experiences in the state space",
+        "last moments",
+    ]
+    assert all(svg(whole, alt).rstrip().endswith("</svg>") for alt in list(whole.pictures)[:4])
+    assert whole.pictures["last moments"].startswith("data:image/png;base64,")
+
+
+def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
+    assert all(r.startswith(("data:", "#")) for r in whole.references)
+    assert not {"script", "link", "iframe", "object"} & set(whole.tags)
+
+
+def test_its_figures_are_the_runs(whole: Page) -> None:
+    for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 us", "600"):
+        assert told in whole.text, told
+    assert "300 experiences are kept, of 500 for which there is room" in whole.text
+
+
+def test_what_was_not_kept_is_told_with_its_reason(whole: Page) -> None:
+    assert "shapes: output is <b>wide</b>" in whole.text, "as text"
+    assert "worse by 0.2" in whole.text
+
+
+def test_faults_are_shown_with_cause_and_hint(whole: Page) -> None:
+    assert "001-device_lease: episode 4, tick 39, policy 1" in whole.text
+    assert "no command reached the device <i>for long</i> (it was so)" in whole.text
+    assert "i" not in whole.tags
+    assert "look at the line" in whole.text
+
+
+def test_it_says_how_to_run_it_again(whole: Page) -> None:
+    assert "onrig run 'pen dulum'" in whole.text
+    assert re.search(r"onrig run '\S*.*/a run/config.yaml' --run-dir '.*/a run-again'", whole.text)
+
+
+def test_interventions_and_misses_are_counted_by_what_caused_them(whole: Page) -> None:
+    text = re.sub(r"\s+", " ", whole.text)
+    for row in ("envelope11", "host31", "link21"):
+        assert row in text.replace(" ", ""), row
+
+
+def test_the_same_run_gives_the_same_pictures(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    pages = [Page(report_run(tmp_path, config, tmp_path / f"{k}.html")) for k in range(2)]
+    assert pages[0].pictures == pages[1].pictures
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["summary.json", "meta.json", "episodes.csv", "events.jsonl", "timing.json", "buffer", "policies"]
+)
+@pytest.mark.parametrize("content", [None, b"\xff\x00{[<", b""])
+def test_whatever_is_missing_or_damaged_there_is_a_page(
+    tmp_path: Path, spoilt: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the pictures have tests of their own
+    config = write_run(tmp_path)
+    if (tmp_path / spoilt).exists():
+        (tmp_path / spoilt).unlink()
+    if content is not None:
+        (tmp_path / spoilt).write_bytes(content)
+    assert "pendulum swingup" in Page(report_run(tmp_path, config)).text
+
+
+def test_a_run_of_which_nothing_is_left_has_a_page_with_no_figures(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    for path in tmp_path.iterdir():
+        if path.name != "config.yaml":
+            path.unlink()
+    page = Page(report_run(tmp_path, config))
+    assert page.pictures == {}
+    assert "unfinished" in page.text
+    assert "The memory is not drawn: there is no checkpoint of it." in page.text
+
+
+def test_without_matplotlib_the_tables_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_run(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = Page(report_run(tmp_path, config))
+    assert NO_PICTURES in page.text
+    assert page.pictures == {}
+    assert "5 of 1206" in page.text
+
+
+def test_a_checkpoint_of_another_memory_is_said_not_shown(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    write_memory(tmp_path, write_run(tmp_path, "seed=5"))
+    page = Page(report_run(tmp_path, config))
+    assert "experiences in the state space" not in page.pictures
+    assert "of a memory with 5 as its seed" in page.text
+
+
+def test_many_events_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    config = write_run(tmp_path)
+    many: list[dict[str, object]] = [{"kind": "warning", "message": f"number {k}"} for k in range(400)]
+    same: list[dict[str, object]] = [{"kind": "event", "message": "same"}] * 9
+    write_events(tmp_path, (*EVENTS[:1], *many, *same))
+    text = Page(report_run(tmp_path, config)).text
+    assert "number 0" in text
+    assert "number 399" in text
+    assert "number 200" not in text
+    assert "281 lines between the first 40 and the last are left out here." in text
+
+
+def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "p.html")]) == 0
+    assert f"see {tmp_path / 'p.html'}" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "p.html")]) == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""Limits that contradict, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.config.exploration import Quiet
+from runtime.explore.schedule import is_quiet, noisy_episodes
+from tools.cli import main
+
+SOUND = """\
+rig: pendulum
+task: swingup
+device:
+  twin: {plant: {kind: pendulum}}
+  pace: lockstep
+rate_hz: 50
+episodes: 500
+learner: {ddpg: {}, updates_per_episode: 100}
+limits:
+  range: {voltage: [-2.5, 2.5]}
+  rate_per_s: {voltage: 100}
+  envelope: {velocity: {low: -15, high: 15}}
+  fallback: {kind: damp, actuator: voltage, observation: velocity, full_at: 2.0}
+exploration:
+  process: ou
+  over: episodes
+  amplitude: [[1, 1.0], [500, 0.1]]
+"""
+
+CASES = {
+    # name: (what stands in the sound run, what stands there instead with the culprit after «, what is said)
+    "range upside down": ("[-2.5, 2.5]", "«[2.5, -2.5]", "expected low < high"),
+    "range wider than the device's": ("[-2.5, 2.5]", "«[-4, 2.5]", "wider than the rig's [-3, 3]"),
+    "range without the safe output": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V lies outside"),
+    "rate that moves nothing": ("{voltage: 100}", "{voltage: «0.004}", "it could never move"),
+    "envelope upside down": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "expected low < high"),
+    "nothing to be near to": (
+        "limits:\n  range: {voltage: [-2.5, 2.5]}\n  rate_per_s: {voltage: 100}\n"
+        "  envelope: {velocity: {low: -15, high: 15}}\n"
+        "  fallback: {kind: damp, actuator: voltage, observation: velocity, full_at: 2.0}\nexploration:\n",
+        "exploration:\n  near_envelope: «{from: 0.3}\n",
+        "there is no limits.envelope to be near to",
+    ),
+    "backwards": ("[[1, 1.0], [500, 0.1]]", "[[500, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
+    "standing still": ("[[1, 1.0], [500, 0.1]]", "[[1, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
+    "backwards for one actuator": (
+        "[[1, 1.0], [500, 0.1]]",
+        "{voltage: [[9, 1.0], [10, 0.5], «[2, 0.1]]}",
+        "episodes must increase, got 2",
+    ),
+    "backwards over steps": (
+        "over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]",
+        "over: steps\n  amplitude: [[0, 1.0], [900, 0.5], «[800, 0.1]]",
+        "steps must increase, got 800",
+    ),
+    "before the beginning": (
+        "over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]",
+        "over: seconds\n  amplitude: [«[-1, 1.0], [900, 0.5]]",
+        "seconds begin at 0, got -1",
+    ),
+    "over what there is not": ("over: episodes", "over: «ticks", "one of episodes, seconds, steps"),
+    "hour below one episode": (
+        "process: ou",
+        "process: ou\n  budgets: {hour: {energy_s: «3.9}}",
+        "3.9 is less than the 4 that one episode may use",
+    ),
+    "a duty cycle below one episode": (
+        "process: ou",
+        "process: ou\n  budgets: {hour: {driven_s: «3.9}}",
+        "3.9 is less than the 4 that one episode may use",
+    ),
+    "session below one episode": (
+        "process: ou",
+        "process: ou\n  budgets: {session: {wear_strokes: «199}}",
+        "199 is less than the 200 that one episode may use",
+    ),
+    "hour below its episode's": (
+        "process: ou",
+        "process: ou\n  budgets: {episode: {interventions: 50}, hour: {interventions: «40}}",
+        "40 is less than the 50 that one episode may use",
+    ),
+    "session below its hour's": (
+        "process: ou",
+        "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
+        "9 an hour are more than the 5 of the whole session",
+    ),
+    "no budget at all": ("process: ou", "process: ou\n  budgets: {episode: {trips: «0}}", "expected a positive number"),
+    "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
+    "never noisy": ("process: ou", "process: ou\n  quiet: {every: 4, episodes: «4}", "expected 1 to 3 of every 4"),
+    "unknown process": ("process: ou", "process: «brown", "one of ou, gaussian, parameter, none"),
+    "no noise from a process": ("process: ou", "process: ou\n  gain: «0", "expected a positive number, got 0"),
+    "a twin that cannot go back, in lockstep": (
+        "{plant: {kind: pendulum}}",
+        "{plant: {kind: pendulum}, reset: «false}",
+        "in lockstep the twin must be able to put itself back",
+    ),
+}
+
+
+def spoiled(before: str, after: str) -> tuple[str, str]:
+    """The spoiled run, and where its culprit stands, LINE:COL."""
+    assert SOUND.count(before) == 1
+    marked = SOUND.replace(before, after)
+    at = marked.index("«")
+    line = marked.count("\n", 0, at) + 1
+    return marked.replace("«", ""), f"{line}:{at - marked.rfind(chr(10), 0, at)}"
+
+
+def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(SOUND)
+    assert main(["check", str(tmp_path / "run.yaml")]) == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after, said = CASES[case]
+    text, where = spoiled(before, after)
+    path, folder = tmp_path / "run.yaml", tmp_path / "run"
+    path.write_text(text)
+    for arguments in (["check", str(path)], ["run", str(path), "--run-dir", str(folder)]):
+        assert main(arguments) == 2
+        told = capsys.readouterr()
+        (line,) = told.err.splitlines()
+        assert line.startswith(f"{path}:{where}: ")
+        assert said in line
+        assert told.out == ""
+    assert not folder.exists()
+
+
+@given(
+    st.lists(st.integers(0, 10_000), min_size=2, max_size=8, unique=True),
+    st.data(),
+    st.sampled_from(["episodes", "steps", "seconds"]),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_wherever_a_schedule_goes_backwards_the_first_such_point_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], xs: list[int], data: st.DataObject, over: str
+) -> None:
+    xs = data.draw(st.permutations(xs))
+    back = [i for i, (a, b) in enumerate(itertools.pairwise(xs), 1) if b <= a]
+    points = "".join(f"\n    - [{x}, 0.5]" for x in xs)
+    text = SOUND.replace("over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]", f"over: {over}\n  amplitude:{points}")
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    assert main(["check", str(path)]) == (2 if back else 0)
+    lines = capsys.readouterr().err.splitlines()
+    first = SOUND[: SOUND.index("  amplitude")].count("\n") + 2
+    assert [line.split(": ")[0] for line in lines] == [f"{path}:{first + i}:7" for i in back]
+
+
+@given(st.integers(2, 12), st.data(), st.integers(0, 200))
+@settings(max_examples=50, deadline=None)
+def test_noisy_episodes_are_those_that_are_not_quiet(every: int, data: st.DataObject, episodes: int) -> None:
+    quiet = Quiet(every, data.draw(st.integers(1, every - 1)))
+    assert noisy_episodes(quiet, episodes) == sum(not is_quiet(quiet, e) for e in range(1, episodes + 1))
+    assert noisy_episodes(None, episodes) == episodes

@@ -1,0 +1,124 @@
+"""``onrig replay``: what it says and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.log.steps import StepMessages
+from tests.tools.replaying.runs import LoggedRun
+from tools import cli
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
+    return LoggedRun(tmp_path_factory.mktemp("runs") / "run", "pendulum", "episodes=1").run()
+
+
+def test_an_untouched_run_is_equal_and_the_table_says_what_was_compared(
+    run: LoggedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["episodes", "1", "train,", "1", "eval"] in lines
+    assert ["ticks", "compared", "62", "(31", "train,", "31", "eval)"] in lines
+    assert ["ticks", "that", "differ", "0"] in lines
+    assert ["reward", "0"] in lines
+    assert any("MB/h at 200 Hz" in " ".join(line) for line in lines)
+
+
+def test_a_difference_ends_with_70_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1")
+    encode = StepMessages.encode
+
+    def lie(messages: StepMessages, records: np.ndarray) -> bytes:
+        changed = records.copy()
+        changed["reward"][records["tick"] == 9] -= 1.0
+        return encode(messages, changed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepMessages, "encode", lie)
+        run.run()
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.INTERNAL
+    captured = capsys.readouterr()
+    assert ["reward", "1"] in [line.split() for line in captured.out.splitlines()]
+    [line] = captured.err.splitlines()
+    assert line.startswith("onrig replay: first difference: episode 1 (train), tick 9: reward is recorded as ")
+
+
+def test_a_damaged_log_ends_with_70_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1").run()
+    path = run.folder / "log.mcap"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.INTERNAL
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"onrig replay: {path}: ")
+
+
+def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def tear(run: LoggedRun) -> None:
+        run._drain()
+        run.log.turn(float("inf"))
+        (run.folder / "torn").write_bytes((run.folder / "log.mcap").read_bytes())
+
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", at={45: tear}).run()
+    (run.folder / "torn").rename(run.folder / "log.mcap")
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "log.mcap was not finished" in out
+    assert "1 ticks: the frame that completed them was not recorded" in out
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("no run", "holds no run (config.yaml)"), ("no log", "holds no log (log.mcap)")],
+)
+def test_where_there_is_nothing_to_replay_one_line_says_so(
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], what: str, said: str
+) -> None:
+    if what == "no log":
+        (tmp_path / "config.yaml").write_bytes((run.folder / "config.yaml").read_bytes())
+    assert cli.main(["replay", str(tmp_path)]) == ExitCode.CONFIGURATION
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_configuration_that_cannot_be_read_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("rig: 1\n")
+    assert cli.main(["replay", str(tmp_path)]) == ExitCode.CONFIGURATION
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"onrig replay: {tmp_path / 'config.yaml'}:1:")
+
+
+def test_a_decimated_log_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", "log.decimation=4").run()
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
+    captured = capsys.readouterr()
+    assert "the log holds only some of the ticks" in captured.out
+    assert captured.err == "onrig replay: nothing could be verified\n"
+
+
+@pytest.mark.parametrize("tolerance", ["-1", "2", "nan"])
+def test_a_tolerance_out_of_range_is_refused(
+    run: LoggedRun, capsys: pytest.CaptureFixture[str], tolerance: str
+) -> None:
+    assert cli.main(["replay", str(run.folder), f"--tolerance={tolerance}"]) == ExitCode.CONFIGURATION
+    assert "--tolerance" in capsys.readouterr().err
+
+
+def test_the_file_that_the_first_policy_came_from_need_not_be_there_any_more(tmp_path: Path) -> None:
+    (tmp_path / "p.onnx").write_bytes(b"")
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", f"policy={tmp_path / 'p.onnx'}").run()
+    (tmp_path / "p.onnx").unlink()
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
+
+
+def test_with_a_tolerance_an_untouched_run_is_equal_as_well(run: LoggedRun) -> None:
+    assert cli.main(["replay", str(run.folder), "--tolerance", "1e-6"]) == ExitCode.OK

@@ -1,0 +1,117 @@
+"""Runs that cannot be resumed: one line that says why, the right exit code, and nothing changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.supervise.run_folder import claim, write_run_folder
+from runtime.supervise.running import Running
+from tools import continuing
+from tools.cli import main
+from tools.load import load_for_rig
+
+RUN = load_for_rig("pendulum", ["episodes=5"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    write_run_folder(folder, RUN)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["run", *arguments]) == ExitCode.CONFIGURATION
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("onrig run: ")
+    return err.removeprefix("onrig run: ").rstrip()
+
+
+def test_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        said = refused(capsys, "--resume", str(place))
+        assert said == f"--resume: '{place}' holds no run: there is no config.yaml in it"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run"])
+    assert ended.value.code == ExitCode.CONFIGURATION
+    assert "the folder of a run with --resume DIR" in capsys.readouterr().err
+
+
+def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
+    assert said == "--run-dir: a resumed run goes on in its own folder; leave it out"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("pendulum", "--set", "seed=7"), "seed is 0 in the run and 7 here"),
+        (("--set", "rate_hz=100", "--set", "seed=7"), "rate_hz is 50.0 in the run and 100.0 here; seed is 0"),
+        (("magman",), "; and "),
+    ],
+    ids=["another seed", "two differences", "another rig"],
+)
+def test_another_configuration(
+    folder: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(folder)
+    line = refused(capsys, *arguments, "--resume", str(folder))
+    assert line.startswith(f"--resume: this is not the configuration of the run in '{folder}': ")
+    assert said in line
+    assert content(folder) == before
+
+
+def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "summary.json").write_text('{"exit_reason": "completed", "episodes": 5}')
+    before = content(folder)
+    said = refused(capsys, "--resume", str(folder))
+    assert said == f"--resume: the run in '{folder}' is complete with 5 episodes; --set episodes=N lets it go on to N"
+    assert content(folder) == before
+    assert main(["run", "--resume", str(folder), "--set", "episodes=6", "--dry-run"]) == ExitCode.OK
+
+
+def test_a_run_that_is_running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(continuing, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
+    before = content(folder)
+    assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
+    assert content(folder) == before
+
+
+def test_a_run_whose_processes_still_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(continuing, "_PATIENCE_S", 0.0)
+    before = content(folder)
+    held = claim(folder, 0.0)
+    try:
+        assert "another process still writes to it" in refused(capsys, "--resume", str(folder))
+    finally:
+        os.close(held)
+    assert content(folder) == before
+
+
+def test_a_port_instead_of_the_runs_own_twin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "--resume", str(folder), "--device", "/dev/ttyNOWHERE7")
+    assert said == "--device: the run to resume has a twin of its own, and goes on with it"
+
+
+def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "pendulum", "--set", "episodes=9", "--resume", str(folder), "--dry-run"]
+    assert main(arguments) == ExitCode.OK
+    assert "would run 9 episodes" in capsys.readouterr().out

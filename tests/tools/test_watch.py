@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.shm import segment
+from runtime.shm.board import Word
+from runtime.shm.segment import create_folder
+from runtime.supervise.running import Running
+from tests.runtime.view.live import LiveRun
+from tools.cli import main
+from tools.watch import StopKeys
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
+    """A run of this process."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
+    with LiveRun(tmp_path / "run", create_folder()) as live:
+        yield live
+
+
+def test_one_line_for_a_script(run: LiveRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run.board[Word.TICK] = 42
+    assert main(["watch", "--once"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("disconnected  episode 0 of 500, tick 42")
+    assert out.count("\n") == 1
+
+
+def test_where_nothing_runs_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path)
+    assert main(["watch"]) == 2
+    assert capsys.readouterr().err == "onrig watch: no run of this user is under way\n"
+
+
+def test_a_run_that_ended_in_this_moment_is_told(run: LiveRun, capsys: pytest.CaptureFixture[str]) -> None:
+    (run.shm / "view").unlink()
+    assert main(["watch", "--once"]) == 0
+    assert capsys.readouterr().out == f"{run.folder}: was killed before it could say how it ended\n"
+
+
+def stop_word(run: LiveRun) -> int:
+    return run.board[Word.STOP_OUTSIDE]
+
+
+def keys_of(run: LiveRun) -> StopKeys:
+    return StopKeys(Running(1, run.shm, run.folder))
+
+
+def test_q_leaves_and_the_run_goes_on(run: LiveRun) -> None:
+    assert keys_of(run).take("q") is True
+    assert stop_word(run) == 0
+
+
+def test_s_asks_and_only_y_stops(run: LiveRun) -> None:
+    keys = keys_of(run)
+    for no in ("n", "s", " ", "q"):
+        assert keys.take("s") is False
+        assert keys.footer.startswith("stop the run?")
+        assert keys.take(no) is False
+        assert stop_word(run) == 0
+    keys.take("s")
+    keys.take("y")
+    assert stop_word(run) == 1
+
+
+def test_asked_for_again_it_stops_at_once(run: LiveRun) -> None:
+    keys = keys_of(run)
+    keys.take("s")
+    keys.take("y")
+    assert "at once" in keys.footer
+    keys.take("s")
+    assert stop_word(run) == 2
+
+
+def test_y_alone_does_nothing(run: LiveRun) -> None:
+    assert keys_of(run).take("y") is False
+    assert stop_word(run) == 0

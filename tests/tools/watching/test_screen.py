@@ -1,0 +1,162 @@
+"""The screen of a run under way, drawn into 80 x 24 characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.record import Miss, Rule
+from runtime.shm.board import Word
+from runtime.supervise.states import State
+from runtime.view.reader import ViewReader
+from tests.runtime.samples import records
+from tests.runtime.view.live import LiveRun
+from tools.watching.rig_text import sketch_of
+from tools.watching.snapshot import Watcher, read_event
+from tools.watching.words import one_line
+
+rich_console = pytest.importorskip("rich.console")
+
+
+class Watched:
+    """A run, and somebody who watches it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.live = LiveRun(tmp_path / "run", tmp_path / "shm")
+        self.view = ViewReader(self.live.shm, self.live.config)
+        self.watcher = Watcher(self.view, self.live.folder)
+
+    def close(self) -> None:
+        self.view.close()
+        self.live.__exit__(None, None, None)
+
+    def go_on(self) -> None:
+        """Two hundred ticks, some with an intervention or a miss, and what else a run tells."""
+        rows = records(200, episode=3)
+        rows["tick_ns"], rows["lateness_ns"], rows["amplitude"] = 150_000, 60_000, 0.5
+        rows["rule"][-3] = Rule.ENVELOPE
+        rows["miss"][50], rows["missed"][50] = Miss.HOST, 2
+        rows["commanded"] = 1.5
+        self.live.push(rows)
+        self.live.keep(60, np.random.default_rng(0))
+        board = self.live.board
+        board[Word.STATE], board[Word.EPISODE], board[Word.TICK], board[Word.POLICY] = State.RUNNING, 3, 200, 7
+        self.live.telemetry.turn(1e9)
+        text = "episode,kind,steps,return,mean_reward,normalized\n"
+        for k in range(1, 31):
+            text += f"{k},train,200,-1,-0.1,{k / 30}\n{k},eval,200,-1,-0.1,0.9\n"
+        (self.live.folder / "episodes.csv").write_text(text)
+        self.tell({"t_unix_s": 0, "kind": "warning", "message": "[bold]careful[/]"})
+
+    def tell(self, event: dict[str, object]) -> None:
+        with (self.live.folder / "events.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    def screen(self, width: int = 80, height: int = 24, *, fancy: bool = True) -> list[str]:
+        from tools.watching.screen import KEYS, screen
+
+        console = rich_console.Console(width=width, height=height, file=StringIO(), record=True)
+        snapshot = self.watcher.look()
+        console.print(screen(snapshot, sketch_of(snapshot.config), KEYS, width, height, fancy=fancy), height=height)
+        text: str = console.export_text()
+        return text.rstrip("\n").split("\n")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    watched = Watched(tmp_path)
+    yield watched
+    watched.close()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_it_fills_the_terminal_and_no_more(watched: Watched, size: tuple[int, int]) -> None:
+    watched.go_on()
+    rows = watched.screen(*size)
+    assert len(rows) == size[1]
+    assert max(map(len, rows)) <= size[0]
+
+
+def test_everything_is_on_a_small_one(watched: Watched) -> None:
+    watched.go_on()
+    text = "\n".join(watched.screen())
+    for told in (
+        "RUNNING",
+        "episode 3 of 500, tick 200",
+        "angle +3 rad",
+        "voltage +1.5 V",
+        "···│███",
+        "amplitude 0.50",
+        "60 of ",
+        "500 updates, 1500/s",
+        "policy 7 acts; 4 offered, 1 refused",
+        "acting now    envelope",
+        "intervened 1: envelope 1",
+        "missed 2: host 2",
+        "p50 150us",
+        "[bold]careful[/]",
+        "q leaves",
+        "▁▁▂",
+    ):
+        assert told in text, told
+    assert "…" not in "\n".join(watched.screen()[10:17]), "the figures of timing and safety fit"
+
+
+def test_without_unicode_it_is_plain(watched: Watched) -> None:
+    watched.go_on()
+    inside = [row[1:-1] for row in watched.screen(fancy=False)[2:9]]
+    assert all(c.isascii() or c in "│╭╮╰╯─…" for row in inside for c in row)
+
+
+def test_before_anything_happened_there_is_a_screen_too(watched: Watched) -> None:
+    text = "\n".join(watched.screen())
+    assert "DISCONNECTED" in text
+    assert "no step record yet" in text
+    assert "none yet" in text
+
+
+def test_a_line_says_what_matters(watched: Watched) -> None:
+    watched.go_on()
+    told = one_line(watched.watcher.look())
+    assert told.startswith("running  episode 3 of 500, tick 200, policy 7, normalized(20) 0.50, missed 2, kept 60")
+
+
+def test_looking_takes_only_what_is_new(watched: Watched) -> None:
+    watched.go_on()
+    assert len(watched.watcher.look().train) == 30
+    assert len(watched.watcher.look().train) == 30
+    watched.tell({"t_unix_s": 1, "kind": "fault", "message": "stop", "fault": "device_lease"})
+    events = watched.watcher.look().events
+    assert [e.text for e in events] == ["warning: [bold]careful[/]", "fault: stop"]
+    assert events[-1].alarming
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (
+            {"kind": "tick", "rule": "predicted", "missed": 0, "episode": 4, "tick": 9},
+            "tick: rule predicted, episode 4",
+        ),
+        ({"kind": "tick", "rule": "none", "missed": 2, "cause": "host", "episode": 1, "tick": 2}, "2 missed (host)"),
+        ({"kind": "policy_refused", "policy": 4, "reason": "too slow"}, "policy_refused: policy 4, reason too slow"),
+        ({"kind": "transition", "message": "running -> fault", "fault": "device_lease"}, "running -> fault"),
+    ],
+)
+def test_events_are_told_in_a_few_words(event: dict[str, object], told: str) -> None:
+    happened = read_event(msgspec.json.encode({"t_unix_s": 0.0, **event}))
+    assert happened is not None
+    assert told in happened.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[1]", b"\xff", b'{"kind": "policy_admitted"}', b'{"kind": "transition", "message": "x", "fault": null}'],
+)
+def test_what_is_no_news_is_left_out(line: bytes) -> None:
+    assert read_event(line) is None

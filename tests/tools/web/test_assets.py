@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.web.assets import load_assets
+
+ROOT = Path(__file__).parents[3]
+SOURCES = sorted((ROOT / "tools" / "web" / "static").iterdir())
+
+
+def test_all_files_of_the_page_are_served() -> None:
+    assert {f"/{s.name}" for s in SOURCES} | {"/"} == set(load_assets())
+
+
+def test_the_wheel_takes_them_along() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    patterns = listed.get("tools.web", [])
+    assert all(any(s.match(p) for p in patterns) for s in SOURCES)
+
+
+@pytest.mark.parametrize("source", [s for s in SOURCES if s.suffix in (".html", ".js", ".css")], ids=lambda s: s.name)
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline(source: Path) -> None:
+    text = source.read_text()
+    assert not re.search(r"https?://|[\"'(]//", text)
+    assert "innerHTML" not in text
+    assert "eval(" not in text
+    if source.suffix == ".html":
+        assert not re.search(r"\son[a-z]+=|\sstyle=|<style|<script(?![^>]*src=)", text)
+
+
+def test_every_import_and_every_element_that_is_asked_for_is_there() -> None:
+    names = {s.name for s in SOURCES}
+    page = (ROOT / "tools" / "web" / "static" / "index.html").read_text()
+    ids = set(re.findall(r'id="([^"]+)"', page))
+    for source in SOURCES:
+        if source.suffix != ".js":
+            continue
+        text = source.read_text()
+        assert set(re.findall(r'from "\./([^"]+)"', text)) <= names
+        wanted = re.findall(r'(?:getElementById\(|\$\(|new Picture\(|say\(|show\()"([^"]+)"', text)
+        assert {w for w in wanted if " " not in w} <= ids, source.name
+
+
+def test_the_files_are_small() -> None:
+    for source in SOURCES:
+        assert len(source.read_text().splitlines()) <= 260, source.name

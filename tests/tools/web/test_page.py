@@ -1,0 +1,86 @@
+"""The page in a browser, of a short run in lockstep; left out where there is no Chromium."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from runtime.supervise.running import running_rigs
+from tools.web.chromium import Browser, find_chromium
+from tools.web.screenshots import address_in
+
+CHROMIUM: Final = find_chromium()
+PATIENCE_S: Final = 60.0
+INK: Final = """
+(() => { const c = document.getElementById('%s');
+  const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+  const seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]);
+  return seen.size; })()"""
+CANVASES: Final = ("rig", "trace", "coverage", "curve", "exploration", "histogram", "policy-strip", "safety-strip")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+    folder = tmp_path_factory.mktemp("web") / "run"
+    command = [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(folder), "--web"]
+    for setting in ("episodes=100000", "task.episode_s=1", "learner.updates_per_episode=5"):
+        command += ["--set", setting]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, address_in(process.stdout), folder
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM is not None
+    with Browser(CHROMIUM, timeout_s=PATIENCE_S) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_all_pictures_are_filled_and_nothing_is_complained_of(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser, width: int, dark: bool
+) -> None:
+    browser.show(run[1], width=width, height=900, dark=dark, mobile=width < 600)
+    browser.until(
+        "['clip', 'memory', 'figures', 'episodes'].every((k) => document.documentElement.dataset.seen?.includes(k))"
+    )
+    browser.until("document.getElementById('legend-surface-text').textContent.includes('policy')")
+    for canvas in CANVASES:
+        browser.until(f"({INK.strip() % canvas}) > 4")
+    assert browser.value("document.documentElement.scrollWidth") == width, "nothing sticks out at the side"
+    assert browser.value("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(14, 17, 22)" if dark else "rgb(243, 242, 238)"
+    )
+    assert browser.value("document.querySelectorAll('#timing-rows td').length") == 4
+    assert browser.problems == []
+
+
+def test_the_stop_button_ends_the_run_and_the_page_says_so(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser
+) -> None:
+    process, url, folder = run
+    browser.show(url, width=1280, height=900, dark=True)
+    browser.until("document.getElementById('state')?.textContent === 'running'")
+    browser.value("document.getElementById('stop').click()")
+    browser.until("document.getElementById('stop').disabled")
+    assert "from the live view" in str(browser.value("document.getElementById('notice').textContent"))
+    descriptor = process.stdout
+    assert descriptor is not None
+    while select.select((descriptor,), (), (), PATIENCE_S)[0] and descriptor.readline():
+        pass
+    assert process.wait(PATIENCE_S) == 130
+    assert '"exit_reason": "stopped from the live view"' in (folder / "summary.json").read_text()
+    assert folder not in [r.folder for r in running_rigs()]

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime.config.schema import RunConfig
+from runtime.replay.timing import TimingFile
+from runtime.shm.board import Word
+from runtime.supervise.running import Running
+from runtime.supervise.states import State
+from tests.runtime.samples import PENDULUM, episode, records
+from tests.runtime.view.live import LiveRun
+from tools.web import producer as module
+from tools.web.hub import Message
+from tools.web.producer import Producer
+
+REALTIME = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="realtime"))
+HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns"
+
+
+@pytest.fixture
+def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
+    """What runs on this machine, as far as the page is concerned."""
+    found: list[Running] = []
+    monkeypatch.setattr(module, "running_rigs", lambda: found)
+    return found
+
+
+@pytest.fixture
+def live(tmp_path: Path, rigs: list[Running]) -> Iterator[LiveRun]:
+    with run_of(tmp_path, REALTIME) as run:
+        rigs.append(run.running)
+        yield run
+
+
+def run_of(tmp_path: Path, config: RunConfig) -> LiveRun:
+    return LiveRun(tmp_path / "run", tmp_path / "shm", config)
+
+
+def by_kind(messages: Iterable[Message]) -> dict[str, object]:
+    return {m.kind: msgspec.json.decode(msgspec.json.encode(m.data)) for m in messages}
+
+
+def field(data: object, name: str) -> object:
+    assert isinstance(data, dict)
+    return data[name]
+
+
+def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live: LiveRun) -> None:
+    producer = Producer(REALTIME, live.folder)
+    live.board[Word.STATE], live.board[Word.EPISODE], live.board[Word.POLICY] = State.RUNNING, 7, 9
+    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    (live.folder / "events.jsonl").write_text('{"kind":"policy_admitted","policy":1}\n')
+    live.push(records(50))
+    live.telemetry.turn(1e6)
+    told = by_kind(producer.turn(0.0))
+    assert set(told) == {"episodes", "story", "status", "figures"}
+    assert (field(told["status"], "state"), field(told["status"], "episode")) == ("running", 7)
+    assert field(told["figures"], "ticks") == 50
+    rows = records(20, tick=50)
+    rows["t_mono_ns"] = np.arange(1, 21) * 10**9
+    live.push(rows)
+    moving = by_kind(producer.turn(0.05))
+    assert set(moving) == {"motion"}
+    assert len(msgspec.convert(field(moving["motion"], "t"), list[float])) == 20
+    assert by_kind(producer.turn(0.1)) == {}, "nothing new"
+    so_far = by_kind(producer.story_so_far())
+    assert set(so_far) == {"about", "status", "episodes", "story", "figures", "motion"}
+    assert field(so_far["story"], "policies") == [[1, "admitted", ""]]
+    producer.close()
+
+
+def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
+    import time
+
+    producer = Producer(REALTIME, live.folder)
+    live.keep(30, np.random.default_rng(0))
+    live.telemetry.turn(time.monotonic())
+    list(producer.turn(0.0))
+    live.telemetry.turn(time.monotonic() + 0.5)
+    told = by_kind(producer.turn(1.0))
+    assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
+    assert "memory" not in by_kind(producer.turn(2.0)), "it is the same sample still"
+    producer.close()
+
+
+def test_in_lockstep_an_episode_is_played_at_a_time(tmp_path: Path, rigs: list[Running]) -> None:
+    with run_of(tmp_path, PENDULUM) as run:
+        rigs.append(run.running)
+        producer = Producer(PENDULUM, run.folder)
+        run.push(episode(40, episode=3))
+        told = by_kind(producer.turn(0.0))
+        assert field(told["clip"], "episode") == 3
+        run.push(episode(40, episode=4, tick=41))
+        assert "clip" not in by_kind(producer.turn(1.7)), "0.8 s of it and a pause are not over"
+        assert field(by_kind(producer.turn(1.9))["clip"], "episode") == 4
+        producer.close()
+
+
+def test_the_end_of_a_run_is_told_with_all_that_came_last(live: LiveRun, rigs: list[Running]) -> None:
+    producer = Producer(REALTIME, live.folder)
+    list(producer.turn(0.0))
+    assert producer.running is not None
+    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    (live.folder / "summary.json").write_text('{"exit_reason":"completed"}')
+    rigs.clear()
+    told = list(producer.turn(5.0))
+    assert [m.kind for m in told] == ["episodes", "status", "ended"]
+    assert field(told[-1].data, "reason") == "completed"
+    assert producer.running is None
+    assert [m.kind for m in producer.story_so_far()][-1] == "ended"
+    assert list(producer.farewell()) == []
+
+
+def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: list[Running]) -> None:
+    (tmp_path / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    (tmp_path / "summary.json").write_text("{}")
+    timing = TimingFile(tmp_path / "timing.json", lockstep=True)
+    rows = records(600)
+    rows["tick_ns"], rows["stage_ns"] = 1024, 100
+    timing.add(rows)
+    timing.write()
+    told = list(Producer(PENDULUM, tmp_path).turn(0.0))
+    assert [m.kind for m in told][-2:] == ["status", "ended"]
+    assert "episodes" in [m.kind for m in told]
+    histograms = field(msgspec.json.decode(msgspec.json.encode(told[-1].data)), "histograms")
+    assert histograms == {"tick": {"first": 80, "counts": [600]}}
+
+
+def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
+    tmp_path: Path, rigs: list[Running]
+) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    producer = Producer(PENDULUM, tmp_path, awaited=True)
+    assert "ended" not in by_kind(producer.turn(0.0))
+    assert field(by_kind(producer.story_so_far())["status"], "phase") == "starting"

@@ -1,0 +1,149 @@
+"""The rig whose loop is measured: ``onrig run`` as anybody would start it, read along from its shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.resolve import load_resolved
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import RingHistory
+from runtime.shm.segment import Segment, SegmentError
+from runtime.supervise.running import Running, running_rigs
+
+_START_S: Final = 60.0
+_END_S: Final = 60.0
+_LOOK_S: Final = 0.02
+_TAKE_S: Final = 0.05
+"""At 2 kHz a hundred records; the ring holds eight thousand."""
+
+
+class RigFailed(RuntimeError):
+    """The rig did not come up, or ended in the midst of it; says why."""
+
+
+CPUS: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+"""What this process was given."""
+
+
+@contextlib.contextmanager
+def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
+    """Run on these CPUs meanwhile, as does what is started inside."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class MeasuredRig:
+    """One run; a context that ends it."""
+
+    def __init__(self, config: str, settings: Sequence[str], flags: Sequence[str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder / "run"
+        self._said = folder / "run.out"
+        command = [sys.executable, "-m", "tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
+        for setting in settings:
+            command += ["--set", setting]
+        with self._said.open("wb") as out, on_cpus(CPUS):
+            self._run = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        self._segments: list[Segment] = []
+        self._ring: RingHistory | None = None
+        self._board: Board | None = None
+        self.realtime = False
+        self.shm = Path()
+
+    def __enter__(self) -> MeasuredRig:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._run.poll() is None:
+            self._run.send_signal(signal.SIGINT)
+            try:
+                self._run.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._run.kill()
+                self._run.wait()
+        for view in (self._ring, self._board):
+            if view is not None:
+                view.close()
+        for segment in self._segments:
+            segment.close()
+
+    def until_moving(self) -> None:
+        """Wait for the first ticks; raises RigFailed."""
+        limit = time.monotonic() + _START_S
+        running: Running | None = None
+        while running is None:
+            self._alive("come up", limit)
+            here = self.folder.resolve()
+            running = next((r for r in running_rigs() if r.folder == here), None)
+        self.shm = running.shm
+        try:
+            config = load_resolved(self.folder / "config.yaml")
+            layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
+            self._ring = RingHistory(self._attach("ring", layout.schema), layout)
+            self._board = Board(self._attach("board", BOARD_SCHEMA))
+        except (OSError, SegmentError) as error:
+            raise RigFailed(str(error)) from None
+        while self._board[Word.TICK] == 0:
+            self._alive("make a tick", limit)
+        self.realtime = bool(self._board[Word.REALTIME])
+
+    def _attach(self, name: str, schema: str) -> Segment:
+        segment = Segment.attach(self.shm / name, schema)
+        self._segments.append(segment)
+        return segment
+
+    def _alive(self, what: str, limit: float) -> None:
+        if self._run.poll() is not None or time.monotonic() > limit:
+            raise RigFailed(f"the rig did not {what}: {self._last_words()}")
+        time.sleep(_LOOK_S)
+
+    @property
+    def printed(self) -> str:
+        """What the run has printed so far."""
+        return self._said.read_text(errors="replace")
+
+    def _last_words(self) -> str:
+        lines = self.printed.strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
+        """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RigFailed if the run ends.
+
+        Records from before the call are passed over.
+        """
+        ring = self._ring
+        assert ring is not None
+        following, lost = ring.written, 0
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            time.sleep(min(_TAKE_S, until - now))
+            if self._run.poll() is not None:
+                raise RigFailed(f"the run ended while it was measured: {self._last_words()}")
+            records = ring.since(following)
+            if len(records):
+                newest = int(records["seq"][-1])
+                lost += newest + 1 - following - len(records)
+                following = newest + 1
+                take(records)
+        return lost

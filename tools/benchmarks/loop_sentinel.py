@@ -1,0 +1,169 @@
+"""The machine's own stalls: a process above the loop that sleeps to absolute deadlines and notes when it woke late.
+
+``python -m tools.benchmarks.loop_sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.  It
+does next to nothing, so whatever delays it (the kernel, a hypervisor, firmware) delays the loop as well, and is none of
+the loop's doing.  The kind ``line`` sends itself a byte through a pseudo-terminal at each wake-up, and times that
+instead: frames of a twin come the same way, by a worker of the kernel that has no priority.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import subprocess
+import sys
+import time
+import tty
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from runtime.replay.histogram import DurationHistogram
+
+Kind = Literal["timer", "line"]
+PERIOD_US: Final[dict[Kind, int]] = {"timer": 977, "line": 1979}
+"""No multiples of any usual period, so that they meet the loop in all phases and not always or never."""
+PRIORITY: Final = 90
+NOTED_NS: Final = 150_000
+"""Wake-ups this late are kept with their time."""
+_KEPT: Final = 100_000
+_LATEST_US: Final = 10_000
+_PATIENCE_S: Final = 10.0
+_ABSOLUTE: Final = 1
+
+
+class Seen(msgspec.Struct):
+    """What one sentinel noted."""
+
+    kind: Kind
+    cpu: int
+    realtime: bool
+    counts: list[int]
+    """Wake-ups, or bytes, by lateness in whole microseconds; the last one counts all that were later."""
+    max_ns: int
+    stalls: list[tuple[int, int]]
+    """Wake-ups that were late by at least NOTED_NS: due and awake, in ns of the host's monotonic clock."""
+
+    @property
+    def name(self) -> str:
+        """What was timed."""
+        return f"{'wake-ups' if self.kind == 'timer' else 'bytes through a pty'}, CPU {self.cpu}"
+
+    def histogram(self) -> DurationHistogram:
+        """All wake-ups."""
+        histogram = DurationHistogram()
+        counts = np.array(self.counts, np.int64)
+        if counts.any():
+            counts[np.flatnonzero(counts)[-1]] -= 1  # the latest of all is known to the nanosecond
+            histogram.add(np.repeat(np.arange(len(counts)) * 1000, counts))
+            histogram.add(np.array([self.max_ns], np.int64))
+        return histogram
+
+
+class _Timer(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "first_s", "first_ns")]
+
+
+def _timer(first_ns: int, period_ns: int) -> int:
+    """A descriptor that gives, at each read, how many periods have passed; OSError where there is none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
+    setting = _Timer(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
+    if fd < 0 or libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd
+
+
+def _pty() -> tuple[int, int]:
+    """Both ends of a pseudo-terminal that lets bytes pass as they are."""
+    near, far = os.openpty()
+    tty.setraw(far)
+    return near, far
+
+
+def watch(kind: Kind, cpu: int, priority: int) -> Seen:
+    """Sleep and note, until standard input ends."""
+    realtime = False
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        realtime = True
+    period_ns = PERIOD_US[kind] * 1000
+    counts = [0] * (_LATEST_US + 1)
+    stalls: list[tuple[int, int]] = []
+    longest = 0
+    now_ns, read = time.monotonic_ns, os.read
+    near, far = _pty() if kind == "line" else (-1, -1)
+    first_ns = now_ns() + 10 * period_ns
+    fd = _timer(first_ns, period_ns)
+    gc.freeze()
+    gc.disable()
+    passed = turns = 0
+    while True:
+        periods = int.from_bytes(read(fd, 8), sys.byteorder)
+        woken_ns = now_ns()
+        due_ns = first_ns + passed * period_ns  # of the first of those periods: the later ones it slept through
+        passed += periods
+        if near >= 0:
+            due_ns = woken_ns
+            os.write(near, b"x")
+            read(far, 1)
+            woken_ns = now_ns()
+        late_ns = woken_ns - due_ns
+        counts[min(late_ns // 1000, _LATEST_US)] += 1
+        if late_ns > longest:
+            longest = late_ns
+        if late_ns >= NOTED_NS and len(stalls) < _KEPT:
+            stalls.append((due_ns, woken_ns))
+        turns += 1
+        if turns % 256 == 0 and select.select([0], (), (), 0)[0]:
+            return Seen(kind, cpu, realtime, counts, longest, stalls)
+
+
+class Sentinels:
+    """One on each of the given CPUs, and one for the line beside the loop; a context that leaves none behind."""
+
+    def __init__(self, cpus: Sequence[int], beside: int | None, priority: int = PRIORITY) -> None:
+        wanted = [("timer", cpu) for cpu in cpus] + ([("line", beside)] if beside is not None else [])
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", __name__, kind, str(cpu), str(priority)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+            for kind, cpu in wanted
+        ]
+
+    def __enter__(self) -> Sentinels:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+
+    def seen(self) -> list[Seen]:
+        """End them and take what they noted; those that could not run have noted nothing."""
+        found = []
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):
+                found.append(msgspec.json.decode(process.communicate(timeout=_PATIENCE_S)[0], type=Seen))
+        return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Watch as told; one JSON object on standard output."""
+    kind: Kind = "line" if arguments[0] == "line" else "timer"
+    seen = watch(kind, int(arguments[1]), int(arguments[2]))
+    sys.stdout.buffer.write(msgspec.json.encode(seen))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

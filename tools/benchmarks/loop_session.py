@@ -1,0 +1,132 @@
+"""One rate of ``onrig bench loop``: the rig and cyclictest in turns, and what runs beside both."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from runtime.config.schema import RunConfig
+from runtime.control.realtime import loop_cpu
+from runtime.replay.histogram import DurationHistogram
+from tools.benchmarks import loop_cyclictest as cyclictest
+from tools.benchmarks.loop_burner import Burner
+from tools.benchmarks.loop_plan import CYCLICTEST, ONRIG, Slice, Subject
+from tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, period_ns
+from tools.benchmarks.loop_rig import CPUS, MeasuredRig, RigFailed, on_cpus
+from tools.benchmarks.loop_sentinel import Seen, Sentinels
+from tools.benchmarks.loop_swaps import Swapper
+from tools.benchmarks.loop_tally import Tally
+from tools.benchmarks.loop_viewer import Viewer, address_in
+from tools.benchmarks.progress import Progress
+
+START_S: Final = 6.0
+"""What a start takes, for the time left."""
+_SETTLE_S: Final = 2.0
+"""Of each slice of a rig, before it counts: the learner is still importing."""
+
+
+class LoopSession:
+    """One rate: what runs beside everything else, and the slices."""
+
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        rate_hz: float,
+        folder: Path,
+        swaps_s: float | None,
+        without: Collection[str],
+        progress: Progress,
+        *,
+        keep: bool,
+    ) -> None:
+        self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
+        self._swaps_s, self._without, self._progress = swaps_s, without, progress
+        self._keep = keep
+        self._cpu = loop_cpu(config.realtime)
+        self._others = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
+        self._policy = folder / "policy.onnx"
+
+    def measure(self, slices: Sequence[Slice]) -> AtRate:
+        """Go through the slices; raises RigFailed or CyclictestFailed."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tallies: dict[str, OfRig] = {}
+        theirs: DurationHistogram | None = None
+        started_s = time.monotonic()
+        seen: list[Seen] = []
+        with contextlib.ExitStack() as stack:
+            with on_cpus(CPUS):
+                sentinels = None
+                if "sentinel" not in self._without and sys.platform == "linux":
+                    sentinels = stack.enter_context(Sentinels(CPUS, self._others[0]))
+                if "burner" not in self._without:
+                    stack.enter_context(Burner(self._others))
+            stack.enter_context(on_cpus(self._others))  # what watches the loop must not share its CPU
+            for n, (subject, seconds) in enumerate(slices):
+                self._progress.doing(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
+                if subject.name == CYCLICTEST:
+                    histogram = self._cyclictest(seconds)
+                    theirs = theirs or DurationHistogram()
+                    theirs.merge(histogram)
+                else:
+                    self._rig(subject, seconds, n, tallies)
+                self._progress.done(seconds + START_S)
+            seen = sentinels.seen() if sentinels is not None else []
+        watched_s = time.monotonic() - started_s
+        total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
+        return AtRate(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
+
+    def _cyclictest(self, seconds: float) -> DurationHistogram:
+        program = cyclictest.find()
+        assert program is not None
+        line = cyclictest.command(
+            program,
+            cpu=self._cpu,
+            priority=max(1, self._config.realtime.priority),
+            period_us=self._config.period_us,
+            seconds=seconds,
+        )
+        with on_cpus(CPUS):
+            return cyclictest.run(line, seconds)
+
+    def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, OfRig]) -> None:
+        settings = list(subject.settings)
+        alone = "local_learner=false" in settings or not self._config.local_learner
+        if alone and self._config.policy is None:
+            settings.append(f"policy={self._starting_policy()}")
+        folder = self._folder / f"{n}"
+        tally = Tally(
+            period_ns(self._rate_hz), twin=self._config.device.port is None and "--device" not in subject.flags
+        )
+        with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
+            rig.until_moving()
+            if self._swaps_s is not None:
+                stack.enter_context(Swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s))
+            page = address_in(rig.printed)
+            viewer = stack.enter_context(Viewer(page)) if page is not None else None
+            rig.follow(_SETTLE_S, lambda records: None)
+            tally.lost = rig.follow(seconds, tally.add)
+            tally.finish()
+            if viewer is not None and not viewer.received:
+                raise RigFailed(f"the live page sent nothing ({page}); --without web leaves it out")
+        if not self._keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        of = tallies.get(subject.name)
+        if of is None:
+            of = tallies[subject.name] = OfRig(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
+        of.tally.merge(tally)
+        p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
+        tallies[subject.name] = of._replace(slices=[*of.slices, SliceFigures(*p)])
+
+    def _starting_policy(self) -> Path:
+        """A policy for runs without a learner of their own."""
+        from tools.benchmarks.link_policies import untrained
+
+        if not self._policy.exists():
+            self._policy.write_bytes(untrained(self._config))
+        return self._policy.resolve()

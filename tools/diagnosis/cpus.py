@@ -1,0 +1,97 @@
+"""The CPU that the loop will have, and who else may run there: isolcpus, nohz_full, cpuset, this process's mask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tools.diagnosis.check import Check, passed, warned
+from tools.diagnosis.machine import Machine, cpu_list, cpus_as_text, with_kernel_argument
+from tools.diagnosis.needs import Needs
+
+
+class CpuFacts(NamedTuple):
+    """What there is and what may be used."""
+
+    online: set[int]
+    allowed: set[int]
+    """This process's mask; isolated CPUs are not in it."""
+    cpuset: set[int] | None
+    """What the control group may use at most; None where that is not told."""
+    isolated: set[int]
+    nohz_full: set[int]
+
+
+def read(machine: Machine) -> CpuFacts:
+    """Read it."""
+    allowed: set[int] = set()
+    for line in (machine.text("proc/self/status") or "").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            allowed = cpu_list(line.split(":", 1)[1])
+    online = cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
+    return CpuFacts(
+        online,
+        allowed or online,
+        _cpuset(machine),
+        cpu_list(machine.text("sys/devices/system/cpu/isolated")),
+        cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
+    )
+
+
+def _cpuset(machine: Machine) -> set[int] | None:
+    for line in (machine.text("proc/self/cgroup") or "").splitlines():
+        group, controllers, path = line.split(":", 2)
+        if group == "0" and not controllers:
+            text = machine.text(f"sys/fs/cgroup{path.rstrip('/')}/cpuset.cpus.effective")
+            return cpu_list(text) if text else None
+    return None
+
+
+def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
+    """The CPU that the loop takes: as ``runtime.control.realtime.loop_cpu`` decides, told the mask."""
+    if needs.cpu != "auto":
+        return needs.cpu
+    return max(facts.allowed) if len(facts.allowed) > 1 else None
+
+
+def judge(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
+    """Judge it."""
+    cpu = loop_cpu(facts, needs)
+    have = f"this machine has CPU {cpus_as_text(facts.online)}"
+    if not needs.realtime:
+        yield passed("cpu", f"{have}; in lockstep the loop runs on any")
+        return
+    if cpu is None:
+        why = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is to be had"
+        yield warned("cpu", f"{why}: the loop shares it with all", "give the loop a CPU of its own: realtime: {cpu: N}")
+        return
+    if cpu not in facts.online:
+        yield needs.punctuality("cpu", f"realtime.cpu is {cpu}, but {have}", "set realtime: {cpu: auto}")
+        return
+    if facts.cpuset is not None and cpu not in facts.cpuset:
+        found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
+        yield needs.punctuality("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
+        return
+    yield _isolation(facts, cpu, machine)
+
+
+def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
+    shown = cpus_as_text(facts.isolated)
+    if cpu in facts.isolated:
+        ticks = " and without the scheduler's clock (nohz_full)" if cpu in facts.nohz_full else ""
+        return passed("cpu", f"the loop gets CPU {cpu}, isolated{ticks}")
+    if facts.isolated:
+        found = f"the loop gets CPU {cpu}, but CPU {shown} is the isolated one (auto never takes an isolated one)"
+        return warned("cpu", found, f"say so in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
+    found = f"the loop gets CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
+    if len(facts.online) < 3:
+        return passed("cpu", f"{found} (too few CPUs to give one away)")
+    last = max(facts.online)
+    command = with_kernel_argument(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
+    return warned("cpu", found, f"{command}; then realtime: {{cpu: {last}}}")
+
+
+def examine(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge(read(machine), needs, machine)

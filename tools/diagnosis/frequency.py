@@ -1,0 +1,121 @@
+"""Whether the processor keeps its speed: governor, throttling by supply or heat, temperature."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tools.diagnosis.check import Check, failed, passed, warned
+from tools.diagnosis.machine import Machine
+from tools.diagnosis.needs import PAGE, Needs
+
+_PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
+"""On a Raspberry Pi 5 the bus bears its address: ``soc@107c000000``."""
+_BITS: Final = {
+    0: "the supply voltage is too low",
+    1: "the frequency is capped",
+    2: "the processor is throttled",
+    3: "the soft temperature limit is active",
+}
+"""Of get_throttled; 16 bits higher: it happened since boot."""
+_HOT_C: Final = 80.0
+"""A Raspberry Pi begins to slow down here."""
+_SUPPLY: Final = "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
+
+
+class FrequencyFacts(NamedTuple):
+    """What the kernel and the firmware show."""
+
+    governors: dict[int, str]
+    """By CPU."""
+    pi_flags: int | None
+    """Bits of get_throttled; None on other boards."""
+    throttle_counts: int | None
+    """x86: how often cores were slowed down by heat since boot."""
+    hottest_c: float | None
+
+
+def read(machine: Machine) -> FrequencyFacts:
+    """Read it; asks vcgencmd where the kernel does not show the Raspberry Pi's flags."""
+    governors = {}
+    for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"):
+        governors[int(path.split("/")[4].removeprefix("cpu"))] = machine.text(path) or "?"
+    flags = next((machine.number(path, 16) for path in machine.glob(_PI_FLAGS)), None)
+    if flags is None and machine.board().startswith("Raspberry"):
+        flags = _ask_firmware()
+    counts = [
+        machine.number(p) for p in machine.glob("sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count")
+    ]
+    known = [c for c in counts if c is not None]
+    degrees = [machine.number(p) for p in machine.glob("sys/class/thermal/thermal_zone*/temp")]
+    hottest = max((d / 1000 for d in degrees if d is not None), default=None)
+    return FrequencyFacts(governors, flags, sum(known) if known else None, hottest)
+
+
+def flags_of(text: str) -> int | None:
+    """Read what ``vcgencmd get_throttled`` says: ``throttled=0x50000``."""
+    try:
+        return int(text.strip().removeprefix("throttled="), 16)
+    except ValueError:
+        return None
+
+
+def _ask_firmware() -> int | None:
+    command = shutil.which("vcgencmd")
+    if command is None:
+        return None
+    try:
+        done = subprocess.run([command, "get_throttled"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return flags_of(done.stdout)
+
+
+def judge(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    yield _governor(facts, needs)
+    yield _throttling(facts)
+    if facts.hottest_c is None:
+        yield passed("temperature", "this machine shows none")
+    elif facts.hottest_c >= _HOT_C:
+        yield warned(
+            "temperature", f"{facts.hottest_c:.0f} °C: about to slow down", "cool the board: a fan, a heat sink"
+        )
+    else:
+        yield passed("temperature", f"{facts.hottest_c:.0f} °C")
+
+
+def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
+    if not facts.governors:
+        return passed("governor", "no frequency scaling is visible (virtual machine, or the firmware decides)")
+    others = sorted(set(facts.governors.values()) - {"performance"})
+    if not others:
+        return passed("governor", f"performance on all {len(facts.governors)} CPUs")
+    slow = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
+    found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: it slows down between ticks"
+    if not needs.realtime:
+        return passed("governor", f"{', '.join(others)}; in lockstep nothing is ever late")
+    command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    return warned("governor", found, f"{command}    (until the next boot; for good: {PAGE}, 'The governor')")
+
+
+def _throttling(facts: FrequencyFacts) -> Check:
+    if facts.pi_flags is not None:
+        now = [what for bit, what in _BITS.items() if facts.pi_flags >> bit & 1]
+        before = [what for bit, what in _BITS.items() if facts.pi_flags >> (bit + 16) & 1]
+        if now:
+            return failed("throttling", f"{', '.join(now)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        if before:
+            return warned("throttling", f"since boot: {', '.join(before)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        return passed("throttling", "none since boot")
+    if facts.throttle_counts:
+        found = f"cores were slowed down by heat {facts.throttle_counts} times since boot"
+        return warned("throttling", found, "cool the machine; clean its fan")
+    return passed("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
+
+
+def examine(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge(read(machine), needs)

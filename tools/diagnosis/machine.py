@@ -1,0 +1,119 @@
+"""The machine as files show it: ``/proc``, ``/sys``, ``/etc``, ``/dev`` under a root that tests replace by a folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+PI_COMMAND_LINES = ("boot/firmware/cmdline.txt", "boot/cmdline.txt")
+
+
+class Machine:
+    """Reads, never writes; what is not there, or not for us, is None."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def path(self, path: str) -> Path:
+        """Return where ``path`` (without its leading slash) lies under the root."""
+        return self.root / path
+
+    def text(self, path: str) -> str | None:
+        """Content without surrounding blanks and zeros."""
+        try:
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
+        except OSError:
+            return None
+
+    def number(self, path: str, base: int = 10) -> int | None:
+        """Content as a whole number."""
+        text = self.text(path)
+        try:
+            return None if text is None else int(text, base)
+        except ValueError:
+            return None
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths that match, sorted, without a leading slash."""
+        try:
+            return sorted(str(p.relative_to(self.root)) for p in self.root.glob(pattern))
+        except OSError:
+            return []
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder, sorted; none where it is not there, not ours, or has vanished (a process that ended)."""
+        try:
+            return sorted(os.listdir(self.root / path))
+        except OSError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Whether it is there."""
+        return (self.root / path).exists()
+
+    def link(self, path: str) -> str | None:
+        """Target of a symbolic link as it is written; None where there is no link."""
+        try:
+            return os.readlink(self.root / path)
+        except OSError:
+            return None
+
+    def board(self) -> str:
+        """Model of the board, as the firmware calls it; "" where it says nothing."""
+        for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
+            text = self.text(path)
+            if text:
+                return text
+        return ""
+
+    def describe(self) -> dict[str, object]:
+        """Facts for the head of a report."""
+        return {
+            "board": self.board(),
+            "architecture": platform.machine(),
+            "cpus": os.cpu_count(),
+            "kernel": self.text("proc/sys/kernel/osrelease") or platform.release(),
+            "system": _pretty_name(self.text("etc/os-release")),
+            "python": platform.python_version(),
+        }
+
+
+def _pretty_name(text: str | None) -> str:
+    for line in (text or "").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip('"')
+    return platform.system()
+
+
+def cpu_list(text: str | None) -> set[int]:
+    """Read a list of CPUs as the kernel writes it: ``0-2,5``; what is none is left out."""
+    cpus: set[int] = set()
+    for part in "".join((text or "").split()).split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (not high or high.isdigit()):
+            cpus.update(range(int(low), int(high or low) + 1))
+    return cpus
+
+
+def cpus_as_text(cpus: set[int]) -> str:
+    """Write CPUs as the kernel does: ``0-2,5``."""
+    parts: list[str] = []
+    for cpu in sorted(cpus):
+        start, _, end = parts[-1].partition("-") if parts else ("", "", "")
+        if parts and int(end or start) == cpu - 1:
+            parts[-1] = f"{start}-{cpu}"
+        else:
+            parts.append(str(cpu))
+    return ",".join(parts)
+
+
+def with_kernel_argument(machine: Machine, argument: str) -> str:
+    """Return the command that adds ``argument`` to the kernel's command line on this system."""
+    for path in PI_COMMAND_LINES:
+        if machine.exists(path):
+            return f"sudo sed -i '1s/$/ {argument}/' /{path} && sudo reboot"
+    if machine.exists("etc/default/grub"):
+        grub = f"sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{argument} /' /etc/default/grub"
+        return f"{grub} && sudo update-grub && sudo reboot"
+    return f"add '{argument}' to the kernel's command line in your boot loader and reboot"

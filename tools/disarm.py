@@ -1,0 +1,49 @@
+"""``onrig disarm PORT``: tells the device behind a port to put its outputs to their safe values, whoever drove it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from hw.disarm import HELLO_S, disarm
+from hw.transport import LinkError, open_port
+from runtime.config.schema import Port
+from runtime.exit_codes import ExitCode
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(
+        prog="onrig disarm",
+        description=__doc__,
+        epilog="A run that is under way is stopped by `onrig stop --now`; this is for when nothing is left of it.",
+    )
+    p.add_argument("port", help="serial port of the device")
+    p.add_argument("--baud", type=int, default=Port("").baud, help="baud rate (default: %(default)s)")
+    p.add_argument(
+        "--wait", type=float, default=HELLO_S, metavar="S", help="seconds to wait for the device (default: %(default)s)"
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Disarm; returns the exit code."""
+    args = parser().parse_args(arguments)
+    try:
+        transport = open_port(args.port, args.baud)
+        try:
+            done = disarm(transport, time, args.wait)
+        finally:
+            transport.close()
+    except LinkError as error:
+        advice = "its lease makes it safe by itself; look at the rig"
+        sys.stderr.write(f"onrig disarm: {error}; {advice}\n")
+        return ExitCode.HARDWARE
+    how = "its state frames show it" if done.shown else "by its word; it sends no state frames"
+    print(f"{args.port}: device '{done.rig}' is disarmed ({how})")
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

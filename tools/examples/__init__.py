@@ -1,0 +1,1 @@
+"""Worked examples, each a program that runs and is tested."""

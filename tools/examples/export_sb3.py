@@ -1,0 +1,198 @@
+"""A policy from Stable-Baselines3 on a rig: ``python -m tools.examples.export_sb3 CONFIG FILE.onnx``.
+
+Makes an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin if asked to, and writes
+its actor as ONNX with the contract that the rig asks for.  ``docs/third-party-policies.md`` explains it line by line.
+Everything but ``agent_for`` and ``actor_of`` serves any feed-forward torch network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from runtime.config.document import ConfigError
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.policy.admission import Refused
+from runtime.policy.contract import (
+    INPUT_NAME,
+    METADATA_KEY,
+    OUTPUT_NAME,
+    PolicyContract,
+    Signal,
+    contract_for,
+    encode_contract,
+)
+from sim.envs import TwinEnv
+from tools.load import complain, explain, load
+from tools.policy import judge
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
+OPSET: Final = 17
+IR_VERSION: Final = 8
+"""Old enough for every onnxruntime that a rig may run."""
+ALGORITHMS: Final = ("ddpg", "td3", "sac", "ppo")
+_ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], ...]]]] = {
+    nn.ReLU: ("Relu", ()),
+    nn.Tanh: ("Tanh", ()),
+    nn.Sigmoid: ("Sigmoid", ()),
+    nn.ELU: ("Elu", (("alpha", "alpha"),)),
+    nn.LeakyReLU: ("LeakyRelu", (("alpha", "negative_slope"),)),
+}
+"""Torch module to ONNX operator, and its attributes by those of the module."""
+
+
+def actor_of(policy: nn.Module) -> list[nn.Module]:
+    """The network that decides in a Stable-Baselines3 policy: normalised observation in, action in [-1, 1] out.
+
+    Raises ValueError for a policy with state-dependent exploration or with a feature extractor of its own.
+    """
+    parts = dict(policy.named_modules())
+    for name, part in parts.items():
+        if getattr(part, "use_sde", False):
+            raise ValueError("state-dependent exploration (use_sde) is not exported")
+        if name.endswith("features_extractor") and any(True for _ in part.parameters()):
+            raise ValueError(f"the feature extractor {type(part).__name__} has parameters; only Flatten is exported")
+    if "action_net" in parts:  # PPO and A2C: the mean of a Gaussian, clipped to the action space
+        return [*parts["mlp_extractor.policy_net"].children(), parts["action_net"], nn.Hardtanh(-1.0, 1.0)]
+    if "actor.latent_pi" in parts:  # SAC: the squashed mean
+        return [*parts["actor.latent_pi"].children(), parts["actor.mu"], nn.Tanh()]
+    return list(parts["actor.mu"].children())  # DDPG and TD3: tanh is its last module
+
+
+def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
+    """Write a network as ONNX with its contract: observation (1, n) to action (1, m), float32, both in SI units.
+
+    ``network`` maps observations to actions, both normalised: [low, high] of the contract's signals to [-1, 1].  Raises
+    ValueError for a module that is none of those known here.
+    """
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+    value = INPUT_NAME
+
+    def constant(name: str, array: NDArray[np.generic]) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(array, np.float32, order="C"), name))
+        return name
+
+    def node(operator: str, *inputs: str, **attributes: float) -> None:
+        nonlocal value
+        out = f"value{len(nodes)}"
+        nodes.append(helper.make_node(operator, [value, *inputs], [out]))
+        nodes[-1].attribute.extend(helper.make_attribute(name, number) for name, number in attributes.items())
+        value = out
+
+    centre, half_range = _centre_and_half_range(contract.observations)
+    node("Sub", constant("observation_centre", centre))
+    node("Div", constant("observation_half_range", half_range))
+    for i, module in enumerate(network):
+        if isinstance(module, nn.Linear):
+            weight = module.weight.detach().numpy()
+            bias = np.zeros(len(weight)) if module.bias is None else module.bias.detach().numpy()
+            node("Gemm", constant(f"weight{i}", weight), constant(f"bias{i}", bias), transB=1)
+        elif isinstance(module, nn.Hardtanh):
+            low, high = np.array(module.min_val), np.array(module.max_val)
+            node("Clip", constant(f"low{i}", low), constant(f"high{i}", high))
+        elif type(module) in _ACTIVATIONS:
+            operator, attributes = _ACTIVATIONS[type(module)]
+            node(operator, **{name: float(getattr(module, ours)) for name, ours in attributes})
+        elif not isinstance(module, nn.Flatten | nn.Identity):
+            raise ValueError(f"module {i}, {type(module).__name__}, is none of those that are exported")
+    centre, half_range = _centre_and_half_range(contract.actions)
+    node("Mul", constant("action_half_range", half_range))
+    node("Add", constant("action_centre", centre))
+    nodes[-1].output[0] = OUTPUT_NAME
+
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.FLOAT, [1, len(contract.observations)])],
+        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, [1, len(contract.actions)])],
+        constants,
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="stable-baselines3",
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )
+    helper.set_model_props(model, {METADATA_KEY: encode_contract(contract)})
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low, high = (np.array([getattr(s, end) for s in signals], dtype=np.float64) for end in ("low", "high"))
+    return 0.5 * (low + high), 0.5 * (high - low)
+
+
+def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
+    """Make a fresh agent for the configuration's twin; raises ImportError where Stable-Baselines3 is missing."""
+    import stable_baselines3
+
+    env = TwinEnv(config.rig, config.task, config.device.twin or {}, config.rate_hz)
+    make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
+    return make("MlpPolicy", env, seed=seed, device="cpu")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the program's argument parser."""
+    p = argparse.ArgumentParser(prog="python -m tools.examples.export_sb3", description=__doc__)
+    p.add_argument("config", help="path or shipped name of a configuration with a twin")
+    p.add_argument("file", type=Path, help="where to write the policy (ONNX)")
+    p.add_argument("--algorithm", choices=ALGORITHMS, default="ddpg")
+    p.add_argument("--steps", type=int, default=0, help="training steps on the twin first (default: none)")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--id", type=int, default=1, help="id of the policy, new to the run that is to take it (default: 1)")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Make, train, export and judge; returns the exit code."""
+    args = parser().parse_args(arguments)
+    try:
+        config = load(args.config, [])
+    except ConfigError as error:
+        return explain(error)
+    if config.device.twin is None:
+        return complain("export_sb3", f"{args.config} names a port, no twin to train on")
+    try:
+        agent = agent_for(config, args.algorithm, args.seed)
+    except ImportError as error:
+        remedy = "pip install 'stable-baselines3>=2.4'"
+        return complain("export_sb3", f"{error}; install it with {remedy}", ExitCode.PREFLIGHT)
+    if args.steps:
+        agent.learn(args.steps)
+    contract = contract_for(
+        config.rig,
+        config.rate_hz,
+        policy_id=args.id,
+        parent_run=f"stable-baselines3-{args.algorithm}",
+        training_step=args.steps,
+    )
+    with torch.no_grad():
+        model = export(actor_of(agent.policy), contract)
+    verdict = judge(model, config)
+    if isinstance(verdict, Refused):
+        return complain("export_sb3", f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+    try:
+        args.file.write_bytes(model)
+    except OSError as error:
+        return complain("export_sb3", f"{args.file}: cannot be written: {error.strerror or error}")
+    print(f"{args.file}: policy {args.id}, {len(model)} bytes; try `onrig policy eval {args.file} {args.config}`")
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

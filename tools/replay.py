@@ -1,0 +1,127 @@
+"""``onrig replay RUN``: the recorded inputs of a run through the tick's pure core once more, decision by decision.
+
+The frames, the clock and which policy acted are taken from the run's log; observation, policy, exploration, shield,
+command, reward and the end of every episode are decided anew and compared bit for bit.  That holds on the machine
+that recorded the run, with the same versions: on another one onnxruntime and the C library may round differently,
+and ``--tolerance`` says how much of a difference is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from runtime.config.document import ConfigError
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.record import Kind
+from tools.benchmarks.progress import progress_for
+from tools.load import complain
+from tools.replaying.comparison import DECISIONS
+from tools.replaying.recorded import recorded_config
+from tools.replaying.verification import Verification
+from tools.table import Table
+
+_NO_MCAP: Final = "reading a log needs the package mcap: pip install 'onrig[log]'"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig replay", description=__doc__)
+    p.add_argument("folder", type=Path, metavar="RUN", help="folder of a run")
+    p.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="take differences of at most X (in normalised units, 1: half a range) for none; for runs of another board",
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Replay; returns the exit code: 0 equal, 70 a difference, 2 nothing to replay."""
+    args = parser().parse_args(arguments)
+    folder: Path = args.folder
+    if not (folder / "config.yaml").is_file():
+        return complain("replay", f"'{folder}' holds no run (config.yaml)")
+    if not 0 <= args.tolerance <= 1:
+        return complain("replay", f"--tolerance: expected 0 to 1, got {args.tolerance:g}")
+    if find_spec("mcap") is None:
+        return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
+    try:
+        config = recorded_config((folder / "config.yaml").read_bytes())
+    except ConfigError as error:
+        first = error.problems[0]
+        where = f"{folder / 'config.yaml'}:{first.mark.line}:{first.mark.column}"
+        return complain("replay", f"{where}: {first.message}")
+    return _replay(folder, config, args.tolerance)
+
+
+def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
+    from runtime.log.mcap_log import log_files
+    from runtime.log.reading import LogDamaged, count_steps, read_log
+
+    if not log_files(folder):
+        return complain(
+            "replay", f"'{folder}' holds no log (log.mcap): it was run with log.mcap=false, or without mcap"
+        )
+    verification = Verification(config, folder, tolerance)
+    progress = progress_for(max(count_steps(folder), 1))
+    done = 0
+
+    def more(records: int) -> None:
+        nonlocal done
+        done += records
+        progress.doing(f"{done} ticks")
+        progress.done(records)
+
+    try:
+        verification.run(read_log(folder, config.rig), more)
+    except LogDamaged as error:
+        return complain("replay", str(error), ExitCode.INTERNAL)
+    finally:
+        progress.close()
+    print(table(folder, verification))
+    return verdict(verification)
+
+
+def verdict(verification: Verification) -> int:
+    """The exit code; what is wrong goes to stderr."""
+    comparison = verification.comparison
+    if comparison.first is not None:
+        return complain("replay", f"first difference: {comparison.first}", ExitCode.INTERNAL)
+    if verification.altered:
+        return complain("replay", verification.altered[0], ExitCode.INTERNAL)
+    if not comparison.ticks.total():
+        return complain("replay", "nothing could be verified")
+    return ExitCode.OK
+
+
+def table(folder: Path, verification: Verification) -> Table:
+    """What was compared, what came out otherwise, and what could not be verified."""
+    comparison = verification.comparison
+    episodes, ticks = verification.episodes, comparison.ticks
+    rows = [
+        ("sessions", str(verification.sessions)),
+        ("episodes", ", ".join(f"{episodes[k]} {k.name.lower()}" for k in Kind if episodes[k] or k is not Kind.RESET)),
+        ("ticks compared", f"{ticks.total()} ({', '.join(f'{ticks[k]} {k.name.lower()}' for k in Kind if ticks[k])})"),
+        ("ticks that differ", str(comparison.differing)),
+    ]
+    named = {name: comparison.fields[name] for name in (*DECISIONS, *comparison.fields)}
+    rows += [(f"  {name}", str(count)) for name, count in named.items()]
+    rows += [("not verified", f"{count} ticks: {why}") for why, count in verification.unverified.most_common()]
+    rows += [("", line) for line in verification.missing]
+    rows += [("altered", line) for line in verification.altered]
+    rows += [("log", line) for line in (*verification.remarks, _volume(folder, verification))]
+    return Table(f"replay of {folder}", (), tuple(rows))
+
+
+def _volume(folder: Path, verification: Verification) -> str:
+    from runtime.log.reading import size_of
+
+    size, steps = size_of(folder), max(verification.records, 1)
+    per_step = size / steps
+    return f"{size / 1e6:.3g} MB, {per_step:.0f} bytes per tick: {per_step * 200 * 3600 / 1e6:.0f} MB/h at 200 Hz"

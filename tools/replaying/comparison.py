@@ -1,0 +1,109 @@
+"""Comparing a recomputed step with its record, field by field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.config.schema import RunConfig
+from runtime.control.tick import Step
+from runtime.record import Flag, Kind, RecordLayout
+from tools.replaying.recorded import Recorded
+
+DECISIONS: Final = (
+    *("observation", "policy", "amplitude", "explored", "exploration", "commanded", "command", "rule", "amount"),
+    *("margin", "applied", "reward", "flags", "mean", "std", "policy_id"),
+)
+"""What a replay recomputes, in the order in which it is decided; everything else in a record is told to it."""
+_ENTRUSTED: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
+_SEAL: Final = "crc"
+_IN_ACTIONS: Final = ("policy", "explored", "commanded", "applied", "mean", "std")
+
+
+class Difference(NamedTuple):
+    """One field of one record that came out otherwise."""
+
+    episode: int
+    kind: Kind
+    tick: int
+    field: str
+    recorded: str
+    recomputed: str
+
+    def __str__(self) -> str:
+        where = f"episode {self.episode} ({self.kind.name.lower()}), tick {self.tick}"
+        return f"{where}: {self.field} is recorded as {self.recorded}, comes out as {self.recomputed}"
+
+
+class Comparison:
+    """Counts what was equal and what was not; ``tolerance`` in normalised units, 0 for bit by bit."""
+
+    def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
+        rig = config.rig
+        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._buffer = memoryview(bytearray(self._layout.size))
+        self._tolerance = tolerance
+        halves = np.array([a.half_range for a in rig.actuators])
+        self._scales: dict[str, npt.NDArray[np.float64] | float] = dict.fromkeys(_IN_ACTIONS, halves)
+        self._scales["observation"] = np.array([0.5 * (o.high - o.low) for o in rig.signals])
+        self._scales["command"] = halves / [a.resolution for a in rig.actuators]
+        self.ticks: Counter[Kind] = Counter()
+        """Records compared whole."""
+        self.differing = 0
+        """Of these, those with a difference."""
+        self.fields: Counter[str] = Counter()
+        """Differences by field."""
+        self.first: Difference | None = None
+        self._last = -1
+
+    def take(self, step: Step, record: Recorded, *, but: tuple[str, ...] = ()) -> None:
+        """Compare one record, but for the fields in ``but``."""
+        self._layout.pack_into(self._buffer, 0, (record.seq, *step.fields()))
+        self.ticks[record.kind] += 1
+        written = record.row.tobytes()
+        if self._buffer == written:
+            return
+        computed = np.frombuffer(self._buffer, self._layout.dtype)[0]
+        found = [name for name in DECISIONS if name not in but and not self._equal(name, computed, record.row)]
+        # Where its decisions are right but it is not as the loop sealed it, something else in it was changed.
+        if not found and not self._tolerance and not but and not self._layout.sealed(memoryview(written)):
+            found = [_SEAL]
+        self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in found))
+
+    def take_policy(self, step: Step, record: Recorded) -> None:
+        """Compare a policy's answer alone, shape (m,)."""
+        answer = np.array(step.policy, np.float32)
+        told = record.row["policy"]
+        if not self._near("policy", answer, told):
+            self.note(record, ("policy", str(told), str(answer)))
+
+    def note(self, record: Recorded, *found: tuple[str, str, str]) -> None:
+        """Count differences (field, recorded, recomputed) of one record."""
+        if not found:
+            return
+        self.differing += record.seq != self._last
+        self._last = record.seq
+        for name, was, is_ in found:
+            self.fields[name] += 1
+            if self.first is None:
+                self.first = Difference(record.episode, record.kind, record.tick, name, was, is_)
+
+    def _equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
+        mine, theirs = np.asarray(computed[name]), np.asarray(row[name])
+        if name == "flags":
+            return bool((mine | _ENTRUSTED) == (theirs | _ENTRUSTED))
+        return mine.tobytes() == theirs.tobytes() or self._near(name, mine, theirs)
+
+    def _near(self, name: str, mine: npt.NDArray[np.generic], theirs: npt.NDArray[np.generic]) -> bool:
+        if not self._tolerance or mine.dtype.kind not in "fi":
+            return False
+        a, b = mine.astype(np.float64), theirs.astype(np.float64)
+        bound = self._tolerance * np.asarray(self._scales.get(name, 1.0))
+        if name == "command":
+            bound = bound + 1.0
+        elif name == "reward":
+            bound = bound * max(1.0, float(np.abs(b)))
+        return bool(((np.abs(a - b) <= bound) | (np.isnan(a) & np.isnan(b))).all())

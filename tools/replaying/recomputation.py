@@ -1,0 +1,268 @@
+"""The loop once more: the tick's stages over recorded frames, in the order in which ``runtime.control.loop`` has them.
+
+Told to it are the frames, the clock, which policy acted, whether a roll-back took place, that the command was being
+faded out, and how far the exploration was restrained from outside; everything else it decides anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hw.messages import State
+from runtime.config.schema import RunConfig
+from runtime.control.fade import Fade
+from runtime.control.tick import Step, Tick, is_unfit
+from runtime.explore.budgets import Pause
+from runtime.explore.explorer import Explorer
+from runtime.explore.schedule import follows_episode_alone
+from runtime.policy.refusal import ModelRefused
+from runtime.policy.session import PolicySession
+from runtime.record import Flag, Kind
+from runtime.reset.attempts import EpisodeReset, Progress
+from tools.replaying.comparison import Comparison
+from tools.replaying.policy_shelf import PolicyShelf
+from tools.replaying.recorded import Recorded, frame_of, take_circumstances
+
+LOST: Final = "records before them in the episode were lost"
+NO_STATE: Final = "the state of the exploration was lost with records before the episode"
+NO_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
+NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
+UNFINISHED: Final = "the frame that completed them was not recorded"
+
+_COMPLETION: Final = ("applied", "reward", "flags")
+
+
+class _Pending(NamedTuple):
+    step: Step
+    record: Recorded
+    but: tuple[str, ...]
+
+
+class Recomputation:
+    """One session of the loop (from its start to its end), record by record."""
+
+    def __init__(
+        self, config: RunConfig, shelf: PolicyShelf, comparison: Comparison, unverified: Counter[str], tolerant: bool
+    ) -> None:
+        self._config, self._shelf, self._comparison, self._unverified = config, shelf, comparison, unverified
+        self._tolerant = tolerant
+        self._resolutions = tuple(a.resolution for a in config.rig.actuators)
+        self._explorer = Explorer(config)
+        self._tick = Tick(config, self._explorer)
+        self._historyless = follows_episode_alone(config.exploration)
+        reset = config.task.reset
+        self._reset = None if reset is None else EpisodeReset(reset, config.task.start, config.rig)
+        self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
+        self._states: dict[int, Mapping[str, float]] = {}
+        self._state_known = True
+        self._rest_due = False
+        self._began = self._resumes = False
+        self._next_tick = 0
+        self._pending: _Pending | None = None
+        self._within = False
+        """Whether the episode of the next record is being followed."""
+        self._lost = LOST
+        self._last_us = 0
+        self.episodes: Counter[Kind] = Counter()
+
+    # -- what comes in -------------------------------------------------------------------------------------------------
+
+    def keep(self, tick: int, explorer: Mapping[str, float]) -> None:
+        """Take the state of the exploration before the record number ``tick``; empty at the beginning of a run."""
+        self._states[tick] = explorer
+
+    def take(self, record: Recorded) -> None:
+        """Take the next record."""
+        if not self._began:
+            self._began = True
+            self._next_tick = record.tick
+            self._resumes = record.tick > 0  # with what was kept before, or it is not known
+            self._state_known = record.tick == 0
+        if record.tick != self._next_tick:
+            self._gap()
+        self._next_tick = record.tick + 1
+        if record.first:
+            self._abandon()
+            self._begin(record)
+        if self._within:
+            self._follow(record)
+        else:
+            self._unverified[self._lost] += 1
+
+    def end(self) -> None:
+        """There are no more records."""
+        self._abandon()
+
+    def _gap(self) -> None:
+        self._abandon()
+        self._within, self._lost = False, LOST
+        self._state_known = False
+
+    def _abandon(self) -> None:
+        """The record in progress is the last that is known of its episode: what completed it was never told."""
+        if self._pending is not None:
+            step, record, but = self._pending
+            step.tau_us, step.u_start, step.u_end = record.tau_us, record.u_start, record.u_end
+            self._compare(_Pending(step, record, (*but, *_COMPLETION)))
+            self._unverified[UNFINISHED] += 1
+        if self._within:
+            self._within = False
+            self._state_known = False
+        self._pending = None
+
+    # -- an episode ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, record: Recorded) -> None:
+        self._set_state(record)
+        self._within, self._last_us = True, 0
+        tick, kind = self._tick, record.kind
+        self.episodes[kind] += 1
+        if kind is Kind.RESET:
+            tick.begin(record.episode, kind, [])
+            if self._reset is None:
+                self._within, self._lost = False, "the configuration has no reset controller"
+            else:
+                self._reset.begin()
+            return
+        if not (self._state_known or self._historyless):
+            self._within, self._lost = False, NO_STATE
+            return
+        explorer = self._explorer
+        signal = self._begin_exploration(record)
+        perturbed: PolicySession | None = None
+        if explorer.perturbs and explorer.explores and not record.last:
+            policy = self._shelf.take(record.policy_id)
+            if policy is None:
+                self._within, self._lost = False, NO_PERTURBED
+                self._state_known = False
+                return
+            try:
+                perturbed = PolicySession(explorer.perturb(policy.model))
+            except ModelRefused:
+                perturbed = None  # as the loop goes on without
+        tick.begin(record.episode, kind, signal, perturbed)
+
+    def _begin_exploration(self, record: Recorded) -> list[tuple[float, ...]]:
+        """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
+        explorer, staleness = self._explorer, self._config.staleness
+        explorer.restrain(1.0)
+        signal = explorer.begin_episode(record.kind, record.episode)
+        if staleness.then == "lower" and explorer.explores and not record.last:
+            amplitude = np.array(explorer.amplitude(1.0), np.float32)
+            if (amplitude != record.row["amplitude"]).any():
+                explorer.restrain(staleness.factor)
+                signal = explorer.begin_episode(record.kind, record.episode)
+        return signal
+
+    def _set_state(self, record: Recorded) -> None:
+        """Compare the exploration's state with what the loop kept, and go on from that."""
+        resumed, self._resumes = self._resumes, False
+        kept = self._states.pop(record.tick, None)
+        for tick in [t for t in self._states if t < record.tick]:
+            del self._states[tick]
+        if kept is None:
+            if self._rest_due:  # how long the rig stood still was told by nobody
+                self._state_known = False
+        elif self._state_known and not self._rest_due and kept:
+            if dict(kept) != self._explorer.state():
+                mine = self._explorer.state()
+                names = sorted(n for n in {*kept, *mine} if kept.get(n, 0.0) != mine.get(n, 0.0))
+                was, is_ = ({n: s.get(n, 0.0) for n in names} for s in (kept, mine))
+                self._comparison.note(record, ("state of the exploration", str(was), str(is_)))
+                self._restore(kept)
+        else:
+            self._restore(kept)
+            if resumed:
+                self._explorer.begin_session()
+            self._state_known = True
+        self._rest_due = False
+
+    def _restore(self, state: Mapping[str, float]) -> None:
+        self._explorer = Explorer(self._config)
+        if state:
+            self._explorer.restore(state)
+        self._tick = Tick(self._config, self._explorer)
+
+    def _follow(self, record: Recorded) -> None:
+        pending = self._pending
+        previous = None if pending is None else pending.record
+        state = frame_of(record, previous, self._in_force(record))
+        step = self._tick.observe(state)
+        step.kind, step.episode = record.kind, record.episode
+        take_circumstances(step, record)
+        terminated = False
+        if pending is not None:
+            terminated = self._tick.complete(pending.step, state, step.observation)
+            self._compare(pending)
+            self._pending = None
+        if record.kind is Kind.RESET:
+            self._drive(step, record, state)
+            return
+        if record.flags & Flag.ROLLED_BACK:
+            self._tick.drop_perturbed()
+        if self._tick.is_over(state, terminated=terminated):
+            self._tick.close(step, terminated=terminated)
+            step.policy_id = record.policy_id
+        if step.flags & Flag.NO_ACTION or record.last:
+            self._compare(_Pending(step, record, ()))
+            self._close()
+            return
+        but = self._ask(step, record)
+        self._tick.explore(step)
+        if record.flags & Flag.FADED:
+            self._fade.begin()
+            step.explored = self._fade.next(step.explored)
+            step.flags |= Flag.INVALID | Flag.FADED
+        self._tick.shield(step)
+        self._pending = _Pending(step, record, but)
+
+    def _ask(self, step: Step, record: Recorded) -> tuple[str, ...]:
+        """The policy's answer; the fields that prove nothing where it had to be taken from the record."""
+        session = self._shelf.take(record.policy_id)
+        told = tuple(record.row["policy"].tolist())
+        if session is None:
+            step.policy_id, step.policy = record.policy_id, told
+            self._unverified[NO_POLICY] += 1
+            return ("policy", "mean")
+        self._tick.ask(step, session, record.policy_id)
+        if self._tolerant:  # what follows is judged by the answer that was given
+            self._comparison.take_policy(step, record)
+            step.policy = told
+        return ()
+
+    def _drive(self, step: Step, record: Recorded, state: State) -> None:
+        """A frame on the way to the start: the reset controller decides."""
+        if is_unfit(state) or self._reset is None:
+            self._compare(_Pending(step, record, ()))
+            self._within = False
+            return
+        passed_s = (state.t_us - self._last_us) * 1e-6 if self._last_us else 0.0
+        decision = self._reset.decide(step.observation, passed_s)
+        self._last_us = state.t_us
+        step.policy = step.explored = decision.action
+        self._tick.shield(step)
+        if decision.progress is Progress.GOING:
+            self._pending = _Pending(step, record, ())
+        else:
+            self._compare(_Pending(step, record, ()))
+            self._within = False
+
+    def _close(self) -> None:
+        """The episode is over."""
+        self._within = False
+        pause: Pause | None = self._explorer.end_episode()
+        self._rest_due = pause is not None
+
+    def _compare(self, pending: _Pending) -> None:
+        self._comparison.take(pending.step, pending.record, but=pending.but)
+
+    def _in_force(self, record: Recorded) -> tuple[int, ...]:
+        """The command in force at an episode's first sample (counts): kept only where it closes or was observed."""
+        if record.last or not self._config.rig.previous_command:
+            return record.u_end
+        observed = record.row["observation"][-len(self._resolutions) :].tolist()
+        return tuple(round(value / r) for value, r in zip(observed, self._resolutions, strict=True))

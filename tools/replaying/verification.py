@@ -1,0 +1,109 @@
+"""Verifying a whole run: its log files in order, each session of the loop by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from runtime.config.document import ConfigError
+from runtime.config.schema import RunConfig
+from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
+from runtime.log.steps import Records
+from runtime.record import Kind
+from tools.replaying.comparison import Comparison
+from tools.replaying.policy_shelf import PolicyShelf
+from tools.replaying.recomputation import Recomputation
+from tools.replaying.recorded import recorded, recorded_config
+
+_CONFIG: Final = "config.yaml"
+_DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
+
+
+class Verification:
+    """Takes the parts of a run's log; afterwards, what came of it."""
+
+    def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
+        self._folder = folder
+        self._tolerant = tolerance > 0.0
+        self._shelf = PolicyShelf(folder / "policies")
+        self.comparison = Comparison(config, tolerance)
+        self.unverified: Counter[str] = Counter()
+        """Records of which something could not be verified, by why."""
+        self.episodes: Counter[Kind] = Counter()
+        self.sessions = 0
+        self.records = 0
+        """In the log."""
+        self.remarks: list[str] = []
+        """What is worth a line about the files."""
+        self.altered: list[str] = []
+        """Files of the run that are not what they were when the log was written."""
+        self._session = ""
+        self._seq = -1
+        self._core: Recomputation | None = None
+        self._whole = True
+
+    @property
+    def missing(self) -> list[str]:
+        """Policies that could not be asked, and why."""
+        return list(self._shelf.missing.values())
+
+    def run(self, parts: Iterable[Part], progress: Callable[[int], None] = lambda records: None) -> None:
+        """Go through a log; ``progress`` hears of so many more records done."""
+        for part in parts:
+            match part:
+                case Beginning():
+                    self._begin(part)
+                case Kept():
+                    self._keep(part)
+                case Ending():
+                    if not part.whole:
+                        self.remarks.append(f"{part.path.name} was not finished: read to its last whole chunk")
+                case Event():
+                    pass
+                case _:
+                    self._take(part)
+                    progress(len(part))
+        self._finish()
+
+    def _begin(self, part: Beginning) -> None:
+        written_under = part.attachments.get(_CONFIG, b"")
+        self.altered = []  # the last file's counts: a run that is resumed may go on with more episodes, say
+        if written_under != (self._folder / _CONFIG).read_bytes():
+            self.altered = [f"{_CONFIG} is not the one that {part.path.name} was written under"]
+        session = part.metadata.get("session", "")
+        if session != self._session:
+            self._finish()
+            self._session, self._seq = session, -1
+            self.sessions += 1
+            try:
+                config = recorded_config(written_under)
+            except ConfigError as error:
+                message = error.problems[0].message
+                raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
+            self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
+        self._whole = part.metadata.get("decimation") == "1"
+
+    def _keep(self, part: Kept) -> None:
+        tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
+        if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
+            self._core.keep(tick, {str(k): float(v) for k, v in explorer.items()})
+
+    def _take(self, records: Records) -> None:
+        core = self._core
+        self.records += len(records)
+        if core is None or not self._whole:
+            self.unverified[_DECIMATED] += len(records)
+            return
+        for row in records:
+            record = recorded(row)
+            if record.seq > self._seq:  # a replay process that was started anew takes some records once more
+                self._seq = record.seq
+                core.take(record)
+
+    def _finish(self) -> None:
+        if self._core is not None:
+            self._core.end()
+            self.episodes.update(self._core.episodes)
+            self._core = None

@@ -1,0 +1,217 @@
+"""The run episode by episode, its policies, and where the time of its ticks went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from runtime.config.exploration import NoExploration
+from runtime.explore.schedule import amplitudes
+from runtime.record import STAGES
+from tools.reports.run.drawing import (
+    BLUE,
+    GOLD,
+    GREEN,
+    ORANGE,
+    PALETTE,
+    PINK,
+    RED,
+    Chart,
+    legend_beside,
+    svg_uri,
+    whole_numbers,
+)
+from tools.reports.run.material import Event, Material, Values, by_episode, number
+from tools.reports.style import new_figure, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SMOOTH: Final = 20
+_RULES: Final = {
+    "predicted": ORANGE,
+    "envelope": RED,
+    "finite": "#7B1FA2",
+    "range": GOLD,
+    "rate": BLUE,
+    "jerk": GREEN,
+}
+_CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
+VERDICTS: Final = {
+    "policy_admitted": ("admitted", BLUE, ".", 4.0),
+    "policy_refused": ("refused", RED, "x", 7.0),
+    "policy_rolled_back": ("rolled back", ORANGE, "v", 7.0),
+    "policy_probation_failed": ("failed its probation", PINK, "^", 7.0),
+}
+"""How each is told: word, colour, marker and its size, by the kind of the event."""
+
+
+def episodes_chart(m: Material) -> Chart | None:
+    """Performance, exploration, interventions by rule and missed ticks by cause; None where no episode was finished."""
+    if not len(m.train["episode"]):
+        return None
+    figure, rows = new_figure(4, 1, 8.6)
+    panels = [row[0] for row in rows]
+    _performance(panels[0], m)
+    _exploration(panels[1], m)
+    rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
+    rules.pop("fallback", None)  # it goes on from an earlier one
+    _stacked(panels[2], rules, _RULES, m.train["episode"])
+    title(panels[2], "interventions: how often a rule of the shield began to act, per episode")
+    _stacked(panels[3], causes, _CAUSES, m.train["episode"])
+    title(panels[3], "missed ticks by cause, per episode")
+    grid = panels[0].get_gridspec()
+    if grid is not None:
+        grid.set_height_ratios((2.4, 1, 1, 1))
+    low, high = float(m.train["episode"][0]), float(m.train["episode"][-1])
+    for axes in panels:
+        axes.set_xlim(low - 0.01 * (high - low) - 0.6, high + 0.01 * (high - low) + 0.6)
+        legend_beside(axes)
+        if axes is not panels[-1]:
+            axes.tick_params(labelbottom=False)
+    panels[-1].set_xlabel("training episode", fontsize=9.5)
+    caption = (
+        "Normalised reward: 0 is what random actions earn, 1 the reference controller; lines are means of the last "
+        f"{_SMOOTH} episodes. Evaluation episodes run without exploration after a training episode and are not learned "
+        "from. Exploration is the mean distance of what was tried from what the policy wished, in normalised units."
+    )
+    return Chart("Episode by episode", caption, svg_uri(figure), "learning curve, exploration, interventions, misses")
+
+
+def smooth(values: Values, window: int = _SMOOTH) -> Values:
+    """Mean of the last ``window`` values, of fewer at the start."""
+    total = np.cumsum(np.insert(values, 0, 0.0))
+    count = np.arange(1, len(values) + 1)
+    first = np.maximum(count - window, 0)
+    means: Values = (total[1:] - total[first]) / (count - first)
+    return means
+
+
+def _performance(axes: Axes, m: Material) -> None:
+    title(axes, "normalised reward")
+    for level in (0.0, 1.0):
+        axes.axhline(level, color="0.55", lw=0.8, zorder=1)
+    axes.axhline(0.8, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
+    for columns, colour, name in ((m.train, BLUE, "training"), (m.evaluation, ORANGE, "evaluation, no noise")):
+        finite = np.isfinite(columns["normalized"])
+        x, y = columns["episode"][finite], columns["normalized"][finite]
+        if len(x):
+            axes.plot(x, y, ".", ms=2.5, color=colour, alpha=0.4)
+            axes.plot(x, smooth(y), "-", color=colour, lw=1.6, label=name)
+    every = np.concatenate([m.train["normalized"], m.evaluation["normalized"]])
+    low = float(np.nanmin(every)) if np.isfinite(every).any() else 0.0
+    high = float(np.nanmax(every)) if np.isfinite(every).any() else 1.0
+    axes.set_ylim(min(-0.1, max(low, -1.5)) - 0.05, max(1.08, min(high, 2.0) + 0.05))
+
+
+def _exploration(axes: Axes, m: Material) -> None:
+    title(axes, "exploration")
+    x = m.train["episode"]
+    axes.plot(x, m.train["exploration"], ".", ms=2.5, color=PINK, alpha=0.5)
+    axes.plot(x, smooth(m.train["exploration"]), "-", color=PINK, lw=1.6, label="measured (mean of 1-norm)")
+    exploration = m.config.exploration
+    if not isinstance(exploration, NoExploration):
+        done = np.cumsum(m.train["steps"])
+        at = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
+        names = [a.name for a in m.config.rig.actuators]
+        planned = [max(amplitudes(exploration, names, value)) for value in at.tolist()]
+        axes.plot(x, planned, "-", color="0.45", lw=1.2, label="amplitude as scheduled")
+    axes.set_ylim(bottom=0.0)
+
+
+def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values) -> None:
+    """Stack bars by word; in long runs, several episodes share a bar (their mean)."""
+    first, last = int(episodes[0]), int(episodes[-1])
+    width = max(1, (last - first + 1) // 250)
+    edges = np.arange(first, last + width + 1, width)
+    centres = edges[:-1] + 0.5 * (width - 1)
+    base = np.zeros(len(centres))
+    spare = iter(PALETTE)
+    for word in sorted(found, key=lambda w: -sum(found[w].values())):
+        counts = np.array(sorted(found[word].items()), np.float64).reshape(-1, 2)
+        total, _ = np.histogram(counts[:, 0], edges, weights=counts[:, 1])
+        colour = colours.get(word) or next(spare)
+        named = f"{word} ({int(counts[:, 1].sum())})"
+        axes.bar(centres, total / width, width, bottom=base, color=colour, label=named, linewidth=0)
+        base += total / width
+    if width == 1:
+        whole_numbers(axes)
+    axes.set_ylim(0.0, max(1.0, 1.1 * float(base.max(initial=0.0))))
+    if not found:
+        axes.text(0.5, 0.45, "none", transform=axes.transAxes, ha="center", va="center", color="0.5")
+
+
+def policies_chart(m: Material) -> Chart | None:
+    """When which policy came and what became of it; None where none came."""
+    events = m.of_kind(*VERDICTS)
+    if not events or not m.events:
+        return None
+    start = m.events[0].t_unix_s
+    span = max(e.t_unix_s for e in m.events) - start
+    unit, scale = ("h", 3600.0) if span > 7200 else ("min", 60.0) if span > 180 else ("s", 1.0)
+    figure, [[axes]] = new_figure(1, 1, 2.5)
+    title(axes, "policy id")
+    for kind, (word, colour, mark, size) in VERDICTS.items():
+        some = [e for e in events if e.kind == kind]
+        if some:
+            x = [(e.t_unix_s - start) / scale for e in some]
+            axes.plot(x, [_policy(e) for e in some], mark, color=colour, ms=size, label=f"{word} ({len(some)})")
+    axes.set_xlabel(f"time since the start ({unit})", fontsize=9.5)
+    whole_numbers(axes)
+    legend_beside(axes)
+    caption = (
+        "Policies as the learner offered them. Admitted: contract, operators, finite and bounded outputs and speed "
+        "were found in order, so the loop may take it up. Refused and rolled back: the reason is in the table below."
+    )
+    return Chart("Policies", caption, svg_uri(figure), "policies over time by verdict")
+
+
+def _policy(event: Event) -> float:
+    return number(event.fields.get("policy"))
+
+
+def timing_chart(m: Material) -> Chart | None:
+    """One histogram above the other, in logarithmic time; None where nothing was timed."""
+    names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
+    if not names:
+        return None
+    figure, [[axes]] = new_figure(1, 1, 0.5 * len(names) + 1.2)
+    axes.set_xscale("log")
+    for row, name in enumerate(reversed(names)):
+        histogram = m.timing[name]
+        height = np.sqrt(histogram.counts / histogram.counts.max())
+        colour = ORANGE if name == "lateness" else "0.25" if name == "tick" else BLUE
+        axes.stairs(row + 0.85 * height, histogram.edges_us, baseline=row, fill=True, color=colour, alpha=0.35)
+        axes.stairs(row + 0.85 * height, histogram.edges_us, baseline=row, color=colour, lw=0.8)
+        p50, p99 = histogram.percentile_us(50), histogram.percentile_us(99)
+        for value, dash in ((p50, "-"), (p99, (0, (2, 1)))):
+            axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=dash)
+        told = f"p50 {_us(p50)}, p99 {_us(p99)}, max {_us(float(histogram.edges_us[-1]))}"
+        axes.text(1.01, row + 0.3, told, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
+    period_us = m.config.wall_period_ns / 1e3
+    if not m.config.lockstep:
+        axes.axvline(period_us, color=RED, lw=1.0)
+        axes.text(period_us, len(names) + 0.05, "one period", color=RED, fontsize=8.5, ha="center")
+    axes.set_yticks([i + 0.3 for i in range(len(names))], [_NAMES.get(n, n) for n in reversed(names)])
+    axes.set_ylim(-0.1, len(names) + 0.35)
+    axes.set_xlim(left=max(0.5, axes.get_xlim()[0]))  # an estimated time of sampling may lie after the receipt
+    axes.set_xlabel("duration (us, logarithmic)", fontsize=9.5)
+    axes.grid(axis="y", visible=False)
+    lateness = "" if m.config.lockstep else "Lateness is the time from the device's sample to its receipt. "
+    caption = (
+        f"{lateness}Heights are square roots of counts, so that single late ticks are seen; lines at the median and at "
+        "p99 (dashed), max is the upper edge of the last bin. All ticks of the run are in it."
+    )
+    if m.config.lockstep:
+        caption += " In lockstep nothing is ever late: these are durations of work, on an ordinary scheduler."
+    return Chart("Where the time of a tick went", caption, svg_uri(figure), "histograms of tick stages and lateness")
+
+
+_NAMES: Final = {"lateness": "lateness", "tick": "whole tick"}
+
+
+def _us(value: float) -> str:
+    return f"{value / 1e3:.3g} ms" if value >= 1e3 else f"{value:.3g} us"

@@ -1,0 +1,220 @@
+"""The picture of a post-mortem: signals, commands and the line over the last seconds, with the fault marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from hw.messages import Status
+from runtime.config.schema import RunConfig
+from runtime.supervise.post_mortem import post_mortems
+from tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
+from tools.reports.run.material import number
+from tools.reports.style import INK, new_figure, save, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PICTURE: Final = "picture.png"
+_BLUE, _ORANGE, _RED, _GREEN = "#0072B2", "#D55E00", "#C0392B", "#009E73"
+_RULES: Final = {"fallback": "0.45", "envelope": _RED, "predicted": _ORANGE, "finite": "#7B1FA2"}
+_OTHER_RULE: Final = "#B8860B"
+_FAR: Final = 4.0
+"""A fault that comes later after the last record than so many times what is shown has no place on the axis."""
+_STATUS: Final = ((Status.ARMED, "armed", _GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", _RED))
+
+
+def draw_post_mortems(run_folder: Path, config: RunConfig, *, anew: bool = False) -> list[Path]:
+    """Draw the pictures of a run's post-mortems that have none yet (or all); returns those there are.
+
+    Raises OSError where one cannot be written, ImportError without matplotlib.
+    """
+    pictures = []
+    for folder in post_mortems(run_folder):
+        picture = folder / PICTURE
+        if anew or not picture.exists():
+            draw_post_mortem(read_last_moments(folder), config, picture)
+        pictures.append(picture)
+    return pictures
+
+
+def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
+    """Draw the picture of a run's last post-mortem alone, which takes a second; raises as above."""
+    there = post_mortems(run_folder)
+    return draw_post_mortem(read_last_moments(there[-1]), config, there[-1] / PICTURE) if there else None
+
+
+def draw_post_mortem(told: LastMoments, config: RunConfig, path: Path) -> Path:
+    """Draw one; raises OSError, and ImportError without matplotlib."""
+    rig = config.rig
+    recorded = len(told.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in told.columns
+    names = [o.name for o in rig.signals] if recorded else []
+    actuators = [a.name for a in rig.actuators] if recorded else []
+    rows = len(names) + len(actuators) + 1 + recorded
+    figure, panels = new_figure(rows, 1, 1.35 * rows + 1.2)
+    column = [row[0] for row in panels]
+    for axes, signal in zip(column, rig.signals if recorded else (), strict=False):
+        _signal(axes, told, signal.name, signal.unit, wraps=signal.high - signal.low)
+    for axes, actuator in zip(column[len(names) :], rig.actuators if recorded else (), strict=False):
+        _commands(axes, told, actuator.name, actuator.unit, (actuator.low, actuator.high))
+    if recorded:
+        _timing(column[-2], told)
+    _line(column[-1], told, 1e3 / _wall_rate_hz(config))
+    _share_time(column, told)
+    figure.suptitle(_headline(told), x=0.01, ha="left", fontsize=11)
+    return save(figure, path)
+
+
+def _wall_rate_hz(config: RunConfig) -> float:
+    return 1e9 / config.wall_period_ns
+
+
+def _headline(told: LastMoments) -> str:
+    story = told.story
+    where = f"state {story.get('state', '?')}, episode {story.get('episode', '?')}, tick {story.get('tick', '?')}"
+    return f"{told.fault}: {story.get('cause', '')}\n{where}, policy {story.get('policy', '?')}"
+
+
+def _unbroken(x: Values, y: Values, span: float) -> tuple[Values, Values]:
+    """Take a line apart where it wraps round."""
+    jumps = np.flatnonzero(np.abs(np.diff(y)) > 0.5 * span) + 1
+    return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
+
+
+def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -> None:
+    values = told.columns.get(f"observation.{name}")
+    title(axes, f"{name} ({unit})")
+    if values is None:
+        return
+    t = told.seconds()
+    axes.plot(*_unbroken(t, values, wraps), "-", color=_BLUE, lw=1.2)
+    axes.plot(t, values, ".", color=_BLUE, ms=2.5)
+
+
+def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
+    title(axes, f"{name} ({unit})")
+    t = told.seconds()
+    for field, colour, width, label in (
+        ("policy", "0.7", 1.0, "policy"),
+        ("explored", "#CC79A7", 1.0, "with exploration"),
+        ("commanded", _ORANGE, 1.2, "commanded"),
+        ("applied", _BLUE, 1.6, "applied by the device"),
+    ):
+        values = told.columns.get(f"{field}.{name}")
+        if values is not None:
+            axes.step(t, values, where="post", color=colour, lw=width, label=label)
+    for limit in limits:
+        axes.axhline(limit, color="0.6", lw=0.8, ls=(0, (1, 3)))
+    low, high = limits
+    axes.set_ylim(low - 0.3 * (high - low), high + 0.08 * (high - low))
+    rules = np.array(told.words.get("rule", [""] * len(t)))
+    for rule in sorted(set(rules.tolist()) - {"none", ""}):
+        at = t[rules == rule]
+        label = f"rule: {rule}"
+        axes.plot(at, np.full(len(at), low - 0.18 * (high - low)), "|", color=_rule(rule), ms=7, label=label)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
+
+
+def _rule(rule: str) -> str:
+    return _RULES.get(rule, _OTHER_RULE)
+
+
+def _timing(axes: Axes, told: LastMoments) -> None:
+    title(axes, "ticks (ms, logarithmic)")
+    t = told.seconds()
+    tick = told.columns.get("tick_ns")
+    late = told.columns.get("lateness_ns")
+    if tick is not None:
+        axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=_BLUE, ms=3, label="length of a tick")
+    if late is not None and not told.virtual:
+        axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=_ORANGE, ms=3, label="sample to receipt")
+    missed = told.columns.get("missed")
+    if missed is not None and np.any(missed > 0):
+        causes = np.array(told.words.get("miss", [""] * len(t)))
+        for at in np.flatnonzero(missed > 0):
+            axes.axvline(t[at], color=_RED, lw=1.0, alpha=0.5)
+        label = f"missed: {int(missed.sum())} ({', '.join(sorted(set(causes[missed > 0].tolist())))})"
+        axes.plot([], [], color=_RED, lw=1.0, alpha=0.5, label=label)
+    axes.set_yscale("log")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
+
+
+def _line(axes: Axes, told: LastMoments, period_ms: float) -> None:
+    """Gaps between state frames, numbers that are missing or came twice, and what the device said of itself."""
+    title(axes, "gap between state frames (ms)")
+    states = [f for f in told.frames if f.type == "state" and f.frame is not None]
+    if not states:
+        axes.text(0.5, 0.5, "no state frame was kept", transform=axes.transAxes, ha="center", color=INK)
+        return
+    t = told.frame_seconds(states)
+    number = np.array([f.frame or 0 for f in states])
+    gaps = np.diff(t) * 1e3
+    axes.axhline(period_ms, color="0.6", lw=0.8, ls=(0, (1, 3)))
+    axes.plot(t[1:], gaps, "-", color="0.75", lw=0.8)
+    axes.plot(t[1:], gaps, ".", color=_BLUE, ms=3, label=f"state frames ({len(states)})")
+    step = np.diff(number)
+    for label, where, mark in (
+        ("numbers missing before", step > 1, "x"),
+        ("number does not grow", step <= 0, "+"),
+    ):
+        if np.any(where):
+            axes.plot(t[1:][where], gaps[where], mark, color=_RED, ms=7, label=f"{label}: {int(np.sum(where))}")
+    _status_strip(axes, t, states)
+    top = max(2.0 * period_ms, 1.15 * float(np.max(gaps, initial=0.0)))
+    axes.set_ylim(-0.22 * top, top)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
+
+
+def _status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
+    """A strip below: armed, safe output, fault, by the last frame's word on it."""
+    word = [next((w for w in reversed(_STATUS) if (f.status or 0) & w[0]), None) for f in states]
+    named: set[str] = set()
+    for i, status in enumerate(word):
+        if status is None:
+            continue
+        until = t[i + 1] if i + 1 < len(t) else t[i]
+        label = None if status[1] in named else status[1]
+        named.add(status[1])
+        axes.axvspan(t[i], until, 0.0, 0.08, color=status[2], lw=0, label=label)
+
+
+def _share_time(column: Sequence[Axes], told: LastMoments) -> None:
+    """One axis of time for all panels, with the fault and the changes of state before it."""
+    spans = [axes.dataLim.intervalx for axes in column if np.isfinite(axes.dataLim.intervalx).all()]
+    low, last = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
+    # Long after the last record the fault has no place on an axis on which the record is to be seen.
+    later = -last > _FAR * max(last - low, 0.1)
+    high = last if later else max(last, 0.0)
+    margin = 0.02 * max(high - low, 0.05)
+    changes = [(t, state) for t, state in _transitions(told) if low < t < min(high, 0.0)]
+    for axes in column:
+        axes.set_xlim(low - margin, high + margin)
+        if not later:
+            axes.axvline(0.0, color=_RED, lw=1.4)
+        for t, _ in changes:
+            axes.axvline(t, color="0.5", lw=0.8, ls=(0, (4, 2)))
+        if axes is not column[-1]:
+            axes.tick_params(labelbottom=False)
+    top = column[0].get_xaxis_transform()
+    room = 0.09 * (high - low)
+    for (t, state), (then, _) in zip(changes, [*changes, (high, "")][1:], strict=True):
+        if then - t >= room:
+            column[0].text(t, 0.99, f" {state}", transform=top, va="top", fontsize=8, color="0.35")
+    if later:
+        column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=_RED, ha="right", fontsize=9)
+    else:
+        column[0].text(0.0, 1.02, "fault", transform=top, color=_RED, ha="center", fontsize=9)
+    what = "virtual seconds before the last record" if told.virtual else "seconds before (after) the fault"
+    column[-1].set_xlabel(what, fontsize=9.5)
+
+
+def _transitions(told: LastMoments) -> list[tuple[float, str]]:
+    """Changes of state in s before the fault; none in virtual time, which is not the machine's."""
+    listed = told.story.get("transitions")
+    if told.virtual or not isinstance(listed, list):
+        return []
+    zero = number(told.story.get("t_mono_ns"))
+    return [((number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in listed if isinstance(t, dict)]

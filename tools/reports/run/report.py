@@ -1,0 +1,129 @@
+"""``onrig report`` of a run's folder: pictures of its post-mortems, and the page."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from runtime.config.schema import RunConfig
+from runtime.supervise.post_mortem import post_mortems
+from tools.check import in_one_line
+from tools.experiments.store import write_whole
+from tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
+from tools.reports.run.contents_of_memory import read_contents, read_surface
+from tools.reports.run.coverage_chart import coverage_chart, surfaces_chart
+from tools.reports.run.drawing import Chart, png_uri
+from tools.reports.run.fault_picture import PICTURE, draw_post_mortems
+from tools.reports.run.last_moments import read_last_moments
+from tools.reports.run.material import Material, number, read_material
+from tools.reports.run.page import Fault, RunPage, html
+from tools.reports.run.tables import (
+    circumstances,
+    counts_sheet,
+    events_sheet,
+    how_to_reproduce,
+    policies_sheet,
+    tiles,
+    warnings,
+)
+
+PAGE: Final = "report.html"
+_CONFIG_LIMIT: Final = 50_000
+_SHORT: Final = 40
+NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
+
+
+def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path:
+    """Write the page of a run, finished or under way; returns its path.  Raises OSError."""
+    material = read_material(folder, config)
+    notes: list[str] = []
+    try:
+        import matplotlib  # noqa: F401
+
+        draw_post_mortems(folder, config)
+        charts = _charts(material, notes)
+    except ImportError:
+        charts = []
+        notes.append(NO_PICTURES)
+    path = out or folder / PAGE
+    write_whole(path, html(_page(material, charts, notes)).encode())
+    return path
+
+
+def _charts(m: Material, notes: list[str]) -> list[Chart]:
+    drawers: tuple[Callable[[Material], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
+    charts = [chart for draw in drawers if (chart := draw(m)) is not None]
+    active = int(number(m.section("policies").get("active")))
+    contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
+    if isinstance(contents, str):
+        notes.append(f"The memory is not drawn: {contents}.")
+    else:
+        charts.append(coverage_chart(m.config, contents, surface))
+    if surface is not None and (isinstance(contents, str) or surface.action.shape[0] > 1):
+        charts.append(surfaces_chart(m.config, surface))
+    return charts
+
+
+def _page(m: Material, charts: list[Chart], notes: list[str]) -> RunPage:
+    config, reason = m.config, m.summary.get("exit_reason")
+    sheets = [s for s in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if s is not None]
+    text = ""
+    with contextlib.suppress(OSError):
+        text = (m.folder / "config.yaml").read_text(encoding="utf-8", errors="replace")[:_CONFIG_LIMIT].rstrip()
+    return RunPage(
+        title=f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
+        lead=f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
+        outcome=_outcome(m, reason),
+        completed=reason == "completed",
+        tiles=tiles(m),
+        warnings=warnings(m, notes),
+        charts=charts,
+        sheets=sheets,
+        faults=_faults(m.folder),
+        circumstances=circumstances(m),
+        reproduce=how_to_reproduce(m),
+        configuration=text,
+        footer=f"Onrig {_version()}, {time.strftime('%Y-%m-%d %H:%M')}",
+    )
+
+
+def _outcome(m: Material, reason: object) -> str:
+    """How it ended, in two or three words; the reason itself is among the warnings."""
+    if not reason:
+        return "unfinished"
+    fault = m.summary.get("fault")
+    return str(reason) if len(str(reason)) < _SHORT else f"ended by a fault: {fault}" if fault else "did not complete"
+
+
+def _faults(folder: Path) -> list[Fault]:
+    found = []
+    for at in post_mortems(folder):
+        told = read_last_moments(at)
+        picture: str | None = None
+        with contextlib.suppress(OSError):
+            picture = png_uri((at / PICTURE).read_bytes())
+        story = told.story
+        where = f"episode {story.get('episode', '?')}, tick {story.get('tick', '?')}, policy {story.get('policy', '?')}"
+        t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(story.get("t_unix_s"))))
+        detail = f" ({story['detail']})" if story.get("detail") else ""
+        found.append(
+            Fault(
+                f"{at.name}: {where}",
+                f"{t}: {story.get('cause', 'unknown')}{detail}",
+                str(story.get("hint", "")),
+                picture,
+                f"{at.relative_to(folder)}: records.csv, frames.jsonl, fault.json",
+            )
+        )
+    return found
+
+
+def _version() -> str:
+    try:
+        return version("onrig")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,113 @@
+"""A run's curves as TensorBoard event files, for whoever compares many runs there; steps are training episodes.
+
+May be written while the run goes on, and again: what an earlier call wrote for this run is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from runtime.config.schema import RunConfig
+from runtime.policy.contract import METADATA_KEY, decode_contract
+from runtime.policy.onnx_wire import read_model
+from runtime.policy.refusal import ModelRefused
+from tools.reports.run.material import Columns, Material, Values, by_episode, read_material
+
+SUFFIX: Final = ".onrig"
+
+
+class Scalar(NamedTuple):
+    """One value of one curve."""
+
+    tag: str
+    episode: int
+    value: float
+    t_unix_s: float
+
+
+def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
+    """Write ``out/NAME-OF-RUN/events.out.tfevents...``; returns how many values.
+
+    Raises ImportError without tensorboardX, OSError where it cannot be written.
+    """
+    from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
+
+    material = read_material(folder, config)
+    place = out / folder.resolve().name
+    values = list(scalars(material))
+    for path in place.glob(f"events.out.tfevents.*{SUFFIX}"):
+        path.unlink()
+    writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
+    try:
+        for s in values:
+            writer.add_scalar(s.tag, s.value, s.episode, walltime=s.t_unix_s)
+    finally:
+        writer.close()
+    return len(values)
+
+
+def scalars(m: Material) -> Iterator[Scalar]:
+    """Every value of every curve, curve by curve; values that are no numbers are left out."""
+    start_s = _started_s(m)
+    for kind, columns in (("train", m.train), ("eval", m.evaluation)):
+        for name in ("return", "mean_reward", "normalized", "exploration", "interventions", "missed_ticks"):
+            if kind == "eval" and name == "exploration":
+                continue
+            yield from _curve(f"{kind}/{name}", columns, columns[name], m, start_s)
+    yield from _curve("train/policy", m.train, m.train["policy_id"], m, start_s)
+    yield from _updates(m, start_s)
+    for word, tag in (("rule", "interventions"), ("cause", "missed")):
+        for name, counts in by_episode(m.events, word, "missed" if word == "cause" else None).items():
+            for episode, n in sorted(counts.items()):
+                yield Scalar(f"{tag}/{name}", episode, float(n), _at(m.train, episode, m, start_s))
+
+
+def _curve(tag: str, columns: Columns, values: Values, m: Material, start_s: float) -> Iterator[Scalar]:
+    for episode, value in zip(columns["episode"].tolist(), values.tolist(), strict=True):
+        if np.isfinite(value):
+            yield Scalar(tag, int(episode), value, _at(columns, int(episode), m, start_s))
+
+
+def _at(columns: Columns, episode: int, m: Material, start_s: float) -> float:
+    """When an episode ended; in virtual time, that much after the start."""
+    times = columns["t_mono_ns"]
+    where = np.flatnonzero(columns["episode"] == episode)
+    if not len(where) or not len(m.train["t_mono_ns"]):
+        return start_s
+    zero = 0.0 if m.config.lockstep else float(m.train["t_mono_ns"][0])
+    return start_s + (float(times[where[0]]) - zero) / 1e9
+
+
+def _updates(m: Material, start_s: float) -> Iterator[Scalar]:
+    """Updates of the learner behind the policy that acted in each episode, as the policy's contract says."""
+    steps: dict[int, int | None] = {}
+    for episode, policy in zip(m.train["episode"].tolist(), m.train["policy_id"].tolist(), strict=True):
+        number = int(policy)
+        if number not in steps:
+            steps[number] = _training_step(m.folder / "policies" / f"{number}.onnx")
+        step = steps[number]
+        if step is not None:
+            yield Scalar("learner/updates", int(episode), float(step), _at(m.train, int(episode), m, start_s))
+
+
+def _training_step(path: Path) -> int | None:
+    try:
+        return decode_contract(read_model(path.read_bytes()).metadata[METADATA_KEY]).training_step
+    except (OSError, ModelRefused, KeyError, msgspec.DecodeError):
+        return None
+
+
+def _started_s(m: Material) -> float:
+    """When the run began, of the wall clock."""
+    if m.events:
+        return m.events[0].t_unix_s
+    try:
+        return datetime.strptime(str(m.meta.get("started")), "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return 0.0

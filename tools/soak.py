@@ -1,0 +1,135 @@
+"""``onrig soak``: a rig on its twin and a learner beyond a bad network, with faults everywhere, and what came of it.
+
+The twin runs in real time; the learner connects over tcp and CURVE through a proxy that drops and delays.  Every few
+seconds a fault that a seed has chosen hits the serial line, the network or a process.  At the end stands a ledger; it
+balances, or the exit code is 70.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from runtime.config.document import ConfigError
+from runtime.exit_codes import ExitCode
+from tools.load import complain, explain, load_for_rig
+
+MAX_MINUTES: Final = 60.0 * 24 * 7
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig soak", description=__doc__)
+    p.add_argument("config", help="path or shipped name of a configuration that has a twin")
+    p.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long (default: 10)")
+    p.add_argument("--rate", type=float, default=200.0, metavar="HZ", help="sampling rate of the twin (default: 200)")
+    p.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two faults (default: 5)")
+    p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses the faults (default: 0)")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the ledger and all series here")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="draw memory and faults over time here")
+    p.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and outputs here")
+    p.add_argument("--plan", action="store_true", help="print the faults to come and start nothing")
+    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Soak; returns the exit code, 70 when the ledger does not balance."""
+    args = parser().parse_args(arguments)
+    problem = problem_with(args.minutes, args.rate, args.every, args.seed)
+    if problem is not None:
+        return complain("soak", problem)
+    from tools.soaking.plan import plan
+
+    faults = plan(60 * args.minutes, args.every, args.seed)
+    if args.plan:
+        for fault in faults:
+            print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.lasts_s:5.2f} s  {fault.amount:.3g}")
+        return ExitCode.OK
+    for file in (args.json, args.plot):
+        if file is not None and not file.absolute().parent.is_dir():
+            return complain("soak", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
+    if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
+        return complain("soak", f"--keep: '{args.keep}' holds something already; choose another folder")
+    try:
+        from tools.soaking.rig import settings_for
+    except ImportError as error:
+        return complain("soak", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    settings = settings_for(args.config, args.rate, args.seed, args.overrides)
+    try:
+        config = load_for_rig(args.config, settings)
+    except ConfigError as error:
+        return explain(error)
+    if config.device.twin is None:
+        return complain("soak", f"{args.config}: faults are for a twin, and its device is on a port")
+    return _soak(args, settings)
+
+
+def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> str | None:
+    """What is wrong with the figures of a soak; None where nothing is."""
+    if not 0 < minutes <= MAX_MINUTES:
+        return f"--minutes: expected more than 0, at most {MAX_MINUTES:g}, got {minutes:g}"
+    if not (rate_hz > 0 and math.isfinite(rate_hz)):
+        return f"--rate: expected a positive number, got {rate_hz:g}"
+    if not 0.5 <= every_s <= 60 * minutes:
+        return f"--every: expected 0.5 s to the length of the soak, {60 * minutes:g} s, got {every_s:g}"
+    return f"--seed: expected 0 or more, got {seed}" if seed < 0 else None
+
+
+def _soak(args: argparse.Namespace, settings: list[str]) -> int:
+    from tools.benchmarks.progress import progress_for
+    from tools.soaking.ledger import checks, failed
+    from tools.soaking.mirror import Watcher
+    from tools.soaking.page import text, write_json
+    from tools.soaking.picture import draw
+    from tools.soaking.plan import plan
+    from tools.soaking.rig import SoakRig
+    from tools.soaking.runner import NotUp, Soak
+
+    length_s = 60.0 * args.minutes
+    with ExitStack() as stack:
+        if args.keep is not None:
+            args.keep.mkdir(parents=True, exist_ok=True)
+            folder = args.keep.absolute()
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-soak-")))
+        rig = stack.enter_context(SoakRig(args.config, settings, folder, args.seed))
+        watcher = Watcher(rig.config, rig.network_link.endpoint, rig.keys)
+        watcher.start()
+        stack.callback(watcher.close)
+        soak = Soak(rig, watcher, plan(length_s, args.every, args.seed), length_s)
+        progress = progress_for(length_s)
+        stack.callback(progress.close)
+        done_s = 0.0
+
+        def say(now_s: float, what: str) -> None:
+            nonlocal done_s
+            progress.done(max(0.0, now_s - done_s))
+            done_s = max(done_s, now_s)
+            progress.doing(what)
+
+        began_s = time.monotonic()
+        try:
+            soak.run(say)
+        except NotUp as error:
+            return complain("soak", str(error), ExitCode.INTERNAL)
+    found = checks(soak.ledger)
+    print(text(soak.ledger, soak.gauges, found))
+    if args.json is not None:
+        figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
+        write_json(args.json, figures, soak.ledger, soak.gauges, found)
+    if args.plot is not None and not draw(args.plot, soak.ledger, soak.gauges, soak.counts_from_s):
+        print("onrig soak: no picture without matplotlib: pip install 'onrig[viz]'", file=sys.stderr)
+    took = time.monotonic() - began_s
+    print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")
+    return ExitCode.INTERNAL if failed(found) else ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""``onrig watch``: looks at a running rig from a terminal, over ssh as well; the run does not notice."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from runtime.exit_codes import ExitCode
+from runtime.supervise.keyboard import Keyboard, keyboard
+from runtime.supervise.running import Remote, Running, SegmentError
+from tools.stop import choose, outcome
+
+if TYPE_CHECKING:
+    from tools.watching.snapshot import Watcher
+
+_REFRESH_HZ: Final = 8.0
+_LINE_EVERY_S: Final = 2.0
+_REALLY: Final = "stop the run? y: fade out and end it, any other key: no"
+_AGAIN: Final = "it is being stopped; s once more: at once"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig watch", description=__doc__)
+    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
+    p.add_argument("--once", action="store_true", help="print one line and leave")
+    p.add_argument("--plain", action="store_true", help="a line every two seconds instead of a screen")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Watch until the run ends or somebody presses q; returns the exit code."""
+    args = parser().parse_args(arguments)
+    found = choose("watch", args.run)
+    if isinstance(found, int):
+        return found
+    from runtime.view.reader import ViewReader
+    from tools.watching.snapshot import Watcher
+
+    try:
+        with ViewReader.attach(found) as view:
+            watcher = Watcher(view, found.folder)
+            if args.once:
+                return _lines(watcher, lambda: False)
+            alive = _alive(found.pid)
+            keys = keyboard()
+            if args.plain or keys is None or not sys.stdout.isatty() or not _has_rich():
+                code = _lines(watcher, alive)
+            else:
+                with keys:
+                    code = _screen(watcher, found, keys, alive)
+            gone = not alive()
+    except SegmentError:
+        gone, code = True, ExitCode.OK
+    if gone:
+        print(f"{found.folder}: {outcome(found.folder)}")
+    return code
+
+
+def _alive(pid: int) -> Callable[[], bool]:
+    """Tell whether a process is there, whoever else gets its number later."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return lambda: False
+    return lambda: not select.select((fd,), (), (), 0)[0]
+
+
+def _has_rich() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("rich") is not None
+
+
+def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
+    from tools.watching.words import one_line
+
+    while True:
+        print(one_line(watcher.look()), flush=True)
+        until = time.monotonic() + _LINE_EVERY_S
+        while alive() and time.monotonic() < until:
+            time.sleep(0.05)
+        if not alive():
+            return ExitCode.OK
+
+
+def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
+    from rich.console import Console
+    from rich.live import Live
+
+    from tools.watching.rig_text import sketch_of
+    from tools.watching.screen import screen
+
+    console = Console()
+    fancy = "utf" in (console.encoding or "").lower()
+    asks = StopKeys(found)
+    snapshot = watcher.look()
+    sketch = sketch_of(snapshot.config)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while alive():
+            width, height = console.size
+            live.update(screen(snapshot, sketch, asks.footer, width, height, fancy=fancy), refresh=True)
+            if keys.listening:
+                select.select((keys,), (), (), 1 / _REFRESH_HZ)
+            else:
+                time.sleep(1 / _REFRESH_HZ)
+            for key in keys.pressed():
+                if asks.take(key):
+                    return ExitCode.OK
+            snapshot = watcher.look()
+    return ExitCode.OK
+
+
+class StopKeys:
+    """What the keys mean: q leaves, s asks whether to stop, y means it."""
+
+    def __init__(self, found: Running) -> None:
+        self._found = found
+        self._asked = False
+        self._level = 0
+
+    @property
+    def footer(self) -> str:
+        """The last line of the screen."""
+        from tools.watching.screen import KEYS
+
+        return _REALLY if self._asked else _AGAIN if self._level else KEYS
+
+    def take(self, key: str) -> bool:
+        """Take one key; True to leave."""
+        if self._asked:
+            self._asked = False
+            if key == "y":
+                self._stop()
+            return False
+        if key == "q":
+            return True
+        if key == "s" and self._level:
+            self._stop()  # somebody who asked once and asks again need not be asked
+        elif key == "s":
+            self._asked = True
+        return False
+
+    def _stop(self) -> None:
+        self._level = min(self._level + 1, 2)
+        with contextlib.suppress(SegmentError), Remote(self._found) as remote:
+            remote.stop(self._level)

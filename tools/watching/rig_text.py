@@ -1,0 +1,133 @@
+"""The rig as text: a pendulum as a dial, a ball on its track over its coils, anything else as bars.  Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from hw.rig import Rig
+from runtime.config.schema import RunConfig
+from tools.watching.canvas import Canvas, bar, both_ways
+from tools.watching.snapshot import Now
+from tools.web.drawing import drawing_of
+
+_BOB: Final = 2.2
+_LEVELS: Final = " ▁▂▃▄▅▆▇█"
+
+
+class Magnet(msgspec.Struct):
+    """A coil under the track."""
+
+    at: float
+    actuator: int
+
+
+class Sketch(msgspec.Struct):
+    """What of ``drawing_of`` fits into text."""
+
+    kind: str
+    angle: int = 0
+    position: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    target: float | None = None
+    magnets: tuple[Magnet, ...] = ()
+
+
+def sketch_of(config: RunConfig) -> Sketch:
+    """How a rig is drawn; the same for a whole run."""
+    return msgspec.convert(drawing_of(config), Sketch)
+
+
+def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int, *, fancy: bool = True) -> list[str]:
+    """Draw the rig as its last record found it, in at most ``height`` lines of ``width`` characters."""
+    if now is None:
+        return ["no step record yet"]
+    values = _observations(rig, now)
+    if sketch.kind == "pendulum":
+        beside = [*values, "", *_stacked_commands(rig, now, 7, fancy=fancy)]
+        size = max(3, min(height, (width - max(map(len, beside)) - 2) // 2))
+        dial = pendulum_dial(now.observation[sketch.angle], sketch.target, size, fancy=fancy)
+        lines = max(len(dial), len(beside))
+        dial += [" " * (2 * size)] * (lines - len(dial))
+        beside += [""] * (lines - len(beside))
+        return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, beside, strict=True)][:height]
+    if sketch.kind == "magman":
+        track = ball_on_track(sketch, now, rig, width, fancy=fancy)
+        rows = [*track, "   ".join(values), *_commands(rig, now, 6, fancy=fancy)]
+    else:
+        rows = [*_bars(rig, now, fancy=fancy), *_commands(rig, now, 6, fancy=fancy)]
+    return [row[:width].rstrip() for row in rows][:height]
+
+
+def pendulum_dial(angle_rad: float, target_rad: float | None, size: int, *, fancy: bool = True) -> list[str]:
+    """A dial of ``size`` lines, twice as wide: hanging down at angle 0, upright at +-pi, positive to the right."""
+    canvas = Canvas(2 * size, size, fancy=fancy)
+    middle_x, middle_y = 0.5 * (canvas.dots_wide - 1), 0.5 * (canvas.dots_high - 1)
+    radius = middle_y - 1.0
+    canvas.circle(middle_x, middle_y, radius, every=3.0)
+    if target_rad is not None:
+        canvas.disc(middle_x + radius * math.sin(target_rad), middle_y + radius * math.cos(target_rad), 1.0)
+    if math.isfinite(angle_rad):
+        reach = radius - 3.0
+        x, y = middle_x + reach * math.sin(angle_rad), middle_y + reach * math.cos(angle_rad)
+        canvas.line(middle_x, middle_y, x, y)
+        canvas.disc(x, y, _BOB)
+    return canvas.rows()
+
+
+def ball_on_track(sketch: Sketch, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
+    """The ball, its rail with the target in it, and under it the coils, as high as their currents are strong."""
+    low, high = sketch.low, sketch.high
+
+    def column(value: float) -> int:
+        return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
+
+    position = now.observation[sketch.position]
+    ball = " " * column(position) + ("●" if fancy else "O") if math.isfinite(position) else ""
+    rail = [("├" if fancy else "|"), *("─" if fancy else "-") * (width - 2), ("┤" if fancy else "|")]
+    if sketch.target is not None:
+        rail[column(sketch.target)] = "┼" if fancy else "+"
+    coils = [" "] * width
+    for magnet in sketch.magnets:
+        if low <= magnet.at <= high:
+            actuator, value = rig.actuators[magnet.actuator], now.commanded[magnet.actuator]
+            share = (value - actuator.low) / (actuator.high - actuator.low) if math.isfinite(value) else 0.0
+            level = min(max(math.ceil(8 * share), 0), 8)
+            coils[column(magnet.at)] = (_LEVELS[level] if level else "·") if fancy else str(level)
+    return [ball, "".join(rail), "".join(coils)]
+
+
+def _observations(rig: Rig, now: Now) -> list[str]:
+    return [f"{o.name} {v:+.3g} {o.unit}" for o, v in zip(rig.observations, now.observation, strict=False)]
+
+
+def _bars(rig: Rig, now: Now, *, fancy: bool) -> list[str]:
+    rows = []
+    for o, value in zip(rig.observations, now.observation, strict=False):
+        share = (value - o.low) / (o.high - o.low)
+        rows.append(f"{o.name[:10]:10} {bar(share, 12, fancy=fancy)} {value:+.3g} {o.unit}")
+    return rows
+
+
+def _stacked_commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> list[str]:
+    """Each command with its bar under it, where there is no room beside it."""
+    rows = []
+    for actuator, value in zip(rig.actuators, now.commanded, strict=True):
+        share = (value - actuator.centre) / actuator.half_range
+        rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", both_ways(share, half, fancy=fancy)]
+    return rows
+
+
+def _commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> Sequence[str]:
+    rows = []
+    for actuator, value in zip(rig.actuators, now.commanded, strict=True):
+        if actuator.low < 0.0 < actuator.high:
+            shown = both_ways((value - actuator.centre) / actuator.half_range, half, fancy=fancy)
+        else:
+            shown = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, fancy=fancy)
+        rows.append(f"{actuator.name[:10]} {shown} {value:+.3g} {actuator.unit}")
+    return rows

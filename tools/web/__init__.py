@@ -1,0 +1,10 @@
+"""``onrig web``: the live page of a run, under way or over; ``onrig run --web`` serves it, too."""
+
+from __future__ import annotations
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the page until Ctrl-C; returns the exit code."""
+    from tools.web.verb import main as serve_run
+
+    return serve_run(arguments)

@@ -1,0 +1,87 @@
+"""What a page needs to know of a run once: names, units, ranges, the picture, the planned exploration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from runtime.config.exploration import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
+from runtime.config.schema import RunConfig, Scaled
+from runtime.explore.schedule import amplitudes
+from runtime.record import STAGES, Miss, Rule
+from runtime.task import episode_steps
+from runtime.view.reader import bin_edges_us
+from tools.web.axes import axes_of
+from tools.web.curve import FIELDS
+from tools.web.drawing import drawing_of
+
+_POINTS: Final = 200
+
+
+def about(config: RunConfig, folder: Path) -> dict[str, object]:
+    """Describe a run; plain values, ready for JSON."""
+    rig, task = config.rig, config.task
+    return {
+        "name": folder.name,
+        "rig": rig.name,
+        "task": task.name,
+        "strategy": config.selection.strategy,
+        "seed": config.seed,
+        "rate_hz": config.rate_hz,
+        "episodes": config.episodes,
+        "episode_s": task.episode_s,
+        "pace": pace_of(config),
+        "lockstep": config.lockstep,
+        "period_us": config.wall_period_ns / 1000,
+        "observations": [a._asdict() for a in axes_of(config)],
+        "actuators": [{"name": a.name, "unit": a.unit, "low": a.low, "high": a.high} for a in rig.actuators],
+        "target": {name: task.reward.target[name] for name in task.reward.weights if name in task.reward.target},
+        "drawing": drawing_of(config),
+        "exploration": schedule(config),
+        "process": _process(config),
+        "episode_fields": FIELDS,
+        "edges_us": [float(f"{e:.6g}") for e in bin_edges_us().tolist()],
+        "rules": [r.name.lower() for r in Rule],
+        "misses": [m.name.lower() for m in Miss],
+        "stages": STAGES,
+    }
+
+
+def pace_of(config: RunConfig) -> str:
+    """How the run's time passes, in words."""
+    pace = config.device.pace
+    if isinstance(pace, Scaled):
+        return f"{pace.scaled:g}× real time"
+    return "lockstep" if pace == "lockstep" else "real time"
+
+
+def _process(config: RunConfig) -> str:
+    match config.exploration:
+        case OrnsteinUhlenbeck():
+            return "Ornstein-Uhlenbeck noise"
+        case Gaussian():
+            return "Gaussian noise"
+        case ParameterNoise():
+            return "parameter noise"
+        case NoExploration():
+            return "none"
+
+
+def schedule(config: RunConfig) -> dict[str, list[float]]:
+    """Amplitude as scheduled over training episodes, the largest of the actuators': {episode: [...], amplitude: [...]}.
+
+    Gates and budgets cut it back further; a schedule over steps or seconds takes episodes to be whole.
+    """
+    exploration = config.exploration
+    if isinstance(exploration, NoExploration):
+        return {"episode": [], "amplitude": []}
+    names = [a.name for a in config.rig.actuators]
+    steps = episode_steps(config.task, config.rate_hz)
+    per_episode = {"episodes": 1.0, "steps": float(steps), "seconds": steps * config.period_us * 1e-6}[exploration.over]
+    n = min(_POINTS, max(config.episodes, 2))
+    episodes = [1 + (config.episodes - 1) * i / (n - 1) for i in range(n)]
+    done = [e if exploration.over == "episodes" else (e - 1) * per_episode for e in episodes]
+    return {
+        "episode": [round(e, 2) for e in episodes],
+        "amplitude": [round(max(amplitudes(exploration, names, x)), 4) for x in done],
+    }

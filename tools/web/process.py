@@ -1,0 +1,158 @@
+"""The page's process: ``python -m tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as behind ``--web``, or ``-``.
+
+It looks on and never in the way: niced, off the loop's CPU, with nothing the loop could wait for.  The run goes on
+without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from runtime.config.document import ConfigError
+from runtime.config.resolve import load_resolved
+from runtime.control.realtime import die_with_parent, leave_cpu
+from runtime.exit_codes import ExitCode
+from runtime.supervise.report import report
+from runtime.supervise.running import Remote, SegmentError
+from tools.web.address import listen_at, new_token, parse_address, url_of
+from tools.web.assets import load_assets
+from tools.web.guard import Guard
+from tools.web.hub import Hub
+from tools.web.producer import MOTION_S, Producer
+from tools.web.server import PageServer, Site
+from tools.web.surface import Surfaces
+
+_ME: Final = "web"
+_NICE: Final = 10
+_IDLE_S: Final = 0.5
+_FAREWELL_S: Final = 1.0
+_AFTER_A_FAILURE_S: Final = 5.0
+
+
+class Page:
+    """The server of one run's page and the thread that feeds it; a context."""
+
+    def __init__(self, folder: Path, address_text: str, *, awaited: bool = False) -> None:
+        """``awaited``: the run is about to begin.  Raises ConfigError, ValueError (the address) or OSError (taken)."""
+        config = load_resolved(folder / "config.yaml")
+        address = parse_address(address_text)
+        listening = listen_at(address)
+        port = int(listening.getsockname()[1])
+        token = None if address.is_loopback else new_token()
+        self.url = url_of(address, port, token)
+        self._hub = Hub()
+        self._producer = producer = Producer(config, folder, awaited=awaited)
+        self._stop = threading.Event()
+        names = () if address.is_loopback else (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
+        self._server = PageServer(
+            listening,
+            Site(
+                guard=Guard(port, token, names),
+                assets=load_assets(),
+                hub=self._hub,
+                story_so_far=lambda: list(producer.story_so_far()),
+                surface=Surfaces(config, folder).of,
+                stop=self._order_stop,
+            ),
+        )
+        self._threads = [
+            threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True),
+            threading.Thread(target=self._feed, daemon=True),
+        ]
+
+    def __enter__(self) -> Page:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._threads[1].join()
+        self._hub.tell(lambda: list(self._producer.farewell()))
+        self._hub.end()
+        limit = time.monotonic() + _FAREWELL_S
+        while self._hub.somebody.is_set() and time.monotonic() < limit:
+            time.sleep(0.02)
+        self._server.shutdown()
+        self._server.server_close()
+        self._threads[0].join()
+        self._producer.close()
+
+    def _feed(self) -> None:
+        while not self._stop.is_set():
+            if self._hub.somebody.is_set():
+                try:
+                    self._hub.tell(lambda: self._producer.turn(time.monotonic()))
+                except Exception:  # a page that stands still is worth a trace, not an end
+                    traceback.print_exc()
+                    self._stop.wait(_AFTER_A_FAILURE_S)
+                self._stop.wait(MOTION_S)
+            else:
+                self._hub.somebody.wait(_IDLE_S)
+
+    def _order_stop(self, level: int) -> bool:
+        running = self._producer.running or self._producer.find()
+        if running is None:
+            return False
+        try:
+            with Remote(running) as remote:
+                remote.stop(level, from_view=True)
+        except SegmentError:
+            return False
+        return True
+
+
+def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awaited: bool = False) -> int:
+    """Serve until SIGTERM or Ctrl-C; ``tell`` is given the URL.  Returns the exit code.
+
+    ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
+    """
+    stop = threading.Event()
+
+    def request_stop(signum: int, frame: object) -> None:
+        stop.set()
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, request_stop)
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    with contextlib.suppress(ConfigError):
+        config = load_resolved(folder / "config.yaml")
+        if not config.lockstep:
+            leave_cpu(config.realtime)
+    try:
+        page = Page(folder, address_text, awaited=awaited)
+    except (ConfigError, ValueError) as error:
+        report(_ME, "error", str(error))
+        return ExitCode.CONFIGURATION
+    except OSError as error:
+        report(_ME, "error", str(error))
+        return ExitCode.PREFLIGHT
+    with page:
+        tell(page.url)
+        stop.wait()
+    return ExitCode.OK
+
+
+def main(arguments: list[str]) -> int:
+    """Run as a child of ``onrig run``."""
+    die_with_parent()
+    address = "" if arguments[1] == "-" else arguments[1]
+    return serve(Path(arguments[0]), address, lambda url: report(_ME, "ready", url), awaited=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+// The page: takes what the server sends and hands it to whoever draws it.
+
+import { Picture, sayEmpty } from "./theme.js";
+import { isAngle, short } from "./plot.js";
+import { follow } from "./stream.js";
+import { disableStops, wireStops } from "./stop.js";
+import { Stage } from "./stage.js";
+import { drawPendulum } from "./draw_pendulum.js";
+import { drawMagman } from "./draw_magman.js";
+import { drawBars } from "./draw_bars.js";
+import { drawTrace } from "./trace.js";
+import { Coverage } from "./coverage.js";
+import { Learning } from "./learning.js";
+import { Timing } from "./timing.js";
+import { Lists } from "./lists.js";
+
+const KINDS = ["about", "status", "episodes", "story", "figures", "memory", "motion", "clip", "ended"];
+const DRAW = { pendulum: drawPendulum, magman: drawMagman, bars: drawBars };
+const GOOD = ["running", "resetting", "ready"], BAD = ["fault"];
+const $ = (id) => document.getElementById(id);
+const page = { seen: new Set() };
+
+if (location.search) history.replaceState(null, "", location.pathname); // the cookie has the token now
+wireStops(notice);
+follow(KINDS, (kind, data) => {
+  handle[kind](data);
+  page.seen.add(kind);
+  document.documentElement.dataset.seen = [...page.seen].sort().join(" ");
+}, line);
+
+const handle = {
+  about(about) {
+    if (page.about) {
+      page.lists.clear();
+      return;
+    }
+    page.about = about;
+    $("title").textContent = `${about.rig} · ${about.task}`;
+    $("details").textContent = `${about.strategy}, ${short(about.rate_hz)} Hz, ${about.pace}, ${about.process}, seed ${about.seed} · ${about.name}`;
+    document.title = `Onrig: ${about.rig}`;
+    page.stage = new Stage(about.observations.map((o) => isAngle(o.unit, o.low, o.high)));
+    page.rig = new Picture("rig", drawRig);
+    page.trace = new Picture("trace", (ctx, w, h) => drawTrace(ctx, w, h, about, page.stage));
+    page.coverage = new Coverage(about, page.stage);
+    page.learning = new Learning(about);
+    page.timing = new Timing(about);
+    page.lists = new Lists(about);
+    readouts(about);
+    requestAnimationFrame(animate);
+  },
+  status(status) {
+    page.status = status;
+    const text = status.phase === "running" ? (status.stopping ? "stopping" : status.state) : status.phase;
+    const level = status.stopping ? "warn" : GOOD.includes(text) ? "good" : BAD.includes(text) ? "bad" : status.phase === "running" ? "warn" : "";
+    if ($("state").textContent !== text) $("state").textContent = text;
+    $("state").className = `pill ${level}`;
+    if (status.phase === "running") {
+      progress(status.episode);
+      if (status.policy) page.coverage.usePolicy(status.policy);
+    }
+    if (status.phase === "ended") disableStops();
+  },
+  episodes(episodes) {
+    page.learning.take(episodes);
+    page.lists.takeEpisodes(page.learning.rows, page.learning.at);
+    const last = page.learning.rows.at(-1);
+    if (last && page.status?.phase !== "running") {
+      progress(last[page.learning.at.episode]);
+      page.coverage.usePolicy(last[page.learning.at.policy]);
+    }
+  },
+  story(story) { page.lists.take(story); },
+  figures(figures) {
+    page.timing.take(figures);
+    page.lists.takeFigures(figures);
+    const rate = figures.updates_per_s ? ` at ${short(figures.updates_per_s)}/s` : "";
+    $("foot").textContent = `${figures.updates.toLocaleString("en")} updates${rate} · ${figures.inserted.toLocaleString("en")} experiences written · ${figures.dropped} records lost`;
+  },
+  memory(memory) { page.coverage.take(memory); },
+  motion(samples) { page.stage.extend(samples); },
+  clip(clip) {
+    page.stage.play(clip);
+    $("rig-note").textContent = `${clip.kind} episode ${clip.episode}, played at real speed`;
+  },
+  ended(ended) {
+    disableStops();
+    page.over = page.coverage.ended = true;
+    page.timing.takeSummary(ended.summary, ended.histograms);
+    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}. What you see is how it stood.`);
+  },
+};
+
+function progress(episode) {
+  const { episodes } = page.about;
+  $("count").textContent = `${episode} / ${episodes}`;
+  $("done").style.width = `${Math.min(100, (100 * episode) / episodes)}%`;
+  $("progress").setAttribute("aria-valuemax", episodes);
+  $("progress").setAttribute("aria-valuenow", episode);
+}
+
+function drawRig(ctx, width, height) {
+  const now = page.stage.now();
+  DRAW[page.about.drawing.kind](ctx, width, height, page.about, now, page.stage.samples);
+  if (!now) sayEmpty(ctx, width, height - 20, page.over ? "what moved is in the log of the run" : "nothing has moved yet");
+}
+
+function readouts(about) {
+  const fields = [...about.observations, ...(about.actuators.length === 1 ? about.actuators : []), { name: "reward" }, { name: "amplitude" }, { name: "shield" }];
+  page.values = fields.map((field) => {
+    const box = document.createElement("div"), term = document.createElement("dt"), value = document.createElement("dd");
+    term.textContent = field.name.replaceAll("_", " ");
+    value.textContent = "–";
+    box.append(term, value);
+    $("readouts").append(box);
+    return [field, value];
+  });
+}
+
+function showReadouts(now) {
+  const { about } = page;
+  const shield = now.rule ? about.rules[now.rule] : "idle";
+  const numbers = [...now.observation, ...(about.actuators.length === 1 ? now.applied : []), now.reward, now.amplitude, shield];
+  page.values.forEach(([field, element], i) => {
+    const v = numbers[i];
+    const [text, unit] = typeof v === "string" ? [v, ""] : field.unit === "m" ? [(1000 * v).toFixed(1).replace("-", "−"), "mm"] : [fixed(v), field.unit ?? ""];
+    if (element.dataset.text === text) return;
+    element.dataset.text = text;
+    element.replaceChildren(text, Object.assign(document.createElement("small"), { textContent: unit ? ` ${unit}` : "" }));
+  });
+}
+
+function fixed(v) {
+  return v === null ? "–" : v.toFixed(Math.abs(v) >= 100 ? 1 : 2).replace("-", "−");
+}
+
+let before = 0, told = 0;
+function animate(ms) {
+  requestAnimationFrame(animate);
+  if (ms - before < 30) return; // some thirty pictures a second are enough, and spare a phone's battery
+  page.stage.advance(Math.min(0.2, (ms - before) / 1000));
+  before = ms;
+  page.rig.draw();
+  page.trace.draw();
+  page.coverage.picture.draw();
+  const now = page.stage.now();
+  if (now && ms - told > 120) {
+    told = ms;
+    showReadouts(now);
+    page.rig.describe(`${page.about.rig}: ${page.about.observations.map((o, i) => `${o.name} ${fixed(now.observation[i])} ${o.unit}`).join(", ")}`);
+  }
+}
+
+function notice(text) {
+  $("notice").textContent = text;
+  $("notice").hidden = false;
+}
+
+function line(up) {
+  if (up && $("notice").dataset.line) {
+    $("notice").hidden = true;
+    delete $("notice").dataset.line;
+  }
+  if (!up) {
+    notice("The line to this page's server is down; trying again. The rig goes on: `onrig stop` in a terminal stops it.");
+    $("notice").dataset.line = "down";
+  }
+}

@@ -1,0 +1,215 @@
+// What the memory holds: experiences as points over two observations, the policy as a surface behind them (000, Figure 4).
+
+import { Picture, colours, onChange, sayEmpty } from "./theme.js";
+import { Plot, angleLabel, angleTicks, isAngle, short, unitText, written } from "./plot.js";
+import { UNKNOWN, bytesOf, css, paintScale, surfaceColour, viridis } from "./palette.js";
+
+const COLOURS = [["age", "age"], ["exploration", "exploration"], ["td", "TD error"], ["reward", "reward"]];
+const LEGENDS = { age: "experiences ago", exploration: "exploration (1-norm, normalised)", td: "|TD error|, log scale", reward: "reward" };
+const MARGIN = { left: 54, top: 16, right: 12, bottom: 38 };
+
+export class Coverage {
+  constructor(about, stage) {
+    this.about = about;
+    this.stage = stage;
+    this.colour = "age";
+    this.x = 0;
+    this.y = Math.min(1, about.observations.length - 1);
+    this.actuator = 0;
+    this.policy = 0;
+    this.memory = this.surface = null;
+    this.layer = document.createElement("canvas");
+    this.picture = new Picture("coverage", (ctx, w, h) => this.paint(ctx, w, h));
+    this.choices();
+    onChange(() => this.renew());
+  }
+
+  get oneSided() {
+    const { low, high } = this.about.actuators[this.actuator];
+    return low >= 0 || high <= 0;
+  }
+
+  choices() {
+    const set = document.getElementById("colour-choice");
+    for (const [value, text] of COLOURS) {
+      const label = document.createElement("label"), input = document.createElement("input");
+      Object.assign(input, { type: "radio", name: "colour", value, checked: value === this.colour });
+      input.addEventListener("change", () => { this.colour = value; this.renew(); });
+      label.append(input, text);
+      set.append(label);
+    }
+    this.pick("actuator", this.about.actuators, () => this.actuator, (i) => { this.actuator = i; this.renew(); });
+    if (this.about.observations.length > 2) {
+      this.pick("axis-x", this.about.observations, () => this.x, (i) => { this.x = i; this.fetchSurface(); });
+      this.pick("axis-y", this.about.observations, () => this.y, (i) => { this.y = i; this.fetchSurface(); });
+    }
+  }
+
+  pick(id, options, get, set) {
+    if (options.length < 2) return;
+    const select = document.getElementById(id);
+    options.forEach((o, i) => select.append(new Option(o.name.replaceAll("_", " "), i, i === get(), i === get())));
+    select.addEventListener("change", () => set(Number(select.value)));
+    select.parentElement.hidden = false;
+  }
+
+  take(memory) {
+    memory.points = memory.positions.map((p) => new Int16Array(bytesOf(p).buffer));
+    for (const colour of Object.values(memory.colours)) colour.bytes = bytesOf(colour.levels);
+    this.memory = memory;
+    this.renew();
+  }
+
+  async usePolicy(policy) {
+    if (policy === this.policy || this.fetching) return;
+    this.policy = policy;
+    await this.fetchSurface();
+  }
+
+  async fetchSurface() {
+    this.fetching = true;
+    try {
+      const answer = await fetch(`api/surface?policy=${this.policy}&x=${this.x}&y=${this.y}`);
+      if (answer.ok) {
+        const surface = await answer.json();
+        surface.bytes = surface.levels.map((l) => new Int8Array(bytesOf(l).buffer));
+        this.surface = surface;
+      }
+    } catch { /* the stream says whether the server is gone */ }
+    this.fetching = false;
+    this.renew();
+  }
+
+  /** Has surface and points drawn anew, with the next picture. */
+  renew() {
+    this.stale = true;
+    this.legends();
+    this.picture.draw();
+  }
+
+  /** Draws surface and points into a layer of their own: the trajectory on top moves all the time. */
+  paintLayer() {
+    const { picture } = this;
+    this.stale = false;
+    this.layer.width = picture.canvas.width;
+    this.layer.height = picture.canvas.height;
+    const ctx = this.layer.getContext("2d");
+    ctx.setTransform(picture.ratio, 0, 0, picture.ratio, 0, 0);
+    ctx.font = picture.ctx.font;
+    ctx.textBaseline = "middle";
+    const plot = this.plot(ctx, picture.width, picture.height);
+    if (this.surface && this.surface.x === this.x && this.surface.y === this.y) this.paintSurface(ctx, plot);
+    plot.axes();
+    if (this.memory) this.paintPoints(ctx, plot);
+  }
+
+  plot(ctx, width, height) {
+    const axis = (o) => {
+      const round = isAngle(o.unit, o.low, o.high);
+      return { low: o.low, high: o.high, ticks: round ? angleTicks(o.low, o.high) : undefined, format: round ? angleLabel : written(o).format };
+    };
+    const ox = this.about.observations[this.x], oy = this.about.observations[this.y];
+    return Plot.within(ctx, width, height, { ...axis(ox), label: `${ox.name} in ${written(ox).unit}` }, axis(oy), MARGIN);
+  }
+
+  paintSurface(ctx, plot) {
+    const { columns, rows } = this.surface, levels = this.surface.bytes[this.actuator];
+    const image = new ImageData(columns, rows);
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < columns; c++) {
+        const rgb = surfaceColour(levels[r * columns + c] / 127, this.oneSided), at = 4 * ((rows - 1 - r) * columns + c);
+        [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [...rgb, 255];
+      }
+    }
+    const small = document.createElement("canvas");
+    small.width = columns;
+    small.height = rows;
+    small.getContext("2d").putImageData(image, 0, 0);
+    ctx.imageSmoothingEnabled = true;
+    ctx.drawImage(small, plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
+  }
+
+  paintPoints(ctx, plot) {
+    const { points, shown } = this.memory, levels = this.memory.colours[this.colour].bytes;
+    const ox = this.about.observations[this.x], oy = this.about.observations[this.y];
+    const size = Math.max(2, Math.min(3.4, 90 / Math.sqrt(shown) + 0.8));
+    const table = Array.from({ length: 255 }, (_, i) => css(viridis(this.colour === "age" ? 1 - i / 254 : i / 254)));
+    const order = Array.from({ length: shown }, (_, i) => i).sort((a, b) => this.rank(levels[a]) - this.rank(levels[b]));
+    plot.clip();
+    ctx.globalAlpha = 0.85;
+    for (const i of order) {
+      const x = plot.px(ox.centre + (ox.half * points[this.x][i]) / 8192), y = plot.py(oy.centre + (oy.half * points[this.y][i]) / 8192);
+      ctx.fillStyle = levels[i] === UNKNOWN ? colours.faint : table[levels[i]];
+      ctx.fillRect(x - size / 2, y - size / 2, size, size);
+    }
+    ctx.globalAlpha = 1;
+    plot.unclip();
+  }
+
+  /** What is drawn last lies on top: the newest, the boldest, the most surprising. */
+  rank(level) {
+    return level === UNKNOWN ? -1 : this.colour === "age" ? 255 - level : level;
+  }
+
+  legends() {
+    const colour = this.memory?.colours[this.colour];
+    const points = document.getElementById("legend-points");
+    paintScale(points, (v) => viridis(this.colour === "age" ? 1 - v : v));
+    const unknown = colour?.bytes.some((b) => b === UNKNOWN) ? " (grey: none yet)" : "";
+    const end = (v) => (v === null ? "–" : short(this.colour === "age" ? Math.round(v) : v));
+    say("legend-points-text", colour ? [end(colour.low), LEGENDS[this.colour] + unknown, end(colour.high)] : ["", "points: experiences", ""]);
+    const a = this.about.actuators[this.actuator];
+    paintScale(document.getElementById("legend-surface"), (v) => surfaceColour(2 * v - 1, this.oneSided));
+    const of = this.surface ? `${a.name.replaceAll("_", " ")} of policy ${this.surface.policy}, ${unitText(a.unit)}` : "surface: the policy, once there is one";
+    say("legend-surface-text", this.surface ? [short(a.low), of, short(a.high)] : ["", of, ""]);
+    const m = this.memory;
+    document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} kept shown, room for ${m.capacity.toLocaleString("en")}` : "";
+    const range = colour && colour.low !== null ? `, from ${short(colour.low)} to ${short(colour.high)}` : "";
+    this.picture.describe(m ? `${m.stored} experiences in memory over ${this.about.observations[this.x].name} and ${this.about.observations[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
+  }
+
+  paint(ctx, width, height) {
+    const { picture } = this;
+    if (this.stale || this.layer.width !== picture.canvas.width || this.layer.height !== picture.canvas.height) this.paintLayer();
+    ctx.drawImage(this.layer, 0, 0, width, height);
+    const oy = this.about.observations[this.y];
+    ctx.fillStyle = colours.soft;
+    ctx.textAlign = "left";
+    ctx.fillText(`${oy.name} in ${written(oy).unit}`, MARGIN.left, 7);
+    if (!this.memory && !this.surface) sayEmpty(ctx, width, height, this.ended ? "the memory of this run is not there any more" : "nothing is kept yet");
+    this.paintTrajectory(ctx, this.plot(ctx, width, height));
+  }
+
+  paintTrajectory(ctx, plot) {
+    const now = this.stage.now();
+    if (!now) return;
+    const s = this.stage.samples, xs = s.observation[this.x], ys = s.observation[this.y];
+    plot.clip();
+    ctx.strokeStyle = colours.ink;
+    ctx.lineWidth = 1.6;
+    ctx.lineJoin = "round";
+    const first = Math.max(1, now.index - 160);
+    for (let i = first; i <= now.index; i++) {
+      if (Math.abs(plot.px(xs[i]) - plot.px(xs[i - 1])) > (plot.right - plot.left) / 2) continue;
+      ctx.globalAlpha = 0.85 * ((i - first + 1) / (now.index - first + 1));
+      ctx.beginPath();
+      ctx.moveTo(plot.px(xs[i - 1]), plot.py(ys[i - 1]));
+      ctx.lineTo(plot.px(xs[i]), plot.py(ys[i]));
+      ctx.stroke();
+    }
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = colours.ink;
+    ctx.strokeStyle = colours.panel;
+    ctx.lineWidth = 2;
+    ctx.beginPath();
+    ctx.arc(plot.px(now.observation[this.x]), plot.py(now.observation[this.y]), 6, 0, 2 * Math.PI);
+    ctx.fill();
+    ctx.stroke();
+    plot.unclip();
+  }
+}
+
+function say(id, parts) {
+  const element = document.getElementById(id);
+  element.replaceChildren(...parts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+}

@@ -1,0 +1,98 @@
+// The learning curve and, under it, how much was explored.
+
+import { Picture, colours, sayEmpty } from "./theme.js";
+import { Plot, niceTicks, short } from "./plot.js";
+
+const WINDOW = 20;
+
+export class Learning {
+  constructor(about) {
+    this.about = about;
+    this.rows = [];
+    const at = Object.fromEntries(about.episode_fields.map((name, i) => [name, i]));
+    this.at = at;
+    this.curve = new Picture("curve", (ctx, w, h) => this.paintCurve(ctx, w, h));
+    this.exploration = new Picture("exploration", (ctx, w, h) => this.paintExploration(ctx, w, h));
+  }
+
+  take({ whole, merged, rows }) {
+    this.rows = whole ? rows : [...this.rows, ...rows];
+    this.merged = merged;
+    const { at } = this;
+    for (const [name, kind] of [["train", 0], ["eval", 1]]) {
+      const own = this.rows.filter((r) => r[at.eval] === kind && r[at.steps] > 0);
+      this[name] = { x: own.map((r) => r[at.episode]), y: own.map((r) => r[at.normalized]), rows: own };
+      this[name].mean = movingMean(this[name].y, Math.max(1, Math.round(WINDOW / merged)));
+    }
+    this.curve.draw();
+    this.exploration.draw();
+    this.note();
+  }
+
+  note() {
+    const last = (series) => series?.mean.at(-1);
+    const train = last(this.train), evaluation = last(this.eval);
+    const parts = [];
+    if (train !== undefined && train !== null) parts.push(`training ${short(train)}`);
+    if (evaluation !== undefined && evaluation !== null) parts.push(`evaluation ${short(evaluation)}`);
+    document.getElementById("learning-note").textContent = parts.length ? `mean of 20: ${parts.join(", ")}` : "";
+    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (0 random, 1 reference)` : "No episode is over yet");
+  }
+
+  get end() {
+    const done = Math.max(this.train?.x.at(-1) ?? 0, 1);
+    return Math.min(this.about.episodes, Math.max(20, done * 1.12)) + 0.5;
+  }
+
+  ticks(width) {
+    return niceTicks(0.5, this.end, width / 90).filter(Number.isInteger);
+  }
+
+  paintCurve(ctx, width, height) {
+    const lowest = Math.min(0, ...(this.train?.y ?? []).filter((v) => v !== null));
+    const low = Math.max(-1, Math.min(-0.15, lowest - 0.05));
+    const plot = Plot.within(ctx, width, height, { low: 0.5, high: this.end, bare: true, ticks: this.ticks(width) },
+      { low, high: 1.12, ticks: low < -0.4 ? [-0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1] }, { bottom: 8, top: 18 }).axes();
+    plot.level(0, colours.faint, "random");
+    plot.level(1, colours.faint, "reference");
+    ctx.fillStyle = colours.soft;
+    ctx.textAlign = "left";
+    ctx.fillText("normalised reward", 8, 8);
+    if (!this.train?.x.length) {
+      sayEmpty(ctx, width, height, "no episode is over yet");
+      return;
+    }
+    plot.clip();
+    for (const [series, colour] of [[this.train, colours.accent], [this.eval, colours.second]]) {
+      plot.dots(series.x, series.y, colour, 1.9, 0.4);
+    }
+    plot.line(this.eval.x, this.eval.mean, colours.second, 2.2);
+    plot.line(this.train.x, this.train.mean, colours.accent, 2.2);
+    plot.unclip();
+  }
+
+  paintExploration(ctx, width, height) {
+    const schedule = this.about.exploration;
+    const actuators = this.about.actuators.length;
+    const deviation = (this.train?.rows ?? []).map((r) => r[this.at.exploration] / actuators);
+    const high = Math.max(1.05, Math.min(2, ...[Math.max(0, ...deviation) * 1.1]));
+    const plot = Plot.within(ctx, width, height, { low: 0.5, high: this.end, label: "training episode", ticks: this.ticks(width) },
+      { low: 0, high, ticks: [0, 0.5, 1] }, { top: 16, bottom: 34 }).axes();
+    ctx.fillStyle = colours.soft;
+    ctx.textAlign = "left";
+    ctx.fillText("exploration, normalised", 8, 7);
+    plot.clip();
+    plot.dots(this.train?.x ?? [], deviation, colours.soft, 1.7, 0.5);
+    plot.line(schedule.episode, schedule.amplitude, colours.violet, 2);
+    plot.unclip();
+    if (!schedule.episode.length) sayEmpty(ctx, width, height, "this run does not explore");
+    this.exploration.describe(`Exploration amplitude of ${this.about.process}`);
+  }
+}
+
+function movingMean(values, window) {
+  return values.map((_, i) => {
+    const part = values.slice(Math.max(0, i + 1 - window), i + 1).filter((v) => v !== null);
+    return part.length ? part.reduce((a, b) => a + b, 0) / part.length : null;
+  });
+}

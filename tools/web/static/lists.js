@@ -1,0 +1,132 @@
+// Policies that were admitted or refused, what the shield did, what befell the run.
+
+import { Picture, colours, sayEmpty } from "./theme.js";
+
+const SHOWN = 80, KEPT = 4000;
+const VERDICTS = { admitted: "good", "passed probation": "good", refused: "bad", "rolled back": "warn", "failed probation": "warn" };
+
+export class Lists {
+  constructor(about) {
+    this.about = about;
+    this.policies = [];
+    this.items = [];
+    this.interventions = [];
+    this.strip = new Picture("policy-strip", (ctx, w, h) => this.paintPolicies(ctx, w, h));
+    this.safety = new Picture("safety-strip", (ctx, w, h) => this.paintSafety(ctx, w, h));
+    this.fill();
+  }
+
+  take({ items, policies }) {
+    this.items = [...this.items, ...items].slice(-SHOWN);
+    for (const [id, verdict, reason] of policies) this.judge(id, verdict, reason);
+    this.fill();
+  }
+
+  /** A policy has one line, whatever becomes of it: admitted first, then proven or rolled back. */
+  judge(id, verdict, reason) {
+    const known = verdict === "refused" ? undefined : this.policies.findLast(([other]) => other === id);
+    if (known) known.splice(1, 2, verdict, reason);
+    else this.policies.push([id, verdict, reason]);
+    if (this.policies.length > KEPT) this.policies.shift();
+  }
+
+  clear() {
+    this.items = [];
+    this.policies = [];
+  }
+
+  takeFigures(figures) {
+    const acted = figures.rules.map((n, i) => [n, this.about.rules[i]]).filter(([n], i) => n && i);
+    const total = acted.reduce((a, [n]) => a + n, 0);
+    document.getElementById("safety-note").textContent = total
+      ? `the shield acted in ${total.toLocaleString("en")} ticks: ${acted.map(([n, rule]) => `${n.toLocaleString("en")} ${rule}`).join(", ")}`
+      : "the shield has not had to act";
+    document.getElementById("policies-note").textContent =
+      `${figures.policies_offered} offered, ${figures.policies_admitted} admitted, ${figures.policies_refused} refused`;
+  }
+
+  takeEpisodes(rows, at) {
+    this.interventions = rows.filter((r) => r[at.eval] === 0).map((r) => [r[at.episode], r[at.interventions]]);
+    this.safety.draw();
+  }
+
+  fill() {
+    const fine = ([, verdict]) => VERDICTS[verdict] === "good";
+    const newest = this.policies.filter(fine).slice(-6).reverse();
+    const told = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
+    const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(`policy ${id}`, VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
+    show("policy-list", policyLines, "no policy has been offered yet");
+    const eventLines = [...this.items].reverse().map((e) => line(clock(e.t), e.level, e.text));
+    show("events", eventLines, "nothing to report");
+    this.strip.draw();
+    const count = (level) => this.policies.filter(([, v]) => VERDICTS[v] === level).length;
+    this.strip.describe(`${this.policies.length} policies: ${count("good")} admitted, ${count("bad")} refused, ${count("warn")} rolled back`);
+  }
+
+  paintPolicies(ctx, width, height) {
+    const n = this.policies.length;
+    if (!n) {
+      sayEmpty(ctx, width, height, "no policy has been offered yet");
+      return;
+    }
+    const step = Math.min(14, (width - 4) / n);
+    this.policies.forEach(([, verdict], i) => {
+      const level = VERDICTS[verdict] ?? "good";
+      ctx.fillStyle = colours[level];
+      ctx.globalAlpha = level === "good" ? 0.75 : 1;
+      const tall = level === "good" ? 0.55 : 0.95;
+      const from = Math.floor(2 + i * step), to = Math.floor(2 + (i + 1) * step);
+      ctx.fillRect(from, (height - 18) * (1 - tall), Math.max(1, to - from - (step > 4 ? 1 : 0)), (height - 18) * tall);
+    });
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = colours.soft;
+    ctx.textAlign = "left";
+    ctx.fillText(`policy ${this.policies[0][0]}`, 2, height - 8);
+    if (n > 1) {
+      ctx.textAlign = step * n > width / 2 ? "right" : "left";
+      ctx.fillText(`policy ${this.policies[n - 1][0]}`, step * n > width / 2 ? step * n : step * n + 70, height - 8);
+    }
+  }
+
+  paintSafety(ctx, width, height) {
+    const rows = this.interventions, most = Math.max(0, ...rows.map(([, n]) => n));
+    if (!rows.length) {
+      sayEmpty(ctx, width, height, "no episode is over yet");
+      return;
+    }
+    const last = Math.max(20, rows.at(-1)[0]), room = width - 4;
+    ctx.fillStyle = colours.warn;
+    for (const [episode, n] of rows) {
+      if (!n) continue;
+      const tall = (height - 20) * (n / most);
+      ctx.fillRect(2 + (room * (episode - 1)) / last, height - 18 - tall, Math.max(1.5, room / last - 0.5), tall);
+    }
+    ctx.fillStyle = colours.line;
+    ctx.fillRect(2, height - 18, room, 1);
+    ctx.fillStyle = colours.soft;
+    ctx.textAlign = "left";
+    const what = width < 480 ? "interventions" : "ticks in which the shield acted, per episode";
+    ctx.fillText(most ? `${what} (most: ${most})` : "no intervention in any episode", 2, height - 8);
+    ctx.textAlign = "right";
+    ctx.fillText(`episode ${last}`, width - 2, height - 8);
+    this.safety.describe(`Interventions per episode; at most ${most}`);
+  }
+}
+
+function line(when, level, text) {
+  const item = document.createElement("li");
+  item.className = level;
+  item.append(Object.assign(document.createElement("span"), { className: "what", textContent: when }),
+    Object.assign(document.createElement("span"), { textContent: text }));
+  return item;
+}
+
+function show(id, lines, empty) {
+  const list = document.getElementById(id);
+  if (!lines.length) lines = [Object.assign(document.createElement("li"), { className: "empty", textContent: empty })];
+  list.replaceChildren(...lines);
+}
+
+function clock(unixSeconds) {
+  return typeof unixSeconds === "number" ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : "";
+}

@@ -1,0 +1,50 @@
+// Colour scales: viridis for the experiences, a calm diverging one for the surface behind them.
+
+import { colours } from "./theme.js";
+
+// viridis at 17 even steps (matplotlib, CC0)
+const VIRIDIS = ["#440154", "#48186a", "#472d7b", "#424086", "#3b528b", "#33638d", "#2c728e", "#26828e", "#21918c", "#1fa088",
+  "#28ae80", "#3fbc73", "#5ec962", "#84d44b", "#addc30", "#d8e219", "#fde725"];
+export const UNKNOWN = 255;
+
+function parse(hex) {
+  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+}
+
+function mix(a, b, share) {
+  return a.map((v, i) => v + (b[i] - v) * share);
+}
+
+/** [r, g, b] of viridis at 0 to 1; on a light ground without its pale end. */
+export function viridis(share) {
+  const from = colours.dark ? 0.08 : 0, to = colours.dark ? 1 : 0.9;
+  const at = (from + (to - from) * Math.min(1, Math.max(0, share))) * (VIRIDIS.length - 1);
+  const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
+  return mix(parse(VIRIDIS[i]), parse(VIRIDIS[i + 1]), at - i);
+}
+
+/** [r, g, b] of the surface at -1 to 1, the actuator's limits; `oneSided` where its range does not cross zero. */
+export function surfaceColour(share, oneSided) {
+  if (oneSided) return mix(parse(colours.surface_mid), parse(colours.surface_high), (share + 1) / 2);
+  const end = share < 0 ? colours.surface_low : colours.surface_high;
+  return mix(parse(colours.surface_mid), parse(end), Math.min(1, Math.abs(share)));
+}
+
+export function css([r, g, b]) {
+  return `rgb(${Math.round(r)} ${Math.round(g)} ${Math.round(b)})`;
+}
+
+/** Fills a canvas of its own with a scale, from left to right. */
+export function paintScale(canvas, colourAt) {
+  canvas.width = 128;
+  canvas.height = 1;
+  const ctx = canvas.getContext("2d");
+  for (let i = 0; i < 128; i++) {
+    ctx.fillStyle = css(colourAt(i / 127));
+    ctx.fillRect(i, 0, 1, 1);
+  }
+}
+
+export function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+}

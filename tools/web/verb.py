@@ -1,0 +1,51 @@
+"""``onrig web``: serves the live page of a run, also of one that is over."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from runtime.exit_codes import ExitCode
+from runtime.supervise.report import speak_to_a_person
+from runtime.supervise.running import running_rigs
+from tools.stop import complain
+from tools.web.address import parse_address
+from tools.web.process import serve
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = argparse.ArgumentParser(prog="onrig web", description=__doc__)
+    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run under way")
+    p.add_argument(
+        "--listen",
+        default="",
+        metavar="PORT",
+        help="port on this machine (default: the first free one from 8089 on), or HOST:PORT, which needs the token in "
+        "the printed address",
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until Ctrl-C; returns the exit code."""
+    args = parser().parse_args(arguments)
+    folder: Path | None = args.run
+    if folder is None:
+        rigs = running_rigs()
+        if len(rigs) != 1:
+            found = ", ".join(str(r.folder) for r in rigs)
+            return complain(
+                "web", f"say which run: {found}" if rigs else "no run of this user is under way; name a run folder"
+            )
+        folder = rigs[0].folder
+    if not (folder / "config.yaml").exists():
+        return complain("web", f"'{folder}' is no run folder")
+    try:
+        parse_address(args.listen)
+    except ValueError as error:
+        return complain("web", f"--listen: {error}")
+    speak_to_a_person()
+    print(f"run folder: {folder}")
+    code = serve(folder, args.listen, lambda url: print(f"live view: {url} (Ctrl-C ends it, not the run)", flush=True))
+    return ExitCode(code)
