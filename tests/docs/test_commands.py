@@ -21,8 +21,9 @@ from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tools.cli import VERBS
 
 OTHERS: Final = {
-    ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "ls", "make", "pip", ".venv/bin/pip", "plotjuggler",
-    "ps", "python3", "reboot", "scp", "sh", "ssh", "sudo", "systemctl", "systemd-analyze", "journalctl", "udevadm", "uname",
+    ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "journalctl", "ls", "make", "pip",
+    ".venv/bin/pip", "plotjuggler", "ps", "python3", "reboot", "scp", "sh", "ssh", "sudo", "systemctl",
+    "systemd-analyze", "udevadm", "uname",
 }  # fmt: skip
 """Programs that are not ours; of ``make`` the target is looked up."""
 SLOW: Final = {"bench", "experiment", "safety", "baseline", "soak", "learn", "stop", "resume", "twin", "watch", "web"}

@@ -243,5 +243,8 @@ class Producer:
         if sample is None:
             return
         self._sample_version = version
-        packed = pack_sample(sample, figures.inserted)
-        yield self._note(Message("memory", {**packed, "stored": figures.stored, "capacity": figures.capacity}))
+        # The sample may be newer than the figures: more must not be shown than is said to be there.
+        newest = int(sample["number"].max(initial=0))
+        stored = min(max(figures.stored, len(sample), figures.stored + newest - figures.inserted), figures.capacity)
+        packed = pack_sample(sample, max(figures.inserted, newest))
+        yield self._note(Message("memory", {**packed, "stored": stored, "capacity": figures.capacity}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from runtime.supervise.running import running_rigs
@@ -23,6 +25,25 @@ INK: Final = """
   const seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]);
   return seen.size; })()"""
 CANVASES: Final = ("rig", "trace", "coverage", "curve", "exploration", "histogram", "policy-strip", "safety-strip")
+
+FRAMES: Final = """
+(() => new Promise((done) => {
+  const drawn = {}, arc = CanvasRenderingContext2D.prototype.arc, seen = [];
+  CanvasRenderingContext2D.prototype.arc = function (x, y, radius, ...rest) {
+    (drawn[this.canvas.id] ??= {})[radius] = [x, y];
+    return arc.call(this, x, y, radius, ...rest);
+  };
+  const number = (i) => Number(document.querySelectorAll('#readouts dd')[i].firstChild.textContent.replace('\u2212', '-'));
+  const look = () => {
+    const rig = drawn.rig, mark = drawn.coverage?.[6], width = document.getElementById('coverage').clientWidth;
+    if (rig?.[12] && mark) seen.push([number(0), Math.atan2(rig[12][0] - rig[7][0], rig[12][1] - rig[7][1]),
+      ((mark[0] - 54) / (width - 66)) * 2 * Math.PI - Math.PI]);
+    if (seen.length < 90) requestAnimationFrame(look);
+    else done(seen);
+  };
+  requestAnimationFrame(look);
+}))()"""
+"""For 90 frames, across the turn from one episode to the next: the angle as a number, as drawn, as marked."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 
@@ -66,6 +87,43 @@ def test_all_pictures_are_filled_and_nothing_is_complained_of(
     )
     assert browser.value("document.querySelectorAll('#timing-rows td').length") == 4
     assert browser.problems == []
+
+
+def test_number_picture_and_mark_show_the_same_record_in_every_frame(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser
+) -> None:
+    browser.show(run[1], width=1280, height=900, dark=True)
+    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    browser.until("document.getElementById('rig-note').textContent.includes('episode')")
+    frames = msgspec.convert(browser.value(FRAMES.strip()), list[tuple[float, float, float]])
+    assert len({number for number, _, _ in frames}) > 10, "it moves"
+    for number, drawn, marked in frames:
+        assert abs(math.remainder(number - drawn, math.tau)) < 0.0051
+        assert abs(math.remainder(number - marked, math.tau)) < 0.0051
+
+
+def test_what_arrives_between_two_pictures_waits_for_the_next(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser
+) -> None:
+    browser.show(run[1], width=1280, height=900, dark=True)
+    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    told = browser.value("""
+(async () => {
+  const { Stage } = await import('/stage.js');
+  const part = (from, n) => { const t = Array.from({ length: n }, (_, i) => from + i / 40), one = () => t.map(() => 1);
+    return { t, rule: one(), reward: [...t], amplitude: one(), margin: one(), observation: [[...t]], policy: [one()],
+      applied: [one()] }; };
+  const stage = new Stage(), told = [];
+  stage.extend(part(0, 400)); told.push(stage.now()); stage.advance(0);
+  const before = stage.now(); stage.extend(part(10, 200)); told.push(stage.now() === before);
+  stage.advance(0.03); told.push(stage.samples.t[stage.now().index] === stage.now().t);
+  for (let i = 0; i < 5000; i++) stage.extend(part(15 + i / 40, 1));
+  told.push(stage.waiting.length < 100 && stage.samples.t.length < 1000);
+  stage.play({ ...part(0, 100), kind: 'training', episode: 7 }); stage.advance(0.5);
+  told.push(stage.now().t, stage.now().observation[0], stage.now().reward, stage.now().label);
+  return told;
+})()""")
+    assert told == [None, True, True, True, 0, 0, 0, "training episode 7, played at real speed"]
 
 
 def test_the_stop_button_ends_the_run_and_the_page_says_so(

@@ -1,7 +1,7 @@
 // The page: takes what the server sends and hands it to whoever draws it.
 
 import { Picture, sayEmpty } from "./theme.js";
-import { isAngle, short } from "./plot.js";
+import { short } from "./plot.js";
 import { follow } from "./stream.js";
 import { disableStops, wireStops } from "./stop.js";
 import { Stage } from "./stage.js";
@@ -38,7 +38,7 @@ const handle = {
     $("title").textContent = `${about.rig} · ${about.task}`;
     $("details").textContent = `${about.strategy}, ${short(about.rate_hz)} Hz, ${about.pace}, ${about.process}, seed ${about.seed} · ${about.name}`;
     document.title = `Onrig: ${about.rig}`;
-    page.stage = new Stage(about.observations.map((o) => isAngle(o.unit, o.low, o.high)));
+    page.stage = new Stage();
     page.rig = new Picture("rig", drawRig);
     page.trace = new Picture("trace", (ctx, w, h) => drawTrace(ctx, w, h, about, page.stage));
     page.coverage = new Coverage(about, page.stage);
@@ -78,10 +78,7 @@ const handle = {
   },
   memory(memory) { page.coverage.take(memory); },
   motion(samples) { page.stage.extend(samples); },
-  clip(clip) {
-    page.stage.play(clip);
-    $("rig-note").textContent = `${clip.kind} episode ${clip.episode}, played at real speed`;
-  },
+  clip(clip) { page.stage.play(clip); },
   ended(ended) {
     disableStops();
     page.over = page.coverage.ended = true;
@@ -143,9 +140,11 @@ function animate(ms) {
   page.trace.draw();
   page.coverage.picture.draw();
   const now = page.stage.now();
-  if (now && ms - told > 120) {
+  if (!now) return;
+  showReadouts(now);
+  if ($("rig-note").textContent !== now.label) $("rig-note").textContent = now.label;
+  if (ms - told > 1000) { // for those who hear it
     told = ms;
-    showReadouts(now);
     page.rig.describe(`${page.about.rig}: ${page.about.observations.map((o, i) => `${o.name} ${fixed(now.observation[i])} ${o.unit}`).join(", ")}`);
   }
 }

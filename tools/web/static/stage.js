@@ -1,22 +1,35 @@
 // The motion of the rig as time goes by: live and a little behind, or an episode that is played back.
+//
+// All that shows it (picture, numbers, curves, mark) takes the moment that `advance` chose, so that it is one and the
+// same record everywhere; what arrives in between waits for the next `advance`.
 
 const BEHIND_S = 0.15;
 const KEPT_S = 12;
+const WAITING = 60;
 const FIELDS = ["t", "rule", "reward", "amplitude", "margin"];
 const COLUMNS = ["observation", "policy", "applied"];
 
 export class Stage {
-  /** `wraps`: for each observation whether it is an angle that goes round. */
-  constructor(wraps) {
-    this.wraps = wraps;
+  constructor() {
     this.samples = null;
     this.clip = false;
     this.head = 0;
-    this.label = "";
+    this.moment = null;
+    this.waiting = [];
   }
 
   /** More samples of a live rig. */
   extend(more) {
+    this.waiting.push(() => this.append(more));
+    if (this.waiting.length > WAITING) this.advance(0); // nobody draws a page in the background, which must not grow
+  }
+
+  /** A whole episode to play. */
+  play(clip) {
+    this.waiting = [() => this.begin(clip)];
+  }
+
+  append(more) {
     const s = this.samples;
     if (this.clip || !s || more.t[0] < s.t[s.t.length - 1] - 0.001) {
       const older = s && !this.clip && s.t[s.t.length - 1] > more.t[more.t.length - 1];
@@ -35,14 +48,21 @@ export class Stage {
     this.clip = false;
   }
 
-  /** A whole episode to play. */
-  play(clip) {
+  begin(clip) {
     this.samples = clip;
     this.clip = true;
     this.head = 0;
   }
 
+  /** Takes what has come, lets `dt` seconds pass and chooses the moment to be seen. */
   advance(dt) {
+    this.move(dt);
+    for (const take of this.waiting) take();
+    this.waiting = [];
+    this.moment = this.choose();
+  }
+
+  move(dt) {
     const s = this.samples;
     if (!s) return;
     const last = s.t[s.t.length - 1];
@@ -67,20 +87,18 @@ export class Stage {
     return low;
   }
 
-  /** What is to be seen now: observations in between samples, the rest as of the last one. */
+  /** The record that is to be seen, as `advance` chose it; null where nothing has moved. */
   now() {
+    return this.moment;
+  }
+
+  choose() {
     const s = this.samples;
     if (!s || !s.t.length) return null;
-    const i = this.indexAt(this.head), j = Math.min(i + 1, s.t.length - 1);
-    const gap = s.t[j] - s.t[i];
-    const share = gap > 0 && gap < 0.5 ? Math.min(1, Math.max(0, (this.head - s.t[i]) / gap)) : 0;
-    const observation = s.observation.map((column, k) => {
-      let step = column[j] - column[i];
-      if (this.wraps[k]) step -= 2 * Math.PI * Math.round(step / (2 * Math.PI));
-      return column[i] + share * step;
-    });
+    const i = this.indexAt(this.head);
     const pick = (name) => s[name].map((column) => column[i]);
-    return { index: i, t: this.head, observation, policy: pick("policy"), applied: pick("applied"),
-      rule: s.rule[i], reward: s.reward[i], amplitude: s.amplitude[i], margin: s.margin[i] };
+    return { index: i, t: s.t[i], observation: pick("observation"), policy: pick("policy"), applied: pick("applied"),
+      rule: s.rule[i], reward: s.reward[i], amplitude: s.amplitude[i], margin: s.margin[i],
+      label: this.clip ? `${s.kind} episode ${s.episode}, played at real speed` : "" };
   }
 }
