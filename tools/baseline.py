@@ -27,12 +27,13 @@ from sim.baselines.yardstick import (
     random_baseline,
 )
 from sim.twin.options import TwinOptions
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig baseline", description=__doc__)
+    p = VerbParser(prog="onrig baseline", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
     p.add_argument("--grid", choices=("coarse", "fine"), default="coarse", help="two quick grids, or three fine ones")
     p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")

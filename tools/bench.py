@@ -6,6 +6,8 @@ import argparse
 import importlib
 from typing import Final
 
+from tools.arguments import VerbParser
+
 WHAT: Final = {
     "loop": "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest",
     "replay": "insert, sample and update of the memory of experiences, beside other libraries' buffers",
@@ -17,7 +19,7 @@ WHAT: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the first argument; what follows is the benchmark's own (WHAT --help)."""
-    p = argparse.ArgumentParser(
+    p = VerbParser(
         prog="onrig bench",
         description=__doc__,
         usage="onrig bench WHAT [--json FILE] [ARGUMENT ...]",

@@ -9,12 +9,13 @@ from runtime.config.document import ConfigError
 from runtime.config.schema import RunConfig, Scaled
 from runtime.exit_codes import ExitCode
 from runtime.task import episode_steps
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig check", description=__doc__)
+    p = VerbParser(prog="onrig check", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
     p.add_argument("--explain", action="store_true", help="print limits and schedules as tables, and draw them")
     p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")

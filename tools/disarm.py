@@ -10,11 +10,12 @@ from hw.disarm import HELLO_S, disarm
 from hw.transport import LinkError, open_port
 from runtime.config.schema import Port
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(
+    p = VerbParser(
         prog="onrig disarm",
         description=__doc__,
         epilog="A run that is under way is stopped by `onrig stop --now`; this is for when nothing is left of it.",

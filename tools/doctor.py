@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 from tools.diagnosis import clocks, cpus, disk, frequency, interpreter, kernel, link_keys, memory, ports, scheduling
 from tools.diagnosis.check import Check, Verdict, as_data, exit_code, warned
 from tools.diagnosis.machine import Machine
@@ -44,7 +45,7 @@ _NAME_WIDTH: Final = 17
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(
+    p = VerbParser(
         prog="onrig doctor",
         description=__doc__,
         epilog="exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed",

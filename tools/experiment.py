@@ -20,6 +20,7 @@ from runtime.config.document import ConfigError, Problem
 from runtime.config.problem import START
 from runtime.config.resolve import find
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 from tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
 from tools.experiments.grid import cells_of
 from tools.experiments.progress import display_here
@@ -36,7 +37,7 @@ _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig experiment", description=__doc__)
+    p = VerbParser(prog="onrig experiment", description=__doc__)
     p.add_argument("spec", help="path or shipped name of an experiment (figure-12-quick)")
     p.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: runs/NAME-N)")
     p.add_argument("--resume", action="store_true", help="go on in DIR (default: the latest runs/NAME-N)")

@@ -15,6 +15,7 @@ from runtime.config.document import ConfigError
 from runtime.config.resolve import find
 from runtime.config.schema import Port, RunConfig
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 from tools.diagnosis import ports
 from tools.diagnosis.machine import Machine
 from tools.installation.files import InTheWay, artifacts, standing, write
@@ -35,7 +36,7 @@ class Refused(Exception):
 
 def parser(prog: str = "onrig service") -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog=prog, description=__doc__)
+    p = VerbParser(prog=prog, description=__doc__)
     p.add_argument("config", help="path or shipped name of the rig's configuration")
     p.add_argument("--write", action="store_true", help="write the files (without it they are only shown)")
     p.add_argument("--user", action="store_true", help="a service of your own, without root: the unit alone")

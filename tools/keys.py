@@ -24,12 +24,13 @@ from runtime.link.keys import (
     new_pair,
     write_key,
 )
+from tools.arguments import VerbParser
 from tools.load import complain
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(
+    p = VerbParser(
         prog="onrig keys",
         description=__doc__,
         epilog="Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700.",

@@ -12,12 +12,13 @@ from runtime.link.client import PATIENCE_S
 from runtime.link.endpoint import parse_tcp
 from runtime.link.keys import KeyFault, load_learner_keys
 from runtime.supervise.report import speak_to_a_person
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load_for_rig
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig learn", description=__doc__)
+    p = VerbParser(prog="onrig learn", description=__doc__)
     p.add_argument("config", help="path or shipped name of the rig's configuration")
     p.add_argument(
         "--connect", required=True, metavar="ENDPOINT", help="where the rig listens: tcp://HOST:PORT, ipc://…"

@@ -14,12 +14,13 @@ from runtime.policy.admission import Admitted, Refused, admit
 from runtime.policy.contract import contract_for
 from runtime.replay.episodes import EpisodeRow
 from runtime.replay.policy_desk import admission_limits, desk_probes
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig policy", description=__doc__)
+    p = VerbParser(prog="onrig policy", description=__doc__)
     verbs = p.add_subparsers(dest="verb", required=True, metavar="check|eval")
     check = verbs.add_parser("check", help="the verdict that the rig would give")
     evaluation = verbs.add_parser("eval", help="return on the twin, without exploration, in lockstep")

@@ -17,6 +17,7 @@ from runtime.config.document import ConfigError
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
 from runtime.record import Kind
+from tools.arguments import VerbParser
 from tools.benchmarks.progress import progress_for
 from tools.load import complain
 from tools.replaying.comparison import DECISIONS
@@ -29,7 +30,7 @@ _NO_MCAP: Final = "reading a log needs the package mcap: pip install 'onrig[log]
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig replay", description=__doc__)
+    p = VerbParser(prog="onrig replay", description=__doc__)
     p.add_argument("folder", type=Path, metavar="RUN", help="folder of a run")
     p.add_argument(
         "--tolerance",

@@ -18,6 +18,7 @@ from runtime.exit_codes import ExitCode
 from runtime.replay.layout import Layout
 from runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from runtime.replay.strategy import parse_strategy
+from tools.arguments import VerbParser
 from tools.check import in_one_line
 from tools.experiments.store import SPEC
 from tools.load import complain, explain
@@ -46,7 +47,7 @@ class Curve(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig report", description=__doc__)
+    p = VerbParser(prog="onrig report", description=__doc__)
     p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
     p.add_argument("--out", type=Path, metavar="FILE", help="where the page of a run goes (default: DIR/report.html)")
     p.add_argument(
@@ -196,6 +197,8 @@ def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     """The buffer size that 000 §8.5 would try next, and what to think of it."""
+    if not len(curve.normalized):
+        return  # that no episode was finished is said already
     size = rule_of_thumb(curve.steps, curve.normalized)
     if size is None:
         yield "rule of thumb", "no buffer size: in the end the run was no better than random actions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from runtime.exit_codes import ExitCode
 from runtime.supervise.running import Remote, SegmentError
 from runtime.supervise.states import State
+from tools.arguments import VerbParser
 from tools.stop import choose, complain
 
 _WAIT_S: Final = 5.0
@@ -19,7 +19,7 @@ _WAITING: Final = (State.PAUSED, State.FAULT)
 
 def main(arguments: list[str]) -> int:
     """Resume a run; returns the exit code."""
-    p = argparse.ArgumentParser(prog="onrig resume", description=__doc__)
+    p = VerbParser(prog="onrig resume", description=__doc__)
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
     args = p.parse_args(arguments)
     found = choose("resume", args.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import stat
 import sys
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from runtime.config.schema import Port, RunConfig
 from runtime.exit_codes import ExitCode
 from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
-from runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
+from runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
 from runtime.supervise.supervisor import Supervisor
+from tools.arguments import VerbParser
 from tools.continuing import CannotResume, continued, wait_for_folder
 from tools.display import display_for
 from tools.load import complain, explain, load_for_rig
@@ -34,7 +36,7 @@ _NO_TORCH: Final = (
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig run", description=__doc__)
+    p = VerbParser(prog="onrig run", description=__doc__)
     p.add_argument("config", nargs="?", help="path or shipped name of a configuration (with --resume: the run's own)")
     p.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME-DATE-TIME)")
     p.add_argument("--device", metavar="PORT", help="serial port of a real device, or of a twin that runs elsewhere")
@@ -98,17 +100,22 @@ def main(arguments: list[str]) -> int:
 
 def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, resumes: bool) -> int:
     option = "--resume" if resumes else "--run-dir"
-    try:
-        take_back = _reopen(folder, config) if resumes else write_run_folder(folder, config)
-    except CannotResume as error:
-        return complain("run", f"--resume: {error}")
-    except OSError as error:
-        return complain("run", f"{option}: '{folder}' cannot be written: {error.strerror or error}")
-    print(f"run folder: {folder}", flush=True)
-    with contextlib.ExitStack() as page:
+    with contextlib.ExitStack() as held:
+        try:
+            if resumes:
+                held.callback(os.close, hold(folder))
+                take_back = _reopen(folder, config)
+            else:
+                take_back = write_run_folder(folder, config)
+                held.callback(os.close, hold(folder))
+        except (CannotResume, FolderBusy) as error:
+            return complain("run", f"{option}: {error}")
+        except OSError as error:
+            return complain("run", f"{option}: '{folder}' cannot be written: {error.strerror or error}")
+        print(f"run folder: {folder}", flush=True)
         if web is not None:
             try:
-                print(f"live view: {page.enter_context(live_view(folder, web))}", flush=True)
+                print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
             except NoView as failure:
                 take_back()
                 return complain("run", str(failure), failure.code)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runtime.config.document import ConfigError
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load
 
 _LINE_EVERY_S = 10.0
@@ -22,7 +23,7 @@ _LINE_EVERY_S = 10.0
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig safety", description=__doc__)
+    p = VerbParser(prog="onrig safety", description=__doc__)
     p.add_argument("config", nargs="+", help="path or shipped name of a configuration; several share a picture")
     p.add_argument("--episodes", type=int, default=100_000, help="through the tick's core (default: %(default)s)")
     p.add_argument("--lockstep", type=int, default=1000, help="through the lockstep stack (default: %(default)s)")

@@ -18,6 +18,7 @@ from typing import Final
 
 from runtime.config.document import ConfigError
 from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load_for_rig
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
@@ -25,7 +26,7 @@ MAX_MINUTES: Final = 60.0 * 24 * 7
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig soak", description=__doc__)
+    p = VerbParser(prog="onrig soak", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration that has a twin")
     p.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long (default: 10)")
     p.add_argument("--rate", type=float, default=200.0, metavar="HZ", help="sampling rate of the twin (default: 200)")

@@ -16,6 +16,7 @@ import msgspec
 from runtime.exit_codes import ExitCode
 from runtime.supervise.running import Remote, Running, SegmentError, running_rigs
 from runtime.supervise.states import State
+from tools.arguments import VerbParser
 
 _SAFE_S: Final = 15.0
 """A loop that has not said so by then hangs: the device's lease has made it safe, but nobody tells."""
@@ -27,7 +28,7 @@ _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(
+    p = VerbParser(
         prog="onrig stop",
         description=__doc__,
         epilog="exit codes: 0 stopped and ended, 2 which run? (none runs, or several), 4 stopped, but nobody confirms",

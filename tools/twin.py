@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from runtime.config.document import ConfigError
 from runtime.supervise.report import speak_to_a_person
 from sim.twin.main import serve
+from tools.arguments import VerbParser
 from tools.load import complain, explain, load
 
 
 def main(arguments: list[str]) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
-    p = argparse.ArgumentParser(prog="onrig twin", description=__doc__)
+    p = VerbParser(prog="onrig twin", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
     p.add_argument("--port", help="serve on this serial port instead of a pty")
     p.add_argument("--link", type=Path, metavar="FILE", help="write the path of the pty here as well")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from runtime.exit_codes import ExitCode
 from runtime.supervise.keyboard import Keyboard, keyboard
 from runtime.supervise.running import Remote, Running, SegmentError
+from tools.arguments import VerbParser
 from tools.stop import choose, outcome
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _AGAIN: Final = "it is being stopped; s once more: at once"
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig watch", description=__doc__)
+    p = VerbParser(prog="onrig watch", description=__doc__)
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
     p.add_argument("--once", action="store_true", help="print one line and leave")
     p.add_argument("--plain", action="store_true", help="a line every two seconds instead of a screen")

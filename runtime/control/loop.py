@@ -262,7 +262,7 @@ class ControlLoop:
                 self._rolled_back(step.policy_id)
             if not self._lockstep and frames.punctual:
                 conduct.journal.send(1)
-                self._seat.prepare(t0 + self._period_ns - time.monotonic_ns())
+                self._seat.prepare_until(t0 + self._period_ns)
                 frames.busy_until_ns = time.monotonic_ns()
         if faulted:
             conduct.trip(state.fault)

@@ -1,8 +1,8 @@
 """Who decides next: takes policies out of the slot, builds and warms them up in the slack, swaps them at a tick edge.
 
 Building a session costs 0.25 ms and more, with the interpreter locked, so it may only happen in the time that a tick
-leaves over: one stage for each slack, and only in a slack that is known to be long enough.  A policy that fails its
-probation gives the seat back to its predecessor, whose session is still there.
+leaves over: piece by piece, each only where what is left of the slack is known to be long enough.  A policy that fails
+its probation gives the seat back to its predecessor, whose session is still there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _NS_PER_BYTE: Final = 2
 """Copying and checksumming a model, generously: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
 """Slack in which the predecessor is run once, so that it is no stranger to the caches when it has to act."""
+_PIECES: Final = 3
+"""Fetching a policy, building it, warming it up."""
 _PREDECESSORS: Final = 3
 """Sessions that are kept: the last policy that was proven, and the newest of those that were replaced unproven."""
 _REMEMBERED: Final = 256
@@ -90,6 +92,14 @@ class PolicySeat:
     def predecessor(self) -> tuple[int, PolicySession] | None:
         """Who would act if the acting policy failed its probation: id and bound session."""
         return self._behind[-1][:2] if self._behind else None
+
+    def prepare_until(self, until_ns: int) -> None:
+        """Do one piece of preparation after the other, each only if the time until ``until_ns`` surely suffices."""
+        for _ in range(_PIECES):
+            before = self._fetched, self._built
+            self.prepare(until_ns - time.monotonic_ns())
+            if before == (self._fetched, self._built):
+                return
 
     def prepare(self, slack_ns: int) -> None:
         """Do the next piece of preparation if ``slack_ns`` surely suffices for it."""

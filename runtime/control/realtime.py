@@ -16,6 +16,8 @@ _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 _CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
+PARENT: Final = "ONRIG_PARENT"
+"""Environment variable that names the process whose child this one is to be."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -26,6 +28,9 @@ def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the parent dies, so that a killed supervisor leaves no process behind."""
     if hasattr(os, "sched_setscheduler"):
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        # One that died before, while this process was still importing, sends nothing any more.
+        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def enter_realtime(settings: RealTime) -> list[str]:

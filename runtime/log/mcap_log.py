@@ -229,8 +229,9 @@ class McapLog:
             self._file.put()
             if self._chunks >= _CHUNKS_PER_FILE:
                 self._finish()
-                self._finished += self._file.written
-                self._open()
+                if not self._stopped:
+                    self._finished += self._file.written
+                    self._open()
         except OSError as error:
             self._stop(error.strerror or str(error))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from runtime.control.loop_state import LoopState
+from runtime.control.policy_seat import SeatState
 from runtime.replay.checkpoint import CheckpointError
 from runtime.replay.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
 from runtime.replay.run_figures import Durations
@@ -96,6 +97,8 @@ def recover(folder: Path, restored: Mapping[str, int] | None, note: bytes, *, lo
     loop = point.loop if point is not None else LoopState()
     durations = point.durations if point is not None else None
     start = loop if lockstep else _after(loop, filed, unrecorded)
+    if not lockstep:
+        start = msgspec.structs.replace(start, seat=_without(start.seat, Withdrawn(folder / "policies")))
     return Recovery(start, rows, unrecorded, durations, newest_policy, cut)
 
 
@@ -120,6 +123,13 @@ def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> L
         evaluated=last.kind == "eval",
         tick=loop.tick + sum(row.steps + 1 for row in unrecorded),
     )
+
+
+def _without(seat: SeatState, withdrawn: Withdrawn) -> SeatState:
+    """The seat without the policies that were rolled back after the checkpoint: their predecessor acts."""
+    gone = tuple(s.policy_id for s in seat.seated if withdrawn.has(s.policy_id))
+    left = tuple(s for s in seat.seated if s.policy_id not in gone)
+    return msgspec.structs.replace(seat, seated=left, failed=(*seat.failed, *gone))
 
 
 def _cut_policies(folder: Path, newest: int | None) -> int:

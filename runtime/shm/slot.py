@@ -1,6 +1,7 @@
 """The policy slot: the replay process puts admitted policies in, the loop takes them out between ticks.
 
 Two buffers alternate, so that the one being read is never the one being written; a CRC catches the rest.
+It covers version and id as well: a weakly ordered memory may show the version before what lies behind it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from runtime.shm.segment import Segment
 
-SLOT_SCHEMA: Final = "policy-slot-1"
+SLOT_SCHEMA: Final = "policy-slot-2"
 MAX_POLICY_BYTES: Final = 4 * 1024 * 1024
 _META: Final = struct.Struct("<III")  # policy id, length, CRC-32
 _BUFFER_BYTES: Final = MAX_POLICY_BYTES + 64
@@ -24,6 +25,11 @@ class SlotPolicy(NamedTuple):
     version: int
     policy_id: int
     model: bytes
+
+
+def _crc(version: int, policy_id: int, model: bytes) -> int:
+    seed = zlib.crc32(b"%d %d" % (version, policy_id))
+    return zlib.crc32(model, seed)
 
 
 class PolicySlot:
@@ -52,7 +58,7 @@ class PolicySlot:
         version = self._version[0] + 1
         start = 64 + (version & 1) * _BUFFER_BYTES
         self._body[start + 64 : start + 64 + len(model)] = model
-        _META.pack_into(self._body, start, policy_id, len(model), zlib.crc32(model))
+        _META.pack_into(self._body, start, policy_id, len(model), _crc(version, policy_id, model))
         self._version[0] = version
 
     def take(self) -> SlotPolicy | None:
@@ -65,7 +71,7 @@ class PolicySlot:
         if length > MAX_POLICY_BYTES:
             return None
         model = bytes(self._body[start + 64 : start + 64 + length])
-        if zlib.crc32(model) != crc or self._version[0] != version:
+        if _crc(version, policy_id, model) != crc or self._version[0] != version:
             return None
         return SlotPolicy(version, policy_id, model)
 

@@ -7,19 +7,20 @@ killed.  Nobody waits for anybody: a reader that is overtaken leaves out what wa
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from runtime.shm.segment import Segment, SegmentError
 
-TAPE_SCHEMA: Final = "frames-1"
+TAPE_SCHEMA: Final = "frames-2"
 KEPT_S: Final = 4.0
 """Seconds of device time that are kept: twice what a post-mortem shows, for it is taken a little later."""
 _LEAST_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
 """Largest body of a frame (``hw/PROTOCOL.md``)."""
-_HEAD: Final = struct.Struct("<QqH")  # number, host time, length
+_HEAD: Final = struct.Struct("<QqHI")  # number, host time, length, CRC-32 of the body, begun with the number
 _SLOT_BYTES: Final = 272
 _CONTROL_BYTES: Final = 64
 
@@ -64,7 +65,7 @@ class TapeWriter(_Tape):
         at = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
         # The number first: whoever reads this slot in this moment sees that it is no longer the frame it was after.
-        _HEAD.pack_into(self._slots, at, count, t_ns, length)
+        _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
         at += _HEAD.size
         self._slots[at : at + length] = body
         self._count[0] = count + 1
@@ -88,13 +89,15 @@ class TapeReader(_Tape):
         reach = self.capacity if limit is None else min(limit, self.capacity)
         for number in range(newest - 1, max(newest - reach, 0) - 1, -1):
             at = (number % self.capacity) * _SLOT_BYTES
-            head: tuple[int, int, int] = _HEAD.unpack_from(self._slots, at)
+            head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, at)
             if head[0] != number or head[2] > _BODY_BYTES or head[1] < t_ns:
                 break
             start = at + _HEAD.size
             body = bytes(self._slots[start : start + head[2]])
             if _HEAD.unpack_from(self._slots, at) != head:
                 break  # overwritten in this moment, and so is everything before it
+            if zlib.crc32(body, number & 0xFFFFFFFF) != head[3]:
+                continue  # a weakly ordered memory shows the head before the body
             frames.append(Taped(head[1], body))
         frames.reverse()
         return frames

@@ -7,11 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+from runtime.control.realtime import PARENT
 from runtime.supervise.report import Report, parse_report
+
+_PIECE: Final = 65536
+_PIECES: Final = 16
+"""Read at one look, so that a process that writes without end holds nobody up."""
 
 
 class Child:
@@ -19,9 +26,11 @@ class Child:
 
     def __init__(self, name: str, module: str, arguments: list[str], log: Path) -> None:
         self.name = name
+        self.born_s = time.monotonic()
         self.peak_rss_mb = 0.0
         environment = {
             **os.environ,
+            PARENT: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
@@ -65,8 +74,11 @@ class Child:
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # BlockingIOError: nothing more for now
-            while data := os.read(self._fd, 65536):
-                *lines, self._rest = (self._rest + data).split(b"\n")
+            for _ in range(_PIECES):
+                if not (data := os.read(self._fd, _PIECE)):
+                    return
+                *lines, rest = (self._rest + data).split(b"\n")
+                self._rest = rest[-_PIECE:]  # longer than any report: a library's progress bar, say
                 self._arrived.extend(parsed for parsed in map(parse_report, lines) if parsed is not None)
 
     def _measure(self) -> None:

@@ -13,8 +13,13 @@ from typing import Final
 
 import msgspec
 
+from runtime.supervise.faults import FaultName
+
 _PIPE: Final = 1
 _SHORT: Final = 500
+_RESERVED: Final = frozenset({"t_unix_s", "kind", "source", "message"})
+"""Names of an event's own fields."""
+_FAULTS: Final = frozenset({None, *FaultName})
 _to_a_person = False
 
 
@@ -56,8 +61,9 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
 
 
 def parse_report(line: bytes) -> Report | None:
-    """Read one line; None where it is not a report (some library's own output)."""
+    """Read one line; None where it is not a report (some library's own output), or none that can be filed."""
     try:
-        return _DECODER.decode(line)
+        found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return None if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS else found

@@ -92,6 +92,22 @@ def claim(folder: Path, patience_s: float) -> int:
             return fd
 
 
+def hold(folder: Path) -> int:
+    """Keep every other `onrig run` from going on in this folder, for as long as the descriptor returned is open.
+
+    Raises FolderBusy where another one does already, OSError where the folder cannot be written to.
+    """
+    fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # a file that is never replaced
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise FolderBusy(f"{folder}: another `onrig run` is at work in it") from None
+    except OSError:  # as in claim
+        return fd
+    return fd
+
+
 class Reopened(NamedTuple):
     """A run folder that a resumed run goes on in."""
 
@@ -210,7 +226,8 @@ def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, floa
     summary: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    summary = {"exit_reason": exit_reason, "fault": fault, **summary, "peak_rss_mb": peak_rss_mb}
+    ours: dict[str, object] = {"exit_reason": exit_reason, "fault": fault}
+    summary = {**ours, **summary, **ours, "peak_rss_mb": peak_rss_mb}
     fresh = path.with_suffix(".tmp")
     try:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

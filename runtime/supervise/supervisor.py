@@ -10,6 +10,7 @@ import os
 import selectors
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from runtime.supervise.notify import Notifier, status_line
 from runtime.supervise.post_mortem import PostMortem
 from runtime.supervise.report import Report
 from runtime.supervise.requests import LIVE_VIEW, Requests
+from runtime.supervise.restarts import Restarts
 from runtime.supervise.run_folder import complete_summary
 from runtime.supervise.running import announce
 from runtime.supervise.states import State
@@ -38,7 +40,6 @@ from runtime.view.layout import view_bytes, view_schema
 RING_RECORDS: Final = 8192
 """At 1 kHz the loop goes on recording for eight seconds without a replay process."""
 _START_TIMEOUT_S: Final = 60.0
-_RESTARTS: Final = 5
 _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _AT_ONCE_S: Final = 2.0
 """How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
@@ -77,7 +78,8 @@ class Supervisor:
         self._config, self._folder, self._port = config, run_folder, port
         self._children: dict[str, Child] = {}
         self._peaks: dict[str, float] = {}
-        self._restarts: dict[str, int] = {}
+        self._restarts = {_REPLAY: Restarts(), _LEARNER: Restarts()}
+        self._due_s: dict[str, float] = {}
         self._keyboard = keyboard
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
         self._told_stop = 0
@@ -103,7 +105,7 @@ class Supervisor:
             code, reason = self._supervise()
         finally:
             for child in reversed(self._children.values()):  # what was started last drives
-                child.end(0.0)
+                child.end(_AT_ONCE_S if child.name == _CONTROL and self.started else 0.0)
                 child.close()
             self._requests.restore()
             self._post_mortem.close()
@@ -201,7 +203,8 @@ class Supervisor:
             self._revive(_REPLAY, self._start_replay)
             if self._config.local_learner:
                 self._revive(_LEARNER, self._start_learner)
-                if _LEARNER not in self._children and self._cannot_go_on():
+                gone = _LEARNER not in self._children and _LEARNER not in self._due_s
+                if gone and self._cannot_go_on():
                     self._end()
                     why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
                     self._chronicle.latch(FaultName.LEARNER_GONE, why)
@@ -266,7 +269,10 @@ class Supervisor:
             self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
 
     def _revive(self, name: str, start: Callable[[], None]) -> None:
-        """Start a process again that ended by itself, a bounded number of times."""
+        """Start a process again that ended by itself, unless it does so all the time."""
+        if self._due_s.get(name, inf) <= time.monotonic():
+            del self._due_s[name]
+            start()
         child = self._children.get(name)
         if child is None:
             return
@@ -277,13 +283,16 @@ class Supervisor:
             return
         child.close()
         del self._children[name]
-        n = self._restarts[name] = self._restarts.get(name, 0) + 1
-        if n > _RESTARTS or code == ExitCode.CONFIGURATION:
+        now_s = time.monotonic()
+        wait_s = None if code == ExitCode.CONFIGURATION else self._restarts[name].ended(now_s - child.born_s)
+        if wait_s is None:
             message = f"{name} ended with code {code} and is not started again; the loop goes on without it"
         else:
-            message = f"{name} ended with code {code}; started again"
-            start()
+            message = f"{name} ended with code {code}; started again" + (f" in {wait_s:g} s" if wait_s else "")
+            self._due_s[name] = now_s + wait_s
         self._chronicle.warn(message)
+        if not wait_s:
+            self._revive(name, start)
 
     def _ended(self, code: int) -> tuple[int, str]:
         """The loop has ended by itself, well or badly."""
@@ -310,6 +319,8 @@ class Supervisor:
         """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
+        if self._due_s.pop(_REPLAY, None) is not None:  # somebody must take in what the loop still writes
+            self._start_replay()
         for name, grace_s, ask in _ENDING:
             child = self._children.pop(name, None)
             if name == _CONTROL:

@@ -53,7 +53,7 @@ def unit_text(s: Service) -> str:
     lines = [
         MARK,
         "[Unit]",
-        f"Description=Onrig rig {s.rig} ({s.name})",
+        f"Description=Onrig rig {' '.join(s.rig.split()).replace('%', '%%')} ({s.name})",
         f"Requires={device_unit(s.port)}",
         f"After={device_unit(s.port)}",
         "",

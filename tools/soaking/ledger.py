@@ -190,6 +190,7 @@ def checks(ledger: Ledger) -> list[Check]:
         at_least("comparisons of a mirror with the memory", ledger.compared, 1),
         at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
         _equal("mirror mismatches", ledger.mismatches, 0),
+        at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
     ]
     for role, slope in ledger.memory.items():
         if role in JUDGED and slope.spans_s >= JUDGED_S:
@@ -198,6 +199,12 @@ def checks(ledger: Ledger) -> list[Check]:
         if role in JUDGED and slope.spans_s >= JUDGED_S:
             found.append(at_most(f"file descriptors of {role}, per minute", slope.per_minute, FLAT_FDS_PER_MIN))
     return found
+
+
+def _final_mirrors(ledger: Ledger) -> int:
+    """How many were compared when a person ended the last run, as it should be; an end by a fault has none."""
+    last = ledger.lives[-1] if ledger.lives else Life(0)
+    return len(last.final_mirrors) if last.graceful else 0
 
 
 def causes() -> tuple[str, ...]:

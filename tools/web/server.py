@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,11 @@ from tools.web.assets import Asset
 from tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
 from tools.web.hub import Hub, Message
 
-_CONNECTIONS: Final = 24
+_CONNECTIONS: Final = 32
+_PER_ADDRESS: Final = 16
+"""Of them, for one address: a neighbour that holds on to all it gets leaves places for who wants to stop the rig."""
 _PATIENCE_S: Final = 10.0
-"""For a request to arrive, and for a watcher to take what it is sent."""
+"""For a request to arrive whole, and for a watcher to take what it is sent."""
 _PULSE_S: Final = 5.0
 """A comment goes out after so long a silence: it shows a browser that is gone."""
 _ORDER_BYTES: Final = 256
@@ -56,14 +59,19 @@ class PageServer(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.site = site
-        self._free = threading.BoundedSemaphore(_CONNECTIONS)
+        self._places = threading.Lock()
+        self._taken: Counter[str] = Counter()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Serve a connection in a thread of its own, or turn it away where there are too many."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
+        if self._take_place(_host_of(client_address)):
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # no thread to be had
+                self._give_place(_host_of(client_address))
+                raise
             return
         with contextlib.suppress(OSError):
             request.settimeout(0.2)
@@ -77,10 +85,25 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._give_place(_host_of(client_address))
+
+    def _take_place(self, host: str) -> bool:
+        with self._places:
+            free = self._taken.total() < _CONNECTIONS and self._taken[host] < _PER_ADDRESS
+            self._taken[host] += free
+            return free
+
+    def _give_place(self, host: str) -> None:
+        with self._places:
+            self._taken[host] -= 1
+            self._taken += Counter()  # addresses without a place are forgotten
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that has gone is no error; nothing a page does is worth a line on the terminal."""
+
+
+def _host_of(client_address: object) -> str:
+    return str(client_address[0]) if isinstance(client_address, tuple) else ""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -91,14 +114,35 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _PATIENCE_S
 
+    def setup(self) -> None:
+        """A request that comes a byte at a time is no reason to wait for ever: it must be there whole in good time."""
+        super().setup()
+        self._arrival = threading.Timer(_PATIENCE_S, self._give_up)
+        self._arrival.daemon = True
+        self._arrival.start()
+
+    def finish(self) -> None:
+        """End of the connection."""
+        self._arrival.cancel()
+        super().finish()
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the terminal belongs to the run."""
 
     def do_GET(self) -> None:
         """Files, the stream, surfaces."""
+        self._arrival.cancel()
         site = self.server.site
-        url = urlsplit(self.path)
-        query = parse_qs(url.query, max_num_fields=8)
+        try:
+            url = urlsplit(self.path)
+            query = parse_qs(url.query, max_num_fields=8)
+        except ValueError:
+            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, "this is no address"))
+            return
         offered = query.get("token", [None])[0]
         refusal = site.guard.refuse(self._named_headers(), offered)
         if refusal is not None:
@@ -125,6 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(refusal)
             return
         level = self._level()
+        self._arrival.cancel()
         if level is None:
             self._refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
         elif not site.stop(level):

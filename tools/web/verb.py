@@ -8,6 +8,7 @@ from pathlib import Path
 from runtime.exit_codes import ExitCode
 from runtime.supervise.report import speak_to_a_person
 from runtime.supervise.running import running_rigs
+from tools.arguments import VerbParser
 from tools.stop import complain
 from tools.web.address import parse_address
 from tools.web.process import serve
@@ -15,7 +16,7 @@ from tools.web.process import serve
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = argparse.ArgumentParser(prog="onrig web", description=__doc__)
+    p = VerbParser(prog="onrig web", description=__doc__)
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run under way")
     p.add_argument(
         "--listen",

@@ -90,6 +90,17 @@ def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(sl
     assert getattr(seat.active, "warm", False)
 
 
+def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: PolicySlot) -> None:
+    seat = PolicySeat(slot)
+    slot.put(5, b"five")
+    seat.prepare_until(time.monotonic_ns() + AMPLE)
+    assert seat.swap(), "fetched, built and warmed up between two ticks"
+    slot.put(6, b"six")
+    seat.prepare_until(time.monotonic_ns() + 3 * BUILD_NS // 2)
+    assert FakeSession.built == [b"five"], "fetching fits, building does not"
+    assert not seat.swap()
+
+
 def test_nothing_is_built_in_a_slack_that_may_not_suffice(slot: PolicySlot) -> None:
     seat = PolicySeat(slot)
     slot.put(1, b"one")

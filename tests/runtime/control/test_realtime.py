@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runtime.config.schema import RealTime
-from runtime.control.realtime import loop_cpu, stay_awake
+from runtime.control.realtime import PARENT, loop_cpu, stay_awake
 
 CODE = """
 import os
@@ -62,3 +63,10 @@ def test_the_request_to_stay_awake_is_for_no_latency_and_is_held(tmp_path: Path)
 
 def test_a_machine_without_sleep_states_is_no_problem(tmp_path: Path) -> None:
     assert stay_awake(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(("parent", "code"), [(str(os.getpid()), 0), ("1", -signal.SIGTERM), (None, 0)])
+def test_a_process_whose_parent_died_before_it_could_listen_for_that_ends(parent: str | None, code: int) -> None:
+    program = "from runtime.control.realtime import die_with_parent; die_with_parent()"
+    environment = {k: v for k, v in os.environ.items() if k != PARENT} | ({PARENT: parent} if parent else {})
+    assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=False).returncode == code

@@ -292,6 +292,20 @@ def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.Mo
     assert folder.events[0][1]["bytes"] == sum(p.stat().st_size for p in log_files(folder.path))
 
 
+def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("runtime.log.mcap_log._CHUNKS_PER_FILE", 1)
+    log = folder.open()
+    monkeypatch.setattr(log._writer, "finish", full)
+    log.add(EPISODE[:20])
+    folder.second(log)
+    log.close()
+    assert [kind for kind, _ in folder.events] == ["log_stopped"]
+    assert len(log_files(folder.path)) == 1
+
+
 def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> None:
     rows = EPISODE.copy()
     rows["policy_id"][10:] = 8

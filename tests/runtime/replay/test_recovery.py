@@ -127,3 +127,12 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
     path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
     with pytest.raises(CheckpointError, match=r"episodes\.csv:6: this is no row"):
         recovered(tmp_path, counts(rows=10), lockstep=False)
+
+
+def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_in_real_time(tmp_path: Path) -> None:
+    filed(tmp_path, 3)
+    seated = (SeatedState(2, Record(90)), SeatedState(3, Record(50)))
+    note = encode_point(Point(LoopState(3, seat=SeatState(seated, 3, (1,))), DURATIONS))
+    Withdrawn(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
+    recovery, _ = recovered(tmp_path, counts(rows=5), note, lockstep=False)
+    assert recovery.start.seat == SeatState(seated[:1], 3, (1, 3))

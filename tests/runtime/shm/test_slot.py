@@ -87,3 +87,15 @@ def test_a_policy_that_is_overtaken_while_it_is_taken_is_given_up(
     monkeypatch.setattr(zlib, "crc32", interrupted)
     assert slot.take() is None
     assert slot.take() == SlotPolicy(1 + puts, 1 + puts, b"another")
+
+
+def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for_again(segment: Segment) -> None:
+    """As a weakly ordered memory may show it for a moment: the buffer still holds the policy before the last."""
+    slot = PolicySlot(segment)
+    slot.put(1, b"first")
+    slot.put(2, b"second")
+    segment.body[:8] = (3).to_bytes(8, "little")
+    assert slot.take() is None
+    segment.body[:8] = (2).to_bytes(8, "little")
+    slot.put(3, b"third")
+    assert slot.take() == SlotPolicy(3, 3, b"third")

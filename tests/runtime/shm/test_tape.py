@@ -112,3 +112,16 @@ def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) ->
     assert tap is not None
     tap(7, b"\x11\x22")
     assert reader.since(0) == [Taped(7, b"\x11\x22")]
+
+
+@pytest.mark.parametrize("torn", [0, 6, 9])
+def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, torn: int) -> None:
+    """As a weakly ordered memory may show it for a moment."""
+    writer, reader = a_tape(tmp_path / "frames")
+    for t in range(10):
+        writer.write(t, b"abc")
+    segment = Segment.attach(tmp_path / "frames", TAPE_SCHEMA)
+    body = 64 + torn * 272 + 22
+    assert bytes(segment.body[body : body + 3]) == b"abc"
+    segment.body[body] ^= 1
+    assert [f.t_ns for f in reader.since(0)] == [t for t in range(10) if t != torn]

@@ -118,3 +118,22 @@ def test_its_memory_is_measured(start: Start) -> None:
     spoken(child, 1)
     child.poll()
     assert 32 < child.peak_rss_mb < 500
+
+
+def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
+    child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT}")
+    assert spoken(child, 1) == [Report("name", "event", "after")]
+    assert len(child._rest) == 0
+
+
+def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None:
+    child = start("while True: say('.' * 65536)")
+    assert select.select((child,), (), (), PATIENCE_S)[0]
+    for _ in range(5):
+        assert list(child.reports()) == []
+    assert len(child._rest) <= 65536
+
+
+def test_its_processes_know_whose_children_they_are(start: Start) -> None:
+    child = start("say(line('event', os.environ['ONRIG_PARENT'] + ' ' + str(os.getppid())))")
+    assert spoken(child, 1)[0].message == f"{os.getpid()} {os.getpid()}"

@@ -5,12 +5,15 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.supervise import report as report_module
+from runtime.supervise.chronicle import Chronicle
+from runtime.supervise.faults import FaultName
 from runtime.supervise.report import Report, parse_report, report
 
 
@@ -109,3 +112,21 @@ def test_a_line_of_something_else_is_no_report(line: bytes) -> None:
 def test_no_line_makes_reading_fail(line: bytes) -> None:
     parse_report(b'{"source":"' + line)
     parse_report(line)
+
+
+@pytest.mark.parametrize("name", ["source", "kind", "message", "t_unix_s", "fault"])
+def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
+    """The learner is trusted with nothing: no line of its brings down who reads it."""
+    line = b'{"source":"learner","kind":"error","values":{"%s":"bogus"}}'
+    assert parse_report(line % name.encode()) is None
+    heard = parse_report(line % b"policy")
+    assert heard is not None
+    chronicle = Chronicle(tmp_path / "events.jsonl", lambda report: None)
+    chronicle.note(heard)
+    chronicle.close(0, "")
+
+
+@pytest.mark.parametrize("fault", FaultName)
+def test_every_fault_can_be_told(fault: FaultName) -> None:
+    line = b'{"source":"control","kind":"fault","values":{"fault":"%s"}}' % fault.value.encode()
+    assert parse_report(line) == Report("control", "fault", values={"fault": fault.value})

@@ -12,6 +12,7 @@ from runtime.supervise.run_folder import (
     claim,
     complete_summary,
     fresh_folder,
+    hold,
     reopen_run_folder,
     write_run_folder,
 )
@@ -36,6 +37,16 @@ def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
     assert meta["seed"] == PENDULUM.seed
     assert {"git_revision", "git_dirty", "versions", "board", "kernel"} <= meta.keys()
     assert {"python", "numpy", "onnxruntime", "msgspec"} <= meta["versions"].keys()
+
+
+def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    first = hold(tmp_path)
+    with pytest.raises(FolderBusy, match="another `onrig run` is at work"):
+        hold(tmp_path)
+    os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
+    os.close(first)
+    os.close(hold(tmp_path))
 
 
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -131,3 +142,10 @@ def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
         claim(tmp_path, 0.0)
     os.close(first)
     os.close(claim(tmp_path, 0.0))
+
+
+def test_the_summary_tells_how_this_run_ended_and_not_the_one_it_resumed(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3}')
+    complete_summary(tmp_path, "replay ended with code 1", {})
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary == {"exit_reason": "replay ended with code 1", "fault": None, "ticks": 3, "peak_rss_mb": {}}

@@ -189,3 +189,9 @@ def test_the_limits_are_the_users_alone() -> None:
 )
 def test_a_service_is_named_after_its_configuration(config: str, name: str) -> None:
     assert service_name(config) == name
+
+
+def test_a_rig_s_name_stays_in_the_line_of_the_description() -> None:
+    text = unit_text(SERVICE._replace(rig="a\nUser=root %n"))
+    assert values(text)["Description"] == "Onrig rig a User=root %%n (pendulum)"
+    assert values(text)["User"] == "pi"

@@ -162,3 +162,9 @@ def test_a_slope_over_a_short_life_is_not_judged() -> None:
     books = balanced()
     books.memory["learner"] = Trend(50.0, 20, 3)
     assert failed(checks(books)) == []
+
+
+def test_an_end_that_no_mirror_heard_of_is_told() -> None:
+    books = balanced()
+    books.lives[-1].final_mirrors.clear()
+    assert [check.name for check in failed(checks(books))] == ["mirrors that heard of the last end and were compared"]

@@ -12,6 +12,7 @@ from runtime.replay.timing import TimingFile
 from runtime.shm.board import Word
 from runtime.supervise.running import Running
 from runtime.supervise.states import State
+from runtime.view.reader import Figures, ViewReader
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
 from tools.web import producer as module
@@ -85,6 +86,28 @@ def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
     told = by_kind(producer.turn(1.0))
     assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
     assert "memory" not in by_kind(producer.turn(2.0)), "it is the same sample still"
+    producer.close()
+
+
+def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than_the_figures(
+    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    producer = Producer(REALTIME, live.folder)
+    live.keep(30, np.random.default_rng(0))
+    live.telemetry.turn(time.monotonic())
+    list(producer.turn(0.0))
+    live.telemetry.turn(time.monotonic() + 0.5)
+    figures = ViewReader.figures
+
+    def older(reader: ViewReader) -> Figures | None:
+        found = figures(reader)
+        return found and found._replace(stored=20, inserted=20)
+
+    monkeypatch.setattr(ViewReader, "figures", older)
+    told = by_kind(producer.turn(1.0))
+    assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
     producer.close()
 
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import threading
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from tools.web import server as module
 from tools.web.address import Address, listen_at
 from tools.web.assets import load_assets
 from tools.web.guard import SECURITY_HEADERS, Guard
@@ -197,3 +199,30 @@ def test_a_request_that_is_no_http_is_survived(served: Served) -> None:
             while line.recv(4096):
                 pass
     assert served.ask("GET", "/")[0] == 200
+
+
+@pytest.mark.parametrize("target", ["http://[::1", "/?" + "&".join(f"a={i}" for i in range(30))])
+def test_an_address_that_is_none_is_answered(served: Served, target: str) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+        line.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        assert b" 400 " in line.makefile("rb").readline()
+
+
+def test_a_neighbour_that_holds_on_to_its_connections_leaves_places_for_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PER_ADDRESS", 2)
+    here = ("127.0.0.1", served.port)
+    with socket.create_connection(here, timeout=10), socket.create_connection(here, timeout=10):
+        assert served.ask("GET", "/")[0] == 503
+        other = http.client.HTTPConnection(*here, timeout=10, source_address=("127.0.0.2", 0))
+        with contextlib.closing(other):
+            other.request("GET", "/")
+            assert other.getresponse().status == 200
+
+
+def test_a_request_that_never_arrives_whole_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.02)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as line:
+        line.sendall(b"GET / HT")
+        assert line.recv(100) == b""

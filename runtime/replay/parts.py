@@ -1,0 +1,28 @@
+"""The parts of a replay process that have a past, and of which its checkpoints and its summary speak."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from runtime.replay.desk import LearnerDesk
+from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from runtime.replay.memory import Memory
+from runtime.replay.policy_desk import PolicyDesk
+from runtime.replay.run_figures import RunFigures
+from runtime.replay.transitions import TransitionBuilder
+from runtime.shm.keepsake import Keepsake
+from runtime.shm.ring import RingReader
+
+
+class Parts(NamedTuple):
+    """In the order in which a record passes them."""
+
+    ring: RingReader
+    keepsake: Keepsake
+    builder: TransitionBuilder
+    memory: Memory
+    figures: RunFigures
+    accounts: EpisodeAccounts
+    rows: EpisodeFile
+    policies: PolicyDesk
+    desk: LearnerDesk

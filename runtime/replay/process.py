@@ -1,0 +1,245 @@
+"""The replay process's parts, how they hang together, and its turn of work."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.schema import RunConfig
+from runtime.link.listening import listen
+from runtime.log.sink import open_log
+from runtime.policy.probation import terms_of
+from runtime.record import RecordLayout
+from runtime.replay.checkpoint.upkeep import Upkeep
+from runtime.replay.continuity import Continuity, closed_before, recovered
+from runtime.replay.desk import LearnerDesk
+from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from runtime.replay.memory import Memory
+from runtime.replay.parts import Parts
+from runtime.replay.policy_desk import PolicyDesk, admission_limits
+from runtime.replay.policy_watch import PolicyWatch
+from runtime.replay.resynthesis import Resynthesiser
+from runtime.replay.run_figures import RunFigures
+from runtime.replay.summary import FILE as SUMMARY_FILE
+from runtime.replay.summary import progress, standing, summarised, write_summary
+from runtime.replay.telemetry import open_telemetry
+from runtime.replay.tick_events import TickEvents
+from runtime.replay.timing import FILE as TIMING_FILE
+from runtime.replay.timing import TimingFile
+from runtime.replay.transitions import TransitionBuilder
+from runtime.shm.board import BOARD_SCHEMA, Board, Word
+from runtime.shm.keepsake import Keepsake
+from runtime.shm.ring import RingReader
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from runtime.supervise.events import EventFile
+from runtime.supervise.report import report
+
+NAME: Final = "replay"
+"""As whom the process reports."""
+_IDLE_MS: Final = 1
+_PROGRESS_S: Final = 0.25
+_FAREWELL_S: Final = 1.0
+"""How long the end waits for learners that are busy, so that they hear of it; those silent for long are not awaited."""
+
+
+def _warn(line: str) -> None:
+    report(NAME, "warning", line)
+
+
+class ReplayProcess:
+    """Everything the process owns, and its turn of work."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run_folder: Path,
+        shm: Path,
+        resynthesiser: Resynthesiser | None = None,
+        *,
+        resumes: bool = False,
+    ) -> None:
+        rig = config.rig
+        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._folder, self._lockstep = run_folder, config.lockstep
+        board = Segment.attach(shm / "board", BOARD_SCHEMA)
+        self._board, keepsake = Board(board), Keepsake(board)
+        self._board[Word.REPLAY_PID] = os.getpid()
+        self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
+        slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
+        self.takes_over = slot.version > 0
+        """Whether a policy is at work already: another replay process was here before this one."""
+        self._events = EventFile(run_folder / "events.jsonl")
+        self._server = listen(f"ipc://{shm}/learner", config.link)
+        self._memory = Memory(config, resynthesiser)
+        upkeep = Upkeep(run_folder / "buffer", self._memory, config, _warn)
+        self.recovery = (
+            recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn)
+            if resumes and not self.takes_over
+            else None
+        )
+        """What a resumed run goes on from."""
+        self._log = open_log(config, run_folder, shm.name, self._events.write, keepsake.take)
+        self._policies = PolicyDesk(
+            rig,
+            config.rate_hz,
+            config.seed,
+            admission_limits(config),
+            slot,
+            run_folder / "policies",
+            self._events.write,
+        )
+        config_text = (run_folder / "config.yaml").read_bytes()
+        self._desk = LearnerDesk(
+            self._memory,
+            self._policies,
+            run_id=_run_id(config, run_folder, config_text),
+            config_text=config_text,
+            lockstep=config.lockstep,
+            event=self._events.write,
+            is_gone=self._server.is_gone,
+        )
+        self._builder = TransitionBuilder(rig)
+        self._accounts = EpisodeAccounts(config.task)
+        self._rows = EpisodeFile(run_folder / "episodes.csv")
+        self._figures = RunFigures(lockstep=config.lockstep)
+        self._tick_events = TickEvents(self._events.write)
+        self._watch = PolicyWatch(terms_of(config), config.rate_hz, self._events.write, self._desk.rule)
+        self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
+        self._telemetry = open_telemetry(
+            shm, layout, self._memory.storage, lambda: standing(self._parts), lockstep=config.lockstep
+        )
+        if self._telemetry is not None:
+            self._memory.on_errors = self._telemetry.replayed
+        self._reported_s = 0.0
+        self._parts = Parts(
+            self._ring,
+            keepsake,
+            self._builder,
+            self._memory,
+            self._figures,
+            self._accounts,
+            self._rows,
+            self._policies,
+            self._desk,
+        )
+        self._continuity = Continuity(config, run_folder, upkeep, self._parts, self._events.write)
+        if not self._continuity.resume() and self.takes_over:
+            _warn("there is no checkpoint yet: the memory begins empty")
+        self.policy = self._continuity.go_on(self.recovery) if self.recovery is not None else 0
+        """Id of the policy that a resumed run goes on with; 0 without one."""
+        self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where learners connect."""
+        return self._server.endpoints
+
+    def admit_file(self, path: Path) -> str | None:
+        """Admit the policy a configuration starts with; the reason if it is refused."""
+        verdict = self._policies.adopt(path.read_bytes())
+        return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
+
+    def turn(self) -> bool:
+        """Do what there is to do; False when there was nothing."""
+        records = self._ring.peek()
+        if len(records):
+            self._take(records)
+            self._ring.release(len(records))
+        self._server.serve(self._desk.handle)
+        for ticket, answer in self._desk.due():
+            self._server.send(ticket, answer)
+        if self._desk.heard_ns:
+            self._board[Word.LEARNER_NS] = self._desk.heard_ns
+        for key in self._server.refused_keys():
+            self._events.write("learner_turned_away", key=key)
+        done = self._desk.done
+        if self._lockstep and done + 1 > self._board[Word.BARRIER] and done <= self._board[Word.CLOSED]:
+            self._continuity.at_episode(done)
+            self._board[Word.BARRIER] = done + 1
+        now = time.monotonic()
+        if not self._lockstep:
+            self._continuity.at_time(now)
+        if now - self._reported_s > _PROGRESS_S:
+            self._reported_s = now
+            self._report_progress()
+        if self._telemetry is not None:
+            self._telemetry.turn(now)
+        self._log.turn(now)
+        return len(records) > 0
+
+    def idle(self) -> None:
+        """Wait for a request, briefly: the ring gives no sign of its own."""
+        self._server.wait(_IDLE_MS)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the loop has ended and everything it wrote has been taken in."""
+        return self._board[Word.ENDED] == 1 and len(self._ring) == 0
+
+    def _dismiss(self) -> None:
+        """Tell learners that the run is over: at once those that wait, the others when they ask again."""
+        self._desk.ending = True
+        limit = time.monotonic() + _FAREWELL_S
+        while True:
+            for ticket, answer in self._desk.due():
+                self._server.send(ticket, answer)
+            if not self._desk.expects_somebody or time.monotonic() > limit:
+                return
+            self._server.wait(20)
+            self._server.serve(self._desk.handle)
+
+    def _take(self, records: NDArray[np.void]) -> None:
+        self._memory.insert(self._builder.add(records))
+        self._figures.add(records)
+        self._tick_events.add(records)
+        self._watch.add(records)
+        self._timing.add(records)
+        self._log.add(records)
+        if self._telemetry is not None:
+            self._telemetry.add(records)
+        for row in self._accounts.add(records):
+            self._rows.append(row)
+            self._log.episode(row)
+            if row.kind == "train":
+                self._desk.closed = row.episode
+                self._figures.add_training(row)
+
+    def _report_progress(self) -> None:
+        told = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._watch.age_s)
+        report(NAME, "progress", "", **told)
+
+    def finish(self) -> None:
+        """Tell the learners that the run is over, and write the summary."""
+        rolled_back = self._board[Word.ROLLED_BACK] - 1
+        told = rolled_back < 0 or self._policies.was_rolled_back(rolled_back)
+        self._watch.close(None if told else rolled_back)
+        self._dismiss()
+        self._continuity.close()
+        self._report_progress()
+        active = self._board[Word.POLICY]
+        summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
+        try:
+            write_summary(self._folder, summary)
+            self._timing.write()
+        except OSError as error:
+            report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
+        if self._telemetry is not None:
+            self._telemetry.close()
+        self._log.close()
+        self._rows.close()
+        self._events.close()
+        self._server.close()
+
+
+def _run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
+    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, a digest."""
+    if not config.lockstep:
+        return run_folder.name
+    return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"
