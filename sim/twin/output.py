@@ -7,6 +7,8 @@ from typing import NamedTuple
 from hw.rig import Rig
 
 Counts = tuple[int, ...]
+Pieces = list[tuple[int, Counts]]
+"""Stretches of constant output: how long (us), and what."""
 
 
 class Held(NamedTuple):
@@ -57,7 +59,7 @@ class Output:
         """Offset of the (last) switch; the period's length if there was none."""
         return self._switches[-1][0] if self._switches else period_us
 
-    def pieces(self, until_us: int) -> list[tuple[int, Counts]]:
+    def pieces(self, until_us: int) -> Pieces:
         """(duration in us, counts) of each stretch of constant output from the period's start."""
         pieces = []
         since, counts = 0, self.start.counts

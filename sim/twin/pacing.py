@@ -85,6 +85,8 @@ class TwinLoop:
             connected = not line.hung_up
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
+            if data:
+                device.prepare()  # while there is time, so that the next sample is punctual
 
     def _emit(self) -> None:
         """End the period and send the state frame."""
