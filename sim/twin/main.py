@@ -15,7 +15,7 @@ import msgspec
 
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
-from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
+from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
 from runtime.exit_codes import ExitCode
 from runtime.supervise.report import report
 from sim.twin.device import TwinDevice
@@ -71,7 +71,6 @@ def serve(config: RunConfig, port: str | None, link: Path | None, announce: Call
         if device.time_scale != 0:
             # It stands in for hardware, so it is as punctual as the loop, and one above it.
             above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
-            leave_cpu(config.realtime)
             enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
             freeze_collector()
         loop.run()
