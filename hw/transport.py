@@ -10,6 +10,8 @@ import contextlib
 import errno
 import os
 import select
+import socket
+import stat
 import termios
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -172,10 +174,12 @@ class LoopbackTransport:
 
 
 def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransport:
-    """Open a serial port, or the slave side of a pty, raw, exclusively and with low latency where it can.
+    """Open a serial port, or the slave side of a pty, raw, exclusively and with low latency where it can; or a socket.
 
     Raises LinkError: no such port, no permission, in use, not a serial port, or a baud rate it cannot do.
     """
+    if _is_socket(path):
+        return _open_socket(path)
     try:
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
     except (serial.SerialException, OSError, ValueError) as error:
@@ -192,6 +196,25 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         os.close(fd)
         raise LinkError(f"{path}: cannot be set to raw mode ({error.args[-1]})") from error
     return DescriptorTransport(fd, path)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _open_socket(path: str) -> DescriptorTransport:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
+        host.setblocking(False)
+        try:
+            host.connect(path)
+        except OSError as error:
+            if error.errno == errno.ECONNREFUSED:
+                raise LinkError(f"{path}: the twin behind it has ended; start it again") from error
+            raise LinkError(_why_not_open(path, 0, error)) from error
+        return DescriptorTransport(host.detach(), path)
 
 
 def _make_transparent(fd: int) -> None:

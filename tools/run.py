@@ -180,7 +180,7 @@ def _port_problem(path: Path) -> tuple[str, int] | None:
     except OSError as error:
         remedy = "plug the device in, or start `onrig twin`"
         return f"{path}: there is no such port ({error.strerror}); {remedy}", ExitCode.HARDWARE
-    if stat.S_ISCHR(mode):
+    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
         return None
     hint = "name the port itself"
     if stat.S_ISREG(mode):

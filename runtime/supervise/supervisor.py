@@ -130,7 +130,7 @@ class Supervisor:
         try:
             port = self._port
             if port is None:
-                self._start(_TWIN, "sim.twin.main", [str(self._folder / "config.yaml")])
+                self._start(_TWIN, "sim.twin.main", [str(self._folder / "config.yaml"), "--folder", str(self._shm)])
                 port = str(self._await_ready(_TWIN).values["path"])
             self._port = port
             self._start_replay()

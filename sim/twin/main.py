@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from sim.twin.device import TwinDevice
 from sim.twin.line import Line, LinkError
 from sim.twin.options import TwinOptions
 from sim.twin.pacing import TwinLoop
+from sim.twin.socket_line import SocketLine
 
 _ME: Final = "twin"
 
@@ -39,17 +41,43 @@ def time_scale(config: RunConfig) -> float:
     return 0.0 if pace == "lockstep" else 1.0
 
 
-def serve(config: RunConfig, port: str | None, link: Path | None, announce: Callable[[str], None] | None = None) -> int:
+def serve(
+    config: RunConfig,
+    port: str | None,
+    link: Path | None,
+    announce: Callable[[str], None] | None = None,
+    folder: Path | None = None,
+) -> int:
     """Run the twin of a configuration until SIGTERM or SIGINT; returns the exit code.
 
-    Says where it is by ``announce`` (a person's terminal), or else by a report to its supervisor.
+    Says where it is by ``announce`` (a person's terminal), or else by a report to its supervisor.  ``folder``, of this
+    user alone, is where its socket stands, if it has one (default: a passing one).
     """
-    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale(config))
-    try:
-        line = Line.serial(port) if port is not None else Line.pty()
-    except LinkError as error:
-        report(_ME, "error", str(error))
-        return ExitCode.HARDWARE
+    options = twin_options(config)
+    device = TwinDevice(config.rig, options, config.task.start, time_scale=time_scale(config))
+    with contextlib.ExitStack() as passing:
+        try:
+            if port is not None:
+                line: Line | SocketLine = Line.serial(port)
+            elif options.line == "pty":
+                line = Line.pty()
+            else:
+                if folder is None:
+                    folder = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-twin-")))
+                line = SocketLine(folder / "device")
+        except (LinkError, OSError) as error:
+            report(_ME, "error", str(error))
+            return ExitCode.HARDWARE
+        return _serve(config, device, line, link, announce)
+
+
+def _serve(
+    config: RunConfig,
+    device: TwinDevice,
+    line: Line | SocketLine,
+    link: Path | None,
+    announce: Callable[[str], None] | None,
+) -> int:
     stop = False
 
     def request_stop(signum: int, frame: object) -> None:
@@ -98,8 +126,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("--port")
     parser.add_argument("--link", type=Path)
+    parser.add_argument("--folder", type=Path)
     args = parser.parse_args(arguments)
-    return serve(load_resolved(args.config), args.port, args.link)
+    return serve(load_resolved(args.config), args.port, args.link, folder=args.folder)
 
 
 if __name__ == "__main__":

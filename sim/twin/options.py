@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -34,6 +34,9 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
     reset: bool = True
     """Whether the hello advertises RESET; a rig of flesh and iron does not, and needs a reset controller."""
+    line: Literal["pty", "socket"] = "pty"
+    """How the host reaches it.  A pty passes through the kernel's tty layer as a serial port does, worker and all; a
+    Unix socket does not, so that the loop is seen without it."""
     faults: FaultPlan = FaultPlan()
 
 

@@ -11,6 +11,7 @@ from hw.framing import FrameReader, encode_frame
 from sim.twin.device import TwinDevice
 from sim.twin.faults import FaultInjector, FaultPlan
 from sim.twin.line import Line
+from sim.twin.socket_line import SocketLine
 
 _IDLE_NS: Final = 20_000_000
 
@@ -22,7 +23,7 @@ class TwinLoop:
     time instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
     """
 
-    def __init__(self, device: TwinDevice, line: Line, stop_requested: Callable[[], bool]) -> None:
+    def __init__(self, device: TwinDevice, line: Line | SocketLine, stop_requested: Callable[[], bool]) -> None:
         self._device, self._line, self._stop_requested = device, line, stop_requested
         self._reader = FrameReader()
         plan = device.options.faults

@@ -1,4 +1,4 @@
-"""The twin's process keeps the protocol on a pseudo terminal, in real time and in lockstep."""
+"""The twin's process keeps the protocol on a pseudo terminal, in real time and in lockstep, and on a Unix socket."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("twin")
     test_class: type[OnPty] = request.cls
     settings = [f"device.pace={test_class.pace}", "realtime.priority=0", "realtime.lock_memory=false"]
+    settings.append(f"device.twin.line={test_class.line}")
     test_class.config = load("pendulum", settings)
     save_resolved(test_class.config, folder / "config.yaml")
     link = folder / "link"
@@ -40,6 +41,7 @@ class OnPty:
     """How to connect, and what a device can tell from its host's hanging up."""
 
     pace: ClassVar[str]
+    line: ClassVar[str] = "pty"
     period_us: ClassVar[int]
     config: ClassVar[RunConfig]
     port: ClassVar[str]
@@ -93,3 +95,7 @@ class TestRealTime(OnPty, PacedConformance):
     pace = "realtime"
     period_us = 5_000
     lease = 40  # longer than a busy machine keeps the host waiting
+
+
+class TestOnSocket(TestRealTime):
+    line = "socket"

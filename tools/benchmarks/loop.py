@@ -103,6 +103,8 @@ def main(arguments: list[str]) -> int:
         without.add("learner")
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
+        if args.device is None and load_for_rig(name).device.port is None:
+            given = ["device.twin.line=socket", *given]  # the loop, without the kernel's tty layer
         base = load_for_rig(name, [*given, "device.pace=realtime"])
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
