@@ -103,6 +103,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
     with contextlib.ExitStack() as held:
         try:
             if resumes:
+                wait_for_folder(folder)
                 held.callback(os.close, hold(folder))
                 take_back = _reopen(folder, config)
             else:
@@ -127,7 +128,6 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
 
 def _reopen(folder: Path, config: RunConfig) -> Callable[[], None]:
     """Go on in the folder of a run that has ended; returns what takes that back."""
-    wait_for_folder(folder)
     take_back, cut = reopen_run_folder(folder, config)
     if cut:
         print(f"{folder / 'events.jsonl'}: its last line was broken and is cut ({cut} bytes)", file=sys.stderr)
