@@ -1,0 +1,16 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+import signal
+
+
+def pytest_configure() -> None:
+    """Hear signals even where whoever started the tests ignores them (nohup, a job in the background).
+
+    What the tests start would inherit it, and a run that is told to ignore SIGHUP rightly does.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
