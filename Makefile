@@ -29,7 +29,7 @@ test: lint
 # The core's tests under another interpreter, without torch: make test-core PYTHON=python3.13
 test-core:
 	$(PYTHON) -m venv .venv-core
-	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable . onnx pytest hypothesis
+	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest hypothesis
 	.venv-core/bin/python -m pytest tests/hw tests/runtime
 
 # The slow studies: seeds 0-9 of the shipped runs (see the README for what they print).
