@@ -58,7 +58,6 @@ class Explorer:
         self._moving = not isinstance(exploration, NoExploration) and exploration.over != "episodes"
         self._paused: Pause | None = None
         self._restraint = 1.0
-        self._last = self._none
 
     @property
     def perturbs(self) -> bool:
@@ -69,11 +68,6 @@ class Explorer:
     def explores(self) -> bool:
         """Whether the episode in progress has noise: a training episode that is no quiet one."""
         return self._explores
-
-    @property
-    def last_amplitude(self) -> tuple[float, ...]:
-        """What the last tick's amplitude was for each actuator, gates included."""
-        return self._last
 
     @property
     def back_off(self) -> float:
@@ -95,7 +89,6 @@ class Explorer:
             and not isinstance(exploration, NoExploration)
             and not is_quiet(exploration.quiet, episode)
         )
-        self._last = self._none
         self._advance()
         self._gate()
         self._paused = self._ledger.pause()
@@ -120,11 +113,9 @@ class Explorer:
             return self._none
         near = self._near
         if near is None or margin >= near.start:
-            self._last = self._whole
-        else:
-            factor = attenuation(near, margin)
-            self._last = tuple([factor * a for a in self._whole])
-        return self._last
+            return self._whole
+        factor = attenuation(near, margin)
+        return tuple([factor * a for a in self._whole])
 
     def deviated(self, deviation: Sequence[float]) -> None:
         """Take a step's distance (m,) of the perturbed policy's action from the policy's, normalised."""

@@ -113,11 +113,6 @@ def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
         os.fsync(fd)
 
 
-def read_public(path: Path) -> bytes:
-    """Read the public key (Z85) of a key file; raises KeyFault."""
-    return _public(path)
-
-
 def new_pair() -> Pair:
     """Make a key pair."""
     return Pair(*zmq.curve_keypair())

@@ -28,7 +28,7 @@ from runtime.replay.resynthesis import Resynthesiser
 from runtime.replay.run_figures import RunFigures
 from runtime.replay.summary import FILE as SUMMARY_FILE
 from runtime.replay.summary import progress, standing, summarised, write_summary
-from runtime.replay.telemetry import open_telemetry
+from runtime.replay.telemetry import Standing, open_telemetry
 from runtime.replay.tick_events import TickEvents
 from runtime.replay.timing import FILE as TIMING_FILE
 from runtime.replay.timing import TimingFile
@@ -112,9 +112,7 @@ class ReplayProcess:
         self._tick_events = TickEvents(self._events.write)
         self._watch = PolicyWatch(terms_of(config), config.rate_hz, self._events.write, self._desk.rule)
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
-        self._telemetry = open_telemetry(
-            shm, layout, self._memory.storage, lambda: standing(self._parts), lockstep=config.lockstep
-        )
+        self._telemetry = open_telemetry(shm, layout, self._memory.storage, self._standing, lockstep=config.lockstep)
         if self._telemetry is not None:
             self._memory.on_errors = self._telemetry.replayed
         self._reported_s = 0.0
@@ -135,6 +133,9 @@ class ReplayProcess:
         self.policy = self._continuity.go_on(self.recovery) if self.recovery is not None else 0
         """Id of the policy that a resumed run goes on with; 0 without one."""
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
+
+    def _standing(self) -> Standing:
+        return standing(self._parts, dropped=self._continuity.dropped)
 
     @property
     def endpoints(self) -> tuple[str, ...]:

@@ -34,13 +34,13 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
     }
 
 
-def standing(parts: Parts) -> Standing:
-    """What viewers are told of the run beside its step records."""
+def standing(parts: Parts, *, dropped: int) -> Standing:
+    """What viewers are told of the run beside its step records; ``dropped`` as in ``summarised``."""
     score = parts.figures.normalized_last20
     return Standing(
         episode=parts.figures.episode,
         offered=parts.memory.offered,
-        dropped=parts.ring.dropped,
+        dropped=dropped,
         gaps=parts.builder.gaps,
         updates=parts.desk.updates,
         updates_per_s=parts.desk.updates_per_s,

@@ -89,11 +89,3 @@ class RigEnd:
         self.server.serve(self.desk.handle)
         for ticket, answer in self.desk.due():
             self.server.send(ticket, answer)
-
-    def serve_until(self, done: Callable[[], bool]) -> None:
-        """Take turns until ``done`` says so, then until everybody has heard that the run is over."""
-        while not done():
-            self.turn()
-        self.desk.ending = True
-        while self.desk.expects_somebody:
-            self.turn()

@@ -213,15 +213,6 @@ class SoakRig:
         if self._run is not None and self._run.poll() is None:
             self._run.send_signal(number)
 
-    def await_end(self, limit_s: float) -> int | None:
-        """Wait for the rig's end; its exit code, or None when it does not end in time."""
-        if self._run is None:
-            return None
-        try:
-            return self._run.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-
     def learner_digests(self) -> list[str]:
         """Hashes of the mirror that the last learner told of at its end, if it heard of the end."""
         try:

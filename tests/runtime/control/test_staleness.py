@@ -139,7 +139,7 @@ def test_lower_explores_less_from_the_next_episode_on_and_more_again_once_it_is_
     def look_at(n: int) -> None:
         before(n)
         if n % CLOSED == 10:
-            amplitudes.append(explorer.last_amplitude[0])
+            amplitudes.append(explorer.amplitude(1.0)[0])
 
     rig.bench.ring.at_push = look_at
     rig.bench.loop.run()
