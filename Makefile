@@ -29,12 +29,12 @@ test: lint
 # The core's tests under another interpreter, without torch: make test-core PYTHON=python3.13
 test-core:
 	$(PYTHON) -m venv .venv-core
-	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest hypothesis
+	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest pytest-timeout hypothesis
 	.venv-core/bin/python -m pytest tests/hw tests/runtime
 
 # The slow studies: seeds 0-9 of the shipped runs (see the README for what they print).
 study: setup
-	$(BIN)/python -m pytest -m study
+	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
 
 clean:
 	rm -rf $(VENV) .venv-core build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

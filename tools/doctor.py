@@ -16,7 +16,19 @@ from typing import Final
 
 from runtime.exit_codes import ExitCode
 from tools.arguments import VerbParser
-from tools.diagnosis import clocks, cpus, disk, frequency, interpreter, kernel, link_keys, memory, ports, scheduling
+from tools.diagnosis import (
+    clocks,
+    cpus,
+    disk,
+    frequency,
+    interpreter,
+    interrupts,
+    kernel,
+    link_keys,
+    memory,
+    ports,
+    scheduling,
+)
 from tools.diagnosis.check import Check, Verdict, as_data, exit_code, warned
 from tools.diagnosis.machine import Machine
 from tools.diagnosis.needs import Needs
@@ -31,6 +43,7 @@ _BEFORE: Final[tuple[tuple[str, Subject], ...]] = (
 _AFTER: Final[tuple[tuple[str, Subject], ...]] = (
     ("sched-fifo", scheduling.examine),
     ("cpu", cpus.examine),
+    ("interrupts", interrupts.examine),
     ("governor", frequency.examine),
     ("clocksource", clocks.examine),
     ("memory", memory.examine),

@@ -16,6 +16,7 @@ import msgspec
 
 from runtime.config.document import ConfigError
 from runtime.config.schema import Port, RunConfig
+from runtime.control.realtime import settle_loop_cpu
 from runtime.exit_codes import ExitCode
 from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
@@ -100,6 +101,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, resumes: bool) -> int:
     option = "--resume" if resumes else "--run-dir"
+    settle_loop_cpu()
     with contextlib.ExitStack() as held:
         try:
             if resumes:

@@ -88,8 +88,8 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: int = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
     cpu: int | Literal["auto"] | None = "auto"
-    """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: the last one where there
-    are several; null: any, shared with all."""
+    """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: where there are several,
+    the one that devices interrupt least, the last of equals; null: any, shared with all."""
     lock_memory: bool = True
     stay_awake: bool = True
     """Keep the CPUs out of deep sleep states while the loop runs, where the machine lets it: waking takes a while."""

@@ -21,6 +21,7 @@ from runtime.control.loop_state import LoopState, encode_state, filed_session
 from runtime.control.orders import AT_ONCE, Orders
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
+from runtime.control.slack import Slack
 from runtime.control.staleness import LearnerWatch, expects_learner
 from runtime.control.tick import Step, Tick, is_unfit
 from runtime.explore.explorer import Explorer
@@ -60,6 +61,7 @@ class ControlLoop:
         self._orders = orders
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
+        self._slack = Slack(self._period_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer)
@@ -260,9 +262,10 @@ class ControlLoop:
             step.tick_ns = t7 - t0
             if self._seat.judge(step.rule, t3 - t2):
                 self._rolled_back(step.policy_id)
-            if not self._lockstep and frames.punctual:
-                conduct.journal.send(1)
-                self._seat.prepare_until(t0 + self._period_ns)
+            if not self._lockstep:
+                if self._slack.follows(t7 - t1) and frames.punctual:
+                    conduct.journal.send(1)
+                    self._seat.prepare_until(t0 + self._period_ns)
                 frames.busy_until_ns = time.monotonic_ns()
         if faulted:
             conduct.trip(state.fault)

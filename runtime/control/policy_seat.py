@@ -20,15 +20,15 @@ from runtime.policy.session import PolicySession
 from runtime.record import Flag, Rule
 from runtime.shm.slot import PolicySlot, SlotPolicy
 
-_MARGIN: Final = 2.0
+_MARGIN: Final = 4.0
+"""Times the slowest build of late that must be left of the slack.  Builds take 0.3 to 1 ms, now and then 2 or 3: with a
+margin of two, a busy loop at 1 kHz missed ticks by them.  At high rates a policy waits for the end of the episode."""
 _FIRST_GUESS_NS: Final = 600_000
 _COPY_NS: Final = 100_000
 _NS_PER_BYTE: Final = 2
 """Copying and checksumming a model, generously: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
 """Slack in which the predecessor is run once, so that it is no stranger to the caches when it has to act."""
-_AMPLE: Final = 4.0
-"""At 1 kHz what one piece leaves of the slack is not for another: a miss in 20 s was seen."""
 _PIECES: Final = 3
 """Fetching a policy, building it, warming it up."""
 _PREDECESSORS: Final = 3
@@ -96,11 +96,11 @@ class PolicySeat:
         return self._behind[-1][:2] if self._behind else None
 
     def prepare_until(self, until_ns: int) -> None:
-        """Do one piece of preparation if the time until ``until_ns`` surely suffices, and the next if it is ample."""
+        """Do one piece of preparation after another as long as the time until ``until_ns`` surely suffices."""
         for _ in range(_PIECES):
             before = self._fetched, self._built
             self.prepare(until_ns - time.monotonic_ns())
-            if before == (self._fetched, self._built) or until_ns - time.monotonic_ns() < _AMPLE * self._build_ns:
+            if before == (self._fetched, self._built):
                 return
 
     def prepare(self, slack_ns: int) -> None:
@@ -125,7 +125,7 @@ class PolicySeat:
                 return
             self._build()
             return
-        if slack_ns >= self._build_ns:
+        if slack_ns >= _MARGIN * self._build_ns:
             self._warm_up()
 
     def _keep_warm(self, slack_ns: int) -> None:

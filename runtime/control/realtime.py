@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.config.schema import RealTime
+from runtime.control.cpus import quietest, rates_hz, read_interrupts, uptime_s
 
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1
@@ -18,6 +19,8 @@ _PR_SET_TIMERSLACK: Final = 29
 _CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
 PARENT: Final = "ONRIG_PARENT"
 """Environment variable that names the process whose child this one is to be."""
+LOOP_CPU: Final = "ONRIG_LOOP_CPU"
+"""Environment variable with the CPU that ``auto`` has come to in this run, for all of its processes."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -77,11 +80,26 @@ def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
 
 
 def loop_cpu(settings: RealTime) -> int | None:
-    """The CPU that the loop runs on; None for any.  Every process of a run comes to the same answer."""
+    """The CPU that the loop runs on; None for any."""
     if settings.cpu != "auto":
         return settings.cpu
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return cpus[-1] if len(cpus) > 1 else None
+    settled = os.environ.get(LOOP_CPU, "")
+    return int(settled) if settled.isdigit() else _quietest_here()
+
+
+def settle_loop_cpu() -> None:
+    """Decide what ``auto`` comes to, for this process and those that it starts from now on.
+
+    Each by itself might come to another answer: who has left the loop's CPU no longer sees it, and counts move.
+    """
+    cpu = _quietest_here()
+    if cpu is not None:
+        os.environ.setdefault(LOOP_CPU, str(cpu))
+
+
+def _quietest_here() -> int | None:
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return quietest(cpus, rates_hz(read_interrupts(), uptime_s())) if len(cpus) > 1 else None
 
 
 def leave_cpu(settings: RealTime) -> None:

@@ -16,7 +16,7 @@ from hw.rig import Rig
 from sim.plants.integrate import advance
 from sim.plants.maths import SCALAR
 from sim.twin.options import TwinOptions, twin_problems
-from sim.twin.output import Lease, Output, Pieces
+from sim.twin.output import Lease, Output
 from sim.twin.sensing import Sensing, count_range
 
 _PAYLOAD_BYTES = {
@@ -68,8 +68,6 @@ class TwinDevice:
         self._lease = Lease()
         self._output = Output(self.rig)
         self._answered = self._first = False
-        self._offsets: tuple[float, ...] | None = None
-        self._ahead: tuple[Pieces, tuple[float, ...]] | None = None
         self._last_request = self._last_response = b""
 
     def reboot(self) -> None:
@@ -126,7 +124,6 @@ class TwinDevice:
             raise RuntimeError("the device is not configured: it has no period yet")
         output, first = self._output, self._first
         if first:
-            self._ahead = self._offsets = None
             self.plant_state = self._start_state
         else:
             self._move_plant(self.period_us)
@@ -164,35 +161,16 @@ class TwinDevice:
         )
         return self._state_layout.encode(state)
 
-    def prepare(self) -> None:
-        """Work out what the plant will do until the period's end, as things stand: the sample then has less to do.
-
-        Changes nothing but how long ``sample`` takes.
-        """
-        if self.period_us and not self._first:
-            pieces = self._output.pieces(self.period_us)
-            if self._ahead is None or self._ahead[0] != pieces:
-                self._ahead = pieces, self._moved(pieces)
-
     def _move_plant(self, until_us: int) -> None:
-        pieces, ahead = self._output.pieces(until_us), self._ahead
-        self.plant_state = ahead[1] if ahead is not None and ahead[0] == pieces else self._moved(pieces)
-        self._ahead = self._offsets = None
-
-    def _moved(self, pieces: Pieces) -> tuple[float, ...]:
-        """The plant's state after stretches of constant output."""
-        if self._offsets is None:
-            self._offsets = self._sensing.actuator_offsets()
-        moved = self.plant_state
-        for duration_us, counts in pieces:
-            action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, self._offsets, strict=True)])
+        offsets = self._sensing.actuator_offsets()
+        for duration_us, counts in self._output.pieces(until_us):
+            action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
-                moved = advance(self.options.plant, moved, action, duration_us * 1e-6, substeps)
+                self.plant_state = advance(self.options.plant, self.plant_state, action, duration_us * 1e-6, substeps)
             except (ValueError, OverflowError):
                 # Parameters too stiff for the step: the plant has left the numbers, which reads as a sensor fault.
-                moved = (math.nan,) * len(moved)
-        return moved
+                self.plant_state = (math.nan,) * len(self.plant_state)
 
     def _trip(self, fault: Fault) -> None:
         self.fault = fault
@@ -326,5 +304,4 @@ class TwinDevice:
         self._output.restart()
         self._lease.renew()
         self._answered, self._first = False, True
-        self._ahead = self._offsets = None
         return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

@@ -49,8 +49,8 @@ class Line:
             if events and events[0][1] & select.POLLHUP and events[0][1] & _READABLE != select.POLLIN:
                 select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
                 return b""
-        if timeout_ns > 0:
-            select.select((self._fd,), (), (), timeout_ns * 1e-9)
+        if timeout_ns > 0 and not select.select((self._fd,), (), (), timeout_ns * 1e-9)[0]:
+            return b""
         try:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:

@@ -16,7 +16,7 @@ import msgspec
 
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
-from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.supervise.report import report
 from sim.twin.device import TwinDevice
@@ -24,6 +24,7 @@ from sim.twin.line import Line, LinkError
 from sim.twin.options import TwinOptions
 from sim.twin.pacing import TwinLoop
 from sim.twin.socket_line import SocketLine
+from sim.twin.trace import TraceWriter
 
 _ME: Final = "twin"
 
@@ -51,9 +52,10 @@ def serve(
     """Run the twin of a configuration until SIGTERM or SIGINT; returns the exit code.
 
     Says where it is by ``announce`` (a person's terminal), or else by a report to its supervisor.  ``folder``, of this
-    user alone, is where its socket stands, if it has one (default: a passing one).
+    user alone, is where its socket stands, if it has one (default: a passing one), and its trace, if it keeps one.
     """
     options = twin_options(config)
+    trace: TraceWriter | None = None
     device = TwinDevice(config.rig, options, config.task.start, time_scale=time_scale(config))
     with contextlib.ExitStack() as passing:
         try:
@@ -65,10 +67,13 @@ def serve(
                 if folder is None:
                     folder = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-twin-")))
                 line = SocketLine(folder / "device")
+            if options.trace and folder is not None:
+                trace = TraceWriter(folder)
+                passing.callback(trace.close)
         except (LinkError, OSError) as error:
             report(_ME, "error", str(error))
             return ExitCode.HARDWARE
-        return _serve(config, device, line, link, announce)
+        return _serve(config, device, line, link, announce, trace)
 
 
 def _serve(
@@ -77,6 +82,7 @@ def _serve(
     line: Line | SocketLine,
     link: Path | None,
     announce: Callable[[str], None] | None,
+    trace: TraceWriter | None,
 ) -> int:
     stop = False
 
@@ -86,7 +92,7 @@ def _serve(
 
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
-    loop = TwinLoop(device, line, lambda: stop)
+    loop = TwinLoop(device, line, lambda: stop, trace=trace)
     try:
         if link is not None:
             fresh = link.with_name(f"{link.name}.{os.getpid()}")
@@ -97,7 +103,8 @@ def _serve(
         else:
             report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
         if device.time_scale != 0:
-            # It stands in for hardware, so it is as punctual as the loop, and one above it.
+            # It stands in for hardware: as punctual as the loop, one above it, and computing at its own expense.
+            leave_cpu(config.realtime)
             above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
             enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
             freeze_collector()

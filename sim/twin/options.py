@@ -37,6 +37,9 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     line: Literal["pty", "socket"] = "pty"
     """How the host reaches it.  A pty passes through the kernel's tty layer as a serial port does, worker and all; a
     Unix socket does not, so that the loop is seen without it."""
+    trace: bool = False
+    """Whether it tells in the run's shared memory when each frame was due and sent, as `onrig bench loop` wants to
+    know; in real or scaled time."""
     faults: FaultPlan = FaultPlan()
 
 

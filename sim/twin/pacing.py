@@ -7,24 +7,48 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from hw.clock import Clock
 from hw.framing import FrameReader, encode_frame
 from sim.twin.device import TwinDevice
 from sim.twin.faults import FaultInjector, FaultPlan
 from sim.twin.line import Line
 from sim.twin.socket_line import SocketLine
+from sim.twin.trace import TraceWriter
 
 _IDLE_NS: Final = 20_000_000
+_HAND_OVER_NS: Final = 300_000
+_SHARE: Final = 0.25
+"""Of a period that it takes to hand a frame over, at most."""
+
+
+def hand_over_ns(period_ns: int) -> int:
+    """From a sample to its frame's first byte, at a twin's period in ns of the host's clock.
+
+    A serial line needs as long for a frame of 35 bytes at 921 600 baud.  It hides how punctually this process wakes,
+    which a microcontroller's timer does not depend on.
+    """
+    return min(_HAND_OVER_NS, round(_SHARE * period_ns))
 
 
 class TwinLoop:
     """Carries bytes between a line and a device, and time into the device.
 
-    Samples lie on an absolute grid.  A twin that the machine keeps from running for a whole period pauses its device
-    time instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
+    Samples lie on an absolute grid, and so do, a little later, the frames that tell of them.  It waits for that moment
+    awake, because a sleeper is woken late: by 60 us at the median and 165 at p99 where this was measured, more than
+    the loop itself is to be.  A twin that the machine keeps from running for a whole period pauses its device time
+    instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
     """
 
-    def __init__(self, device: TwinDevice, line: Line | SocketLine, stop_requested: Callable[[], bool]) -> None:
-        self._device, self._line, self._stop_requested = device, line, stop_requested
+    def __init__(
+        self,
+        device: TwinDevice,
+        line: Line | SocketLine,
+        stop_requested: Callable[[], bool],
+        clock: Clock = time,
+        trace: TraceWriter | None = None,
+    ) -> None:
+        self._trace = trace
+        self._device, self._line, self._stop_requested, self._now_ns = device, line, stop_requested, clock.monotonic_ns
         self._reader = FrameReader()
         plan = device.options.faults
         self._injector = None if plan == FaultPlan() else FaultInjector(plan)
@@ -56,7 +80,7 @@ class TwinLoop:
                     self._emit()
 
     def _run_paced(self) -> None:
-        device, line, now_ns = self._device, self._line, time.monotonic_ns
+        device, line, now_ns = self._device, self._line, self._now_ns
         scale = device.time_scale
         configurations = device.configurations
         sampled_ns = now_ns()
@@ -74,7 +98,7 @@ class TwinLoop:
                     self.pauses += 1
                     self.longest_pause_ns = max(self.longest_pause_ns, late)
                     due_ns = now
-                self._emit()
+                self._emit(due_ns + hand_over_ns(period_ns))
                 sampled_ns = due_ns
                 continue
             if self._later:
@@ -86,11 +110,9 @@ class TwinLoop:
             connected = not line.hung_up
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
-            if data:
-                device.prepare()  # while there is time, so that the next sample is punctual
 
-    def _emit(self) -> None:
-        """End the period and send the state frame."""
+    def _emit(self, not_before_ns: int = 0) -> None:
+        """End the period and send the state frame, as punctually as can be if it is not yet time for it."""
         if self._injector is not None and self._injector.begin_frame():
             self._device.reboot()
             return
@@ -100,6 +122,10 @@ class TwinLoop:
             wire = self._injector.state_frame(wire)
             # From this sample on: the frame just taken is the last one that knows nothing of it.
             self._device.press_estop(pressed=self._injector.estop)
+        while not_before_ns and self._now_ns() < not_before_ns:
+            pass
+        if self._trace is not None and not_before_ns:
+            self._trace.note(self._device.frame, not_before_ns, self._now_ns())
         self._send(wire)
 
     def _answer(self, body: bytes, offset_us: int) -> None:
@@ -138,5 +164,5 @@ class TwinLoop:
 
     def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
         self._serial += 1
-        due = time.monotonic_ns() + round(delay_us * 1000 / self._device.time_scale)
+        due = self._now_ns() + round(delay_us * 1000 / self._device.time_scale)
         heapq.heappush(self._later, (due, self._serial, to_host, wire))

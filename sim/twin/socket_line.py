@@ -32,8 +32,8 @@ class SocketLine:
 
     def read(self, timeout_ns: int) -> bytes:
         """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
-        if timeout_ns > 0:
-            select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)
+        if timeout_ns > 0 and not select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)[0]:
+            return b""
         if self._host is None:
             self._admit()
         host = self._host

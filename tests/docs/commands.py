@@ -13,8 +13,6 @@ PAGES: Final = sorted(
 )
 _BLOCK: Final = re.compile(r"^```(sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"\s+#\s.*$")
-NEEDS_A_RIG: Final = "# needs a rig"
-"""A comment line that says so excuses the commands after it, up to the end of its block, from being executed."""
 
 
 class Command(NamedTuple):
@@ -23,7 +21,6 @@ class Command(NamedTuple):
     page: Path
     line: int
     text: str
-    needs_a_rig: bool
 
     @property
     def words(self) -> list[str]:
@@ -42,10 +39,9 @@ def commands_of(page: Path) -> list[Command]:
     found = []
     for block in _BLOCK.finditer(text):
         first = text.count("\n", 0, block.start(2)) + 1
-        excused, waiting, begun = False, "", 0
+        waiting, begun = "", 0
         for at, line in enumerate(block[2].splitlines(), first):
             if line.strip().removeprefix("$ ").startswith("#"):
-                excused = excused or NEEDS_A_RIG in line
                 continue
             if not waiting:
                 begun = at
@@ -58,7 +54,7 @@ def commands_of(page: Path) -> list[Command]:
                 waiting = waiting[:-1]
                 continue
             if waiting.strip():
-                found.append(Command(page, begun, waiting.strip(), excused))
+                found.append(Command(page, begun, waiting.strip()))
             waiting = ""
     return found
 

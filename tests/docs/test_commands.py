@@ -1,7 +1,6 @@
-"""What the documentation tells people to type works: options exist, arguments parse, cheap commands are executed.
+"""What the documentation tells people to type works: options exist, arguments parse, and each page can be followed.
 
-A run is shortened to two episodes, or only checked (``--dry-run``) where it would take real time; benchmarks and
-experiments are asked for by name and option, their own tests run them.
+What would take minutes is executed as short as it can be made (``tests/docs/shortened.py``).
 """
 
 from __future__ import annotations
@@ -12,12 +11,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
+from tests.docs.shortened import PORT, shortened
+from tests.processes.rig import UNHURRIED, process_of, until
 from tools.cli import VERBS
 
 OTHERS: Final = {
@@ -26,10 +28,7 @@ OTHERS: Final = {
     "systemd-analyze", "udevadm", "uname",
 }  # fmt: skip
 """Programs that are not ours; of ``make`` the target is looked up."""
-SLOW: Final = {"bench", "experiment", "safety", "baseline", "soak", "learn", "stop", "resume", "twin", "watch", "web"}
-"""Verbs that take minutes, or a rig that is running: their options must exist."""
 _OPTION: Final = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
-_REAL_TIME: Final = re.compile(r"realtime|scaled|local_learner=false|--device")
 
 
 def _ours(command: Command) -> list[str] | None:
@@ -86,25 +85,58 @@ def test_what_a_page_tells_to_type_exists(command: Command) -> None:
         assert option in page, f"{option} is no option of `{' '.join(subject[2:] or subject)}`"
 
 
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The port of the device that stands behind every port of the documentation."""
+    link = tmp_path_factory.mktemp("device") / "link"
+    settings = [word for setting in ("device.pace=realtime", *UNHURRIED) for word in ("--set", setting)]
+    with process_of("tools.cli", "twin", "pendulum-hardware", "--link", link, *settings) as twin:
+        yield until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if commands_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    ran_once = False
+def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path, device: str) -> None:
+    ran = False
     not_made: list[str] = []
-    """Folders that a command would have made which is not executed."""
+    """Folders that a command would have made which is not executed, or only in part."""
     for command in commands_of(page):
         ours = _ours(command)
-        if ours is None or command.needs_a_rig or any(folder in ours for folder in not_made):
+        if ours is None or any(folder in ours for folder in not_made):
             continue
-        if ours[1] == "tools.cli" and ours[2] in SLOW:
-            not_made += [after for word, after in itertools.pairwise(ours) if word == "--out"]
+        words = ours
+        if ours[1] == "tools.cli":
+            short = shortened(ours[2:], ran_before=ran)
+            if short is None or "--dry-run" in short:
+                not_made += [after for word, after in itertools.pairwise(ours) if word in ("--out", "--run-dir")]
+            if short is None:
+                continue
+            ran = ran or (short[0] == "run" and "--dry-run" not in short)
+            words = [*ours[:2], *short]
+        arguments = _expanded(words, tmp_path)
+        if ours[2:3] == ["twin"]:
+            _serve_for_a_moment(arguments, tmp_path)
             continue
-        arguments = _expanded(ours, tmp_path)
-        if ours[1] == "tools.cli" and ours[2] == "run":
-            short = _REAL_TIME.search(command.text) or ran_once or "--resume" in arguments
-            arguments += ["--dry-run"] if short else ["--set", "episodes=2"]
-            ran_once = ran_once or not short
-        done = _run(arguments, tmp_path)
+        done = _run([device if word == PORT else word for word in arguments], tmp_path)
         assert done.returncode == 0, f"{command.name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:
+    """Let a twin come up on one end of a line, and end it."""
+    host, end = os.openpty()
+    try:
+        command = [sys.executable, *(os.ttyname(end) if word == PORT else word for word in arguments)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as twin:
+            try:
+                assert twin.stdout is not None
+                assert twin.stdout.readline().strip() == os.ttyname(end)
+                twin.terminate()
+                assert twin.wait(60) == 0
+            finally:
+                twin.kill()
+    finally:
+        os.close(host)
+        os.close(end)
 
 
 def _expanded(arguments: list[str], folder: Path) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from runtime.replay.episodes import read_rows
+from tests.processes.rig import PATIENCE_S
 
 _MARK: Final = "ONRIG_TEST_POWER"
 
@@ -67,9 +68,9 @@ class Cable:
         """Stop every process where it stands, and then kill them all."""
         for signum in (signal.SIGSTOP, signal.SIGKILL):
             while missed := [pid for pid in self._pids() if _send(pid, signum)]:
-                if signum is signal.SIGSTOP and all(_is_stopped(pid) for pid in missed):
+                if signum is signal.SIGSTOP and all(_stands(pid) for pid in missed):
                     break
-        self._popen.wait()
+        self._popen.wait(PATIENCE_S)
 
     def _pids(self) -> list[int]:
         """Processes that live and bear the mark."""
@@ -89,9 +90,14 @@ def _send(pid: int, signum: int) -> bool:
     return True
 
 
-def _is_stopped(pid: int) -> bool:
+def _stands(pid: int) -> bool:
+    """Whether a process that was sent SIGSTOP does nothing more.
+
+    In state D it is in the kernel and stops before it is out of it.  It may stay there for ever: whoever starts a
+    process waits in D (vfork) until that one has begun its program, and it may just have been stopped on the way.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "DTZX"
     except OSError:
         return True
 

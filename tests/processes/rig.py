@@ -66,6 +66,11 @@ class Process:
         """Whether it has ended (even if nobody has collected its exit code yet)."""
         return bool(select.select((self.fd,), (), (), 0)[0])
 
+    def sleeps(self) -> int:
+        """How often its main thread has gone to sleep so far."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
     def kill(self, signum: int = signal.SIGKILL) -> None:
         """Send a signal; harmless once it has ended."""
         with contextlib.suppress(ProcessLookupError):

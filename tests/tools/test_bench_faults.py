@@ -19,7 +19,8 @@ def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, lat
 
 def test_the_device_s_time_is_told_by_the_frames_that_came_with_the_least_delay() -> None:
     seen = [frame(1, ARMED, late_us=900), frame(2, ARMED), frame(3, ARMED, late_us=400)]
-    assert device_time_us(seen, 1000 * (5_000_000 + 70_000)) == 70_000
+    assert device_time_us(seen, 1000 * (5_000_000 + 70_000), 0) == 70_000
+    assert device_time_us(seen, 1000 * (5_000_000 + 70_000), 300_000) == 70_300
 
 
 def test_an_output_that_fell_safe_at_a_sample_is_safe_from_that_sample_on() -> None:

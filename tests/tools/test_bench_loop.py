@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tools.benchmarks.loop import main
 from tools.benchmarks.loop_cyclictest import CyclictestFailed, command, parse
 from tools.benchmarks.loop_plan import EVERYTHING, Subject, at_rate, schedule
 from tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, build, checks_of, ratio
+from tools.benchmarks.loop_rig import MeasuredRig, RunEnded
 from tools.benchmarks.loop_sentinel import Seen
 from tools.benchmarks.loop_tables import misses_list, misses_table, ratios_table, rows_table
 from tools.benchmarks.loop_tally import Missed, Tally
@@ -99,7 +101,7 @@ def test_percentiles_of_its_histogram_are_those_of_its_latencies(latencies: list
     exact = float(np.percentile(latencies, q, method="inverted_cdf"))
     found = parse(text).percentile_us(q)
     assert found is not None
-    assert exact <= found + 1e-9 <= max(exact * 1.008, 0.001) + 1e-6
+    assert exact <= found + 1e-9 <= 1.008 * max(exact, 0.001) + 1e-6
 
 
 def test_it_runs_at_the_loop_s_priority_period_and_cpu() -> None:
@@ -205,9 +207,6 @@ def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside
     assert value(1000) == []
 
 
-# -- ratios ------------------------------------------------------------------------------------------------------------
-
-
 def test_equal_slices_differ_by_nothing() -> None:
     assert ratio([5.0, 5.0], [5.0, 5.0]) == (1.0, 1.0, 1.0)
 
@@ -247,6 +246,40 @@ def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
     assert "none seen" in misses_list(report.misses)
     assert "without web" in ratios_table(found)
     assert "1000 Hz: stage policy" in rows_table(report.rows)
+
+
+def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_measured() -> None:
+    base = of_rig("onrig", tally(50, 100))
+    found = at(1000, base, of_rig("without web", tally(50, 100), p99=())._replace(ended=["slice 3: device_lease"]))
+    failing = {c.name: c.value for c in checks_of(found) if not c.holds}
+    assert failing.pop("1000 Hz: without web: runs that ended by themselves") == 1
+    assert len(failing) == 2
+    assert all(math.isnan(value) for value in failing.values()), "nothing to compare is no agreement"
+    assert "nan" in ratios_table([found])
+    assert not [c for c in checks_of(at(1000, base)) if "ended" in c.name]
+
+
+class Over:
+    """A run that has ended, and its ring."""
+
+    written = 0
+
+    def poll(self) -> int:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("summary", "why"),
+    [('{"exit_reason": "a lease ran out 8 times"}', "ran out 8 times"), ("{", "last line"), (None, "last")],
+)
+def test_why_a_run_ended_stands_in_its_summary(summary: str | None, why: str, tmp_path: Path) -> None:
+    rig: Any = MeasuredRig.__new__(MeasuredRig)
+    rig.folder, rig._said, rig._run, rig._ring = tmp_path, tmp_path / "run.out", Over(), Over()
+    (tmp_path / "run.out").write_text("first line\nlast line\n")
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(summary)
+    with pytest.raises(RunEnded, match=why):
+        rig.follow(1e-3, lambda records: None)
 
 
 def test_a_long_list_of_misses_is_cut_and_says_so() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.record import STAGES, Flag, Miss
+from sim.twin.trace import TraceReader, TraceWriter
 from tests.runtime.samples import Records, records
-from tools.benchmarks.loop_lateness import lateness_ns, pauses
+from tools.benchmarks.loop_lateness import Sendings, sendings
 from tools.benchmarks.loop_sentinel import NOTED_NS, Kind, Seen
 from tools.benchmarks.loop_stalls import Stalls
-from tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, Missed, Tally, near, swaps
+from tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, SENT_LATE, Missed, Tally, near, swaps
 
 PERIOD_NS = 2_000_000
 US = 1000
@@ -29,10 +32,17 @@ def timed(n: int, late_us: list[int] | None = None, *, tick: int = 0) -> Records
     return rows
 
 
-def told(*parts: Records) -> Tally:
+def on_time(rows: Records) -> Sendings:
+    """Frames that were sent when they were due, 10 us before a punctual loop has them."""
+    due_ns = rows["frame"].astype(np.int64) * PERIOD_NS + 10**9 - 10 * US
+    return Sendings(due_ns, due_ns.copy())
+
+
+def told(*parts: Records | tuple[Records, Sendings]) -> Tally:
     tally = Tally(PERIOD_NS)
     for part in parts:
-        tally.add(part)
+        rows, sent = part if isinstance(part, tuple) else (part, on_time(part))
+        tally.add(rows, sent)
     tally.finish()
     return tally
 
@@ -44,33 +54,44 @@ def p(tally: Tally, name: str, q: float = 100) -> float | None:
 # -- lateness ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=200))
-def test_lateness_is_counted_from_the_most_punctual_frame(late: list[int]) -> None:
-    arrivals = np.array(late, np.int64) + 123_456_789
-    assert (lateness_ns(arrivals, np.zeros(0, np.intp)) == np.array(late) - min(late)).all()
+def test_a_twin_tells_when_it_sent_each_frame(tmp_path: Path) -> None:
+    rows = timed(100)
+    sent_ns = rows["t_receive_ns"] - 30 * US
+    with closing(TraceWriter(tmp_path)) as writer, closing(TraceReader(tmp_path)) as reader:
+        for frame, ns in zip(rows["frame"].tolist(), sent_ns.tolist(), strict=True):
+            writer.note(frame, ns - 5 * US, ns)
+        found = sendings(rows, reader)
+        assert (found.unknown, (found.sent_ns == sent_ns).all(), (found.due_ns == sent_ns - 5 * US).all()) == (0, 1, 1)
+        rows["frame"][40:50] += 1 << 14  # not sent yet, or long ago
+        rows["lateness_ns"] = 7 * US
+        found = sendings(rows, reader)
+        assert found.unknown == 10
+        assert (found.sent_ns[40:50] == rows["t_receive_ns"][40:50] - 7 * US).all()
 
 
-@pytest.mark.parametrize("pause_ns", [PERIOD_NS, 5 * PERIOD_NS])
-def test_a_device_whose_clock_stood_still_is_not_late_ever_after(pause_ns: int) -> None:
-    rng = np.random.default_rng(0)
-    late = rng.integers(0, 200_000, 3000)
-    arrivals = late + np.where(np.arange(3000) >= 1000, pause_ns, 0) + np.where(np.arange(3000) >= 1600, pause_ns, 0)
-    starts = pauses(arrivals.astype(np.int64), PERIOD_NS)
-    assert starts.tolist() == [1000, 1600]
-    assert lateness_ns(arrivals.astype(np.int64), starts).max() < 200_000
+def test_a_device_at_a_port_is_as_punctual_as_the_loop_makes_out() -> None:
+    rows = timed(10)
+    rows["lateness_ns"] = np.arange(10) * US
+    found = sendings(rows, None)
+    assert (rows["t_receive_ns"] - found.sent_ns).tolist() == (np.arange(10) * US).tolist()
+    assert found.unknown == 0
 
 
-def test_frames_that_are_late_for_a_while_are_late() -> None:
-    late = np.zeros(1000, np.int64)
-    late[500:550] = 3 * PERIOD_NS
-    assert not len(pauses(late, PERIOD_NS))
-    assert lateness_ns(late, pauses(late, PERIOD_NS))[520] == 3 * PERIOD_NS
+def test_a_twin_that_pauses_makes_nobody_late_and_its_pauses_are_counted() -> None:
+    rows = timed(300)
+    stood_ns = np.cumsum(np.isin(np.arange(300), [100, 101, 150]) * [round(1.7 * PERIOD_NS)])
+    rows["t_receive_ns"] += stood_ns
+    sent = on_time(timed(300))
+    tally = told((rows, Sendings(sent.due_ns + stood_ns, sent.sent_ns + stood_ns)))
+    assert (tally.pauses, p(tally, "lateness")) == (3, 10.0)
 
 
-def test_of_a_few_frames_no_pause_is_made() -> None:
-    late = np.array([0] * 5 + [3 * PERIOD_NS] * 5, np.int64)
-    assert not len(pauses(late, PERIOD_NS))
+def test_what_a_twin_sends_late_is_not_the_loop_s_lateness() -> None:
+    rows = timed(100, [0] * 60 + [700] + [0] * 39)
+    sent = on_time(rows)
+    sent.sent_ns[60] += 700 * US
+    tally = told((rows, sent))
+    assert (p(tally, "lateness"), p(tally, SENT_LATE)) == (10.0, 700.0)
 
 
 # -- the tally ---------------------------------------------------------------------------------------------------------
@@ -103,7 +124,7 @@ def test_an_episode_s_last_record_is_no_tick_but_its_frame_may_be_late() -> None
     rows["flags"][-1] |= Flag.NO_ACTION
     rows["tick_ns"][-1] = 10**9
     tally = told(rows)
-    assert (tally.ticks, p(tally, "tick"), p(tally, "lateness")) == (49, 100.0, 700.0)
+    assert (tally.ticks, p(tally, "tick"), p(tally, "lateness")) == (49, 100.0, 710.0)
 
 
 def test_intervals_are_told_on_both_clocks_and_not_across_episodes() -> None:
@@ -121,7 +142,7 @@ def test_swaps_in_the_midst_of_an_episode_are_found_with_their_neighbours() -> N
     rows = timed(200, [0] * 95 + [600] * 5 + [0] * 100)
     rows["policy_id"][100:] = 9
     tally = told(rows)
-    assert (tally.swaps, p(tally, "lateness near a swap"), p(tally, "lateness elsewhere")) == (1, 600.0, 0.001)
+    assert (tally.swaps, p(tally, "lateness near a swap"), p(tally, "lateness elsewhere")) == (1, 610.0, 10.0)
     assert tally.histograms["tick near a swap"].count == 21
 
 
@@ -144,10 +165,12 @@ def test_a_miss_is_kept_with_the_time_its_frame_was_due_and_the_work_before_it()
     rows["missed"][50], rows["miss"][50] = 2, Miss.PROGRAM
     rows["t_receive_ns"][50] += 300 * US
     rows["tick_ns"][49] = 1500 * US
+    rows["stage_ns"][49, STAGES.index("shield")] = 1300 * US
     tally = told(rows)
     [missed] = tally.missed
     assert (missed.frames, missed.cause, missed.tick_before_us) == (2, Miss.PROGRAM, 1500.0)
-    assert missed.due_ns == 51 * PERIOD_NS + 10**9
+    assert missed.longest_stage == "shield"
+    assert missed.due_ns == 51 * PERIOD_NS + 10**9 - 10 * US
     assert missed.received_ns == 53 * PERIOD_NS + 10**9 + 300 * US
     assert tally.missed_ticks[Miss.PROGRAM] == 2
 
@@ -155,7 +178,7 @@ def test_a_miss_is_kept_with_the_time_its_frame_was_due_and_the_work_before_it()
 def test_tallies_of_slices_add_up() -> None:
     a, b = told(timed(100)), told(timed(50, [0] * 49 + [500]))
     a.merge(b)
-    assert (a.ticks, p(a, "lateness"), a.histograms["lateness"].count) == (150, 500.0, 150)
+    assert (a.ticks, p(a, "lateness"), a.histograms["lateness"].count) == (150, 510.0, 150)
 
 
 # -- stalls ------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from runtime.exit_codes import ExitCode
 from runtime.supervise.faults import FaultName
+from sim.twin.pacing import hand_over_ns
 from tools.benchmarks.fault_rig import FaultRig
 from tools.benchmarks.fault_wire import device_time_us, safe_since_us
 
@@ -47,6 +48,10 @@ class Case(NamedTuple):
     """The loop must not even notice: no safe output is awaited."""
 
 
+def _device_now_us(rig: FaultRig) -> float:
+    return device_time_us(rig.wire.seen, time.monotonic_ns(), hand_over_ns(rig.config.wall_period_ns))
+
+
 def _safe_ms(rig: FaultRig, fault_us: float) -> float:
     period_us = rig.config.period_us
     rig.until(lambda: safe_since_us(rig.wire.seen, fault_us, period_us) is not None, "the safe output")
@@ -59,8 +64,7 @@ def _ends(fault: FaultName, code: ExitCode, bring: Callable[[FaultRig], None]) -
 
     def try_it(rig: FaultRig) -> Outcome:
         rig.until_moving()
-        before, now = rig.rows(), time.monotonic_ns()
-        fault_us = device_time_us(rig.wire.seen, now)
+        before, fault_us = rig.rows(), _device_now_us(rig)
         bring(rig)
         safe_ms = _safe_ms(rig, fault_us)
         ended = rig.ended()
@@ -79,7 +83,7 @@ def _recovers(
     def try_it(rig: FaultRig) -> Outcome:
         rig.until_moving()
         before, at = rig.rows(), len(rig.wire.seen)
-        fault_us = device_time_us(rig.wire.seen, time.monotonic_ns())
+        fault_us = _device_now_us(rig)
         bring(rig)
         safe_ms = _safe_ms(rig, fault_us)
         rig.until(lambda: rig.acts_again(at), "the run to go on")

@@ -91,9 +91,12 @@ class Wire(threading.Thread):
             os.close(fd)
 
 
-def device_time_us(seen: list[Seen], at_ns: int) -> float:
-    """What the device's clock read at a moment of the host's, by the frames that came with the least delay."""
-    offset_ns = min(s.at_ns - s.state.t_us * 1000 for s in seen)
+def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
+    """What the device's clock read at a moment of the host's, by the frames that came with the least delay.
+
+    ``transit_ns`` is what a frame takes at least from its sample on.
+    """
+    offset_ns = min(s.at_ns - s.state.t_us * 1000 for s in seen) - transit_ns
     return (at_ns - offset_ns) / 1000
 
 

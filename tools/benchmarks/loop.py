@@ -1,8 +1,8 @@
 """``onrig bench loop``: how punctual the real control loop is on this board, beside ``cyclictest``.
 
-Starts the whole rig (`onrig run`: supervisor, twin, control, replay, learner) at each rate, beside a process that keeps
-the other CPUs busy, and reads every step record along.  Slices of the rig and of cyclictest, on the same CPU at the
-same priority and interval, take turns; sentinels above both note when the machine itself stood still.
+Starts the whole rig (`onrig run`: supervisor, twin, control, replay, learner) at each rate, beside a process that
+keeps the other CPUs busy, and reads every step record along.  Slices of the rig and of cyclictest, on the same CPU at
+the same priority and interval, take turns; sentinels above both note when the machine itself stood still.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from runtime.config.document import ConfigError
 from runtime.config.schema import RunConfig
-from runtime.control.realtime import loop_cpu
+from runtime.control.realtime import loop_cpu, settle_loop_cpu
 from runtime.exit_codes import ExitCode
 from tools.benchmarks import loop_cyclictest as cyclictest
 from tools.benchmarks.loop_plan import CYCLICTEST, EVERYTHING, ONRIG, Slice, Subject, at_rate, schedule
@@ -93,6 +93,7 @@ def main(arguments: list[str]) -> int:
     problem = _problem(args)
     if problem is not None:
         return complain(_VERB, problem)
+    settle_loop_cpu()  # for the rig, and for all that is to run on its CPU or off it
     name = args.config or _CONFIG
     given = [*(EVERYTHING if args.config is None else ()), *args.overrides]
     without = {part for part in args.without.split(",") if part}
@@ -104,7 +105,8 @@ def main(arguments: list[str]) -> int:
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
         if args.device is None and load_for_rig(name).device.port is None:
-            given = ["device.twin.line=socket", *given]  # the loop, without the kernel's tty layer
+            # The loop, without the kernel's tty layer; and the twin tells when it really sent what.
+            given = ["device.twin.line=socket", "device.twin.trace=true", *given]
         base = load_for_rig(name, [*given, "device.pace=realtime"])
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
@@ -203,6 +205,9 @@ def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Nam
         parts.append(misses_list(report.misses))
     if any(len(found.rigs) > 1 for found in measured):
         parts.append(ratios_table(measured))
+    parts += [
+        f"{found.rate_hz:g} Hz, {rig.name}, {end}" for found in measured for rig in found.rigs for end in rig.ended
+    ]
     parts.append(checks_table(report.checks))
     print("\n\n".join(parts))
     if args.json is not None:

@@ -1,53 +1,56 @@
-"""How late a loop took up each frame: against the most punctual one, as long as the device's clock went on.
+"""How late a loop took up each frame: after it was put on the line, by the clock of the host.
 
 A twin that the machine keeps from running for a period or more lets its own time stand still meanwhile, because the
-hardware it stands in for would not have been late.  From then on all of its frames come later by that much, by its
-clock; so lateness is counted anew after each such pause.
+hardware it stands in for would not have been late.  So its frames do not tell when they were sent; its trace does.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_REACH: Final = 256
-_LEAST: Final = 32
-"""So many frames in a row, or up to the end, are not all late by accident."""
-_PAUSE: Final = 0.9
-"""Of a period."""
+from sim.twin.trace import TraceReader
 
-Times = NDArray[np.int64]
+_PAUSE: Final = 0.5
+"""Of a period, by which a twin's frames are due later than by its own clock: it has paused."""
+
+Array = NDArray[np.int64]
 
 
-def arrivals_ns(records: NDArray[np.void], *, twin: bool) -> Times:
-    """By how much the receipt of each record's frame lies behind its device's clock, up to a constant; ns, (n,).
+class Sendings(NamedTuple):
+    """When frames were due on the line and when they were sent; host's monotonic clock, ns, shape (n,) each."""
 
-    A twin's clock is the host's, so the two are compared as they are; a crystal's drift has been taken out by the loop
-    (``lateness_ns``, see ``hw.clock_sync``).
+    due_ns: Array
+    sent_ns: Array
+    unknown: int = 0
+    """For how many of them that is not known exactly."""
+
+    def part(self, first: int, end: int) -> Sendings:
+        """Those of a stretch of the frames."""
+        return Sendings(self.due_ns[first:end], self.sent_ns[first:end])
+
+    def then(self, more: Sendings) -> Sendings:
+        """These, and ``more`` behind them."""
+        return Sendings(np.concatenate([self.due_ns, more.due_ns]), np.concatenate([self.sent_ns, more.sent_ns]))
+
+
+def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
+    """Find out for records (dtype ``RecordLayout.dtype``) when their frames were sent.
+
+    Without a trace, of a device at a port, they are taken to have been sent as punctually as the loop itself makes out
+    (``lateness_ns``, see ``hw.clock_sync``), which is counted from the most punctual ones.
     """
-    if twin:
-        return np.asarray(records["t_receive_ns"] - 1000 * records["t_device_us"].astype(np.int64), np.int64)
-    return records["lateness_ns"].astype(np.int64)
+    guess = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
+    if trace is None:
+        return Sendings(guess, guess)
+    known, due_ns, sent_ns = trace.times(records["frame"])
+    unknown = int(np.count_nonzero(~known))
+    return Sendings(np.where(known, due_ns, guess), np.where(known, sent_ns, guess), unknown)
 
 
-def pauses(arrivals: Times, period_ns: int) -> NDArray[np.intp]:
-    """Find the frames (indices > 0) from which on all come later by a period or more."""
-    n = len(arrivals)
-    if n < 2 * _LEAST:
-        return np.zeros(0, np.intp)
-    reach = min(_REACH, n)
-    padded = np.concatenate([arrivals, np.full(reach - 1, np.iinfo(np.int64).max)])
-    soonest = np.lib.stride_tricks.sliding_window_view(padded, reach).min(axis=1)
-    soonest[n - _LEAST + 1 :] = soonest[n - _LEAST]
-    return np.flatnonzero(np.diff(soonest) >= _PAUSE * period_ns) + 1
-
-
-def lateness_ns(arrivals: Times, starts: NDArray[np.intp]) -> Times:
-    """Lateness of each frame, 0 for the most punctual one between any two of the ``starts`` (from `pauses`)."""
-    if not len(arrivals):
-        return arrivals
-    first = np.concatenate([[0], starts])
-    soonest = np.minimum.reduceat(arrivals, first)
-    return np.asarray(arrivals - np.repeat(soonest, np.diff(np.append(first, len(arrivals)))), np.int64)
+def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
+    """How often the device's clock stood still between one of the records and the next."""
+    behind = due_ns - 1000 * records["t_device_us"].astype(np.int64)
+    return int(np.count_nonzero(np.diff(behind) > _PAUSE * period_ns))

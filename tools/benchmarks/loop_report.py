@@ -14,7 +14,7 @@ from runtime.replay.histogram import DurationHistogram
 from tools.benchmarks.loop_plan import CYCLICTEST
 from tools.benchmarks.loop_sentinel import Seen
 from tools.benchmarks.loop_stalls import Explained, Stalls
-from tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, LATENESS, NEAR_TICKS, TICK, Tally
+from tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, LATENESS, NEAR_TICKS, SENT_LATE, TICK, Tally
 from tools.benchmarks.report import Check, Fact, Report, Row, at_most
 
 LATENESS_RATIO: Final = 1.5
@@ -44,6 +44,8 @@ class OfRig(NamedTuple):
     tally: Tally
     slices: Sequence[SliceFigures]
     realtime: bool
+    ended: Sequence[str] = ()
+    """Runs that ended by themselves while they were measured: which, and why."""
 
 
 class AtRate(NamedTuple):
@@ -86,6 +88,8 @@ class LoopMiss(msgspec.Struct, frozen=True):
     line_ms: float
     near_swap: bool
     tick_before_us: float
+    longest_stage: str
+    """Of the tick before."""
 
 
 class LoopReport(Report, frozen=True):
@@ -97,7 +101,12 @@ class LoopReport(Report, frozen=True):
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Ratio of geometric means, by Welch's t interval on the logarithms; an infinite one from single slices."""
+    """Ratio of geometric means, by Welch's t interval on the logarithms; an infinite one from single slices.
+
+    Not a number where there is no slice to compare.
+    """
+    if not (numerators and denominators):
+        return Ratio(math.nan, math.nan, math.nan)
     logs = [[math.log(max(v, 1e-9)) for v in values] for values in (numerators, denominators)]
     difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
     if min(map(len, logs)) < 2:
@@ -142,7 +151,7 @@ def rows_of(found: AtRate) -> list[Row]:
     rows += [row(f"{at}{s.name}", "machine", s.histogram()) for s in found.sentinels]
     for rig in found.rigs:
         of = rig.tally.histograms
-        names = ["tick", *STAGES, HOST_CLOCK, DEVICE_CLOCK]
+        names = ["tick", *STAGES, SENT_LATE, HOST_CLOCK, DEVICE_CLOCK]
         if rig.tally.swaps:
             names += [*LATENESS[1:], *TICK[1:]]
         rows += [row(f"{at}{'stage ' * (name in STAGES)}{name}", rig.name, of[name]) for name in names]
@@ -167,8 +176,12 @@ def checks_of(found: AtRate) -> list[Check]:
         if found.rate_hz <= FAULTLESS_RATE_HZ:
             others = sum(e.missed.frames for e in misses[rig.name] if not (e.is_machine or e.is_line))
             checks.append(at_most(f"{at}{whose}ticks missed outside stalls of the machine", others, 0))
+        if rig.ended:
+            checks.append(at_most(f"{at}{whose}runs that ended by themselves", len(rig.ended), 0))
         if rig.tally.lost:
             checks.append(at_most(f"{at}{whose}records that the benchmark did not catch", rig.tally.lost, 0))
+        if rig.tally.unknown:
+            checks.append(at_most(f"{at}{whose}frames whose sending the twin did not tell", rig.tally.unknown, 0))
     if found.rate_hz == TICK_RATE_HZ:
         checks.append(at_most(f"{at}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US))
     if base.tally.swaps:
@@ -239,4 +252,5 @@ def _miss(rate_hz: float, subject: str, e: Explained) -> LoopMiss:
         round(e.line_ms, 3),
         m.near_swap,
         round(m.tick_before_us, 1),
+        m.longest_stage,
     )

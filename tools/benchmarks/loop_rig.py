@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +32,10 @@ _TAKE_S: Final = 0.05
 
 class RigFailed(RuntimeError):
     """The rig did not come up, or ended in the midst of it; says why."""
+
+
+class RunEnded(RigFailed):
+    """It came up and was measured, and then ended by itself."""
 
 
 CPUS: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
@@ -123,12 +128,20 @@ class MeasuredRig:
         """What the run has printed so far."""
         return self._said.read_text(errors="replace")
 
+    def _reason(self) -> str:
+        """Why it ended, by its summary; empty where that does not tell."""
+        try:
+            summary = msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])
+        except (OSError, msgspec.DecodeError):
+            return ""
+        return str(summary.get("exit_reason") or "")
+
     def _last_words(self) -> str:
         lines = self.printed.strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
-        """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RigFailed if the run ends.
+        """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RunEnded if the run ends.
 
         Records from before the call are passed over.
         """
@@ -139,7 +152,7 @@ class MeasuredRig:
         while (now := time.monotonic()) < until:
             time.sleep(min(_TAKE_S, until - now))
             if self._run.poll() is not None:
-                raise RigFailed(f"the run ended while it was measured: {self._last_words()}")
+                raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_words()}")
             records = ring.since(following)
             if len(records):
                 newest = int(records["seq"][-1])

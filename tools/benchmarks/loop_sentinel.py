@@ -2,8 +2,10 @@
 
 ``python -m tools.benchmarks.loop_sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.  It
 does next to nothing, so whatever delays it (the kernel, a hypervisor, firmware) delays the loop as well, and is none of
-the loop's doing.  The kind ``line`` sends itself a byte through a pseudo-terminal at each wake-up, and times that
-instead: frames of a twin come the same way, by a worker of the kernel that has no priority.
+the loop's doing; work of the loop's own does not delay it, for it goes before the loop.  While a rig is measured it is
+told when to look: once per period, while the loop rests.  So it is in no tick's way, and whatever keeps a tick from
+ending until the next frame but one keeps it as well.  The kind ``line`` sends itself a byte through a pseudo-terminal
+at each wake-up, and times that instead: frames of a twin come the same way, by a worker of the kernel without priority.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import ctypes
 import gc
 import os
 import select
+import struct
 import subprocess
 import sys
 import time
@@ -26,8 +29,17 @@ import numpy as np
 from runtime.replay.histogram import DurationHistogram
 
 Kind = Literal["timer", "line"]
-PERIOD_US: Final[dict[Kind, int]] = {"timer": 977, "line": 1979}
-"""No multiples of any usual period, so that they meet the loop in all phases and not always or never."""
+PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
+"""For as long as it is not told when to look; no multiples of any usual period, so that they meet the loop in all
+phases and not always or never.
+
+A wake-up takes 40 us of the CPU that is measured: one each millisecond in
+any phase made the frames later by as much, at p99.  A stall of 4 ms is sure to be seen then, one of 1 ms by chance.
+"""
+_AIM: Final = struct.Struct("=qq")
+"""When to look: any time of the grid, and its period; ns."""
+_LISTENS_AFTER: Final = 16
+"""Wake-ups, each time."""
 PRIORITY: Final = 90
 NOTED_NS: Final = 150_000
 """Wake-ups this late are kept with their time."""
@@ -65,18 +77,30 @@ class Seen(msgspec.Struct):
         return histogram
 
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
 class _Timer(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "first_s", "first_ns")]
 
 
-def _timer(first_ns: int, period_ns: int) -> int:
+def _timer() -> int:
     """A descriptor that gives, at each read, how many periods have passed; OSError where there is none."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
-    setting = _Timer(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
-    if fd < 0 or libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None) != 0:
+    fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
+    if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return fd
+
+
+def _arm(fd: int, first_ns: int, period_ns: int) -> None:
+    setting = _Timer(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
+    if _LIBC.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def first_look_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
+    """The second time from now on that is a whole number of periods from ``anchor_ns``: near, but not missed yet."""
+    return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
 def _pty() -> tuple[int, int]:
@@ -100,7 +124,8 @@ def watch(kind: Kind, cpu: int, priority: int) -> Seen:
     now_ns, read = time.monotonic_ns, os.read
     near, far = _pty() if kind == "line" else (-1, -1)
     first_ns = now_ns() + 10 * period_ns
-    fd = _timer(first_ns, period_ns)
+    fd = _timer()
+    _arm(fd, first_ns, period_ns)
     gc.freeze()
     gc.disable()
     passed = turns = 0
@@ -121,15 +146,21 @@ def watch(kind: Kind, cpu: int, priority: int) -> Seen:
         if late_ns >= NOTED_NS and len(stalls) < _KEPT:
             stalls.append((due_ns, woken_ns))
         turns += 1
-        if turns % 256 == 0 and select.select([0], (), (), 0)[0]:
-            return Seen(kind, cpu, realtime, counts, longest, stalls)
+        if turns % _LISTENS_AFTER == 0 and select.select([0], (), (), 0)[0]:
+            told = read(0, 64 * _AIM.size)
+            if len(told) < _AIM.size:
+                return Seen(kind, cpu, realtime, counts, longest, stalls)
+            anchor_ns, period_ns = _AIM.unpack(told[-_AIM.size :])
+            first_ns, passed = first_look_ns(anchor_ns, period_ns, now_ns()), 0
+            _arm(fd, first_ns, period_ns)
 
 
 class Sentinels:
-    """One on each of the given CPUs, and one for the line beside the loop; a context that leaves none behind."""
+    """One on each of the given CPUs, and one for the line on ``line_cpu``; a context that leaves none behind."""
 
-    def __init__(self, cpus: Sequence[int], beside: int | None, priority: int = PRIORITY) -> None:
-        wanted = [("timer", cpu) for cpu in cpus] + ([("line", beside)] if beside is not None else [])
+    def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = PRIORITY) -> None:
+        wanted = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
+        self._timers = list(cpus)
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-m", __name__, kind, str(cpu), str(priority)],
@@ -147,6 +178,19 @@ class Sentinels:
         for process in self._processes:
             process.kill()
             process.communicate()
+
+    def aim(self, cpu: int | None, anchor_ns: int, period_ns: int) -> None:
+        """Have the one on ``cpu`` wake at whole numbers of periods from ``anchor_ns``, of the monotonic clock."""
+        if cpu in self._timers:
+            pipe = self._processes[self._timers.index(cpu)].stdin
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.write(_AIM.pack(anchor_ns, period_ns))
+                pipe.flush()
+
+    def aim_nowhere(self, cpu: int | None) -> None:
+        """Have the one on ``cpu`` wake in any phase again."""
+        self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
     def seen(self) -> list[Seen]:
         """End them and take what they noted; those that could not run have noted nothing."""

@@ -6,23 +6,31 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import loop_cpu
 from runtime.replay.histogram import DurationHistogram
+from sim.twin.trace import TraceReader
 from tools.benchmarks import loop_cyclictest as cyclictest
+from tools.benchmarks.loop_aim import Aim
 from tools.benchmarks.loop_burner import Burner
+from tools.benchmarks.loop_lateness import sendings
 from tools.benchmarks.loop_plan import CYCLICTEST, ONRIG, Slice, Subject
 from tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, period_ns
-from tools.benchmarks.loop_rig import CPUS, MeasuredRig, RigFailed, on_cpus
-from tools.benchmarks.loop_sentinel import Seen, Sentinels
+from tools.benchmarks.loop_rig import CPUS, MeasuredRig, RigFailed, RunEnded, on_cpus
+from tools.benchmarks.loop_sentinel import PERIOD_US, Seen, Sentinels
 from tools.benchmarks.loop_swaps import Swapper
 from tools.benchmarks.loop_tally import Tally
 from tools.benchmarks.loop_viewer import Viewer, address_in
 from tools.benchmarks.progress import Progress
+
+Take = Callable[[NDArray[np.void]], None]
 
 START_S: Final = 6.0
 """What a start takes, for the time left."""
@@ -48,9 +56,12 @@ class LoopSession:
         self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
         self._swaps_s, self._without, self._progress = swaps_s, without, progress
         self._keep = keep
+        self._sentinels: Sentinels | None = None
         self._cpu = loop_cpu(config.realtime)
         self._others = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
         self._policy = folder / "policy.onnx"
+        twin = config.device.twin or {}
+        self._by_socket = config.device.port is None and twin.get("line") == "socket"
 
     def measure(self, slices: Sequence[Slice]) -> AtRate:
         """Go through the slices; raises RigFailed or CyclictestFailed."""
@@ -61,9 +72,9 @@ class LoopSession:
         seen: list[Seen] = []
         with contextlib.ExitStack() as stack:
             with on_cpus(CPUS):
-                sentinels = None
                 if "sentinel" not in self._without and sys.platform == "linux":
-                    sentinels = stack.enter_context(Sentinels(CPUS, self._others[0]))
+                    line_cpu = None if self._by_socket else self._others[0]
+                    self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
                 if "burner" not in self._without:
                     stack.enter_context(Burner(self._others))
             stack.enter_context(on_cpus(self._others))  # what watches the loop must not share its CPU
@@ -76,7 +87,7 @@ class LoopSession:
                 else:
                     self._rig(subject, seconds, n, tallies)
                 self._progress.done(seconds + START_S)
-            seen = sentinels.seen() if sentinels is not None else []
+            seen = self._sentinels.seen() if self._sentinels is not None else []
         watched_s = time.monotonic() - started_s
         total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
         return AtRate(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
@@ -100,19 +111,29 @@ class LoopSession:
         if alone and self._config.policy is None:
             settings.append(f"policy={self._starting_policy()}")
         folder = self._folder / f"{n}"
-        tally = Tally(
-            period_ns(self._rate_hz), twin=self._config.device.port is None and "--device" not in subject.flags
-        )
+        tally = Tally(period_ns(self._rate_hz))
+        traced = self._config.device.port is None and "--device" not in subject.flags
         with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
             rig.until_moving()
             if self._swaps_s is not None:
                 stack.enter_context(Swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s))
             page = address_in(rig.printed)
             viewer = stack.enter_context(Viewer(page)) if page is not None else None
-            rig.follow(_SETTLE_S, lambda records: None)
-            tally.lost = rig.follow(seconds, tally.add)
+            trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if traced else None
+            ended = []
+            try:
+                with self._aimed() as aim:
+
+                    def take(records: NDArray[np.void]) -> None:
+                        tally.add(records, sendings(records, trace))
+                        aim(records)
+
+                    rig.follow(_SETTLE_S, aim)
+                    tally.lost = rig.follow(seconds, take)
+            except RunEnded as end:  # what was measured until then counts, and so does this
+                ended.append(f"slice {n}: {end}")
             tally.finish()
-            if viewer is not None and not viewer.received:
+            if viewer is not None and not viewer.received and not ended:
                 raise RigFailed(f"the live page sent nothing ({page}); --without web leaves it out")
         if not self._keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -121,7 +142,23 @@ class LoopSession:
             of = tallies[subject.name] = OfRig(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
         of.tally.merge(tally)
         p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
-        tallies[subject.name] = of._replace(slices=[*of.slices, SliceFigures(*p)])
+        whole = [] if ended else [SliceFigures(*p)]
+        tallies[subject.name] = of._replace(slices=[*of.slices, *whole], ended=[*of.ended, *ended])
+
+    @contextlib.contextmanager
+    def _aimed(self) -> Iterator[Take]:
+        """Have the sentinel on the loop's CPU look while the loop rests; by what takes the records.
+
+        Where periods are longer than what it sleeps by itself, that is the closer look.
+        """
+        sentinels, cpu = self._sentinels, self._cpu
+        if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
+            yield lambda records: None
+            return
+        try:
+            yield Aim(period_ns(self._rate_hz), lambda at, every: sentinels.aim(cpu, at, every)).add
+        finally:
+            sentinels.aim_nowhere(cpu)
 
     def _starting_policy(self) -> Path:
         """A policy for runs without a learner of their own."""

@@ -53,7 +53,7 @@ def misses_table(measured: Sequence[AtRate]) -> str:
 
 def misses_list(misses: Sequence[LoopMiss]) -> str:
     """The first of the misses, one line each."""
-    head = ["miss", "frames", "cause", "delay us", "stall ms", "line ms", "tick before us", "near a swap"]
+    head = ["miss", "frames", "cause", "delay us", "stall ms", "line ms", "tick before us", "mostly", "near a swap"]
     cells = [
         [
             f"{m.rate_hz:g} Hz, {m.subject}",
@@ -63,6 +63,7 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
             number(m.stall_ms) if m.stall_ms else "none seen",
             number(m.line_ms) if m.line_ms else "none seen",
             number(m.tick_before_us),
+            m.longest_stage,
             "yes" if m.near_swap else "",
         ]
         for m in misses[:_LISTED]

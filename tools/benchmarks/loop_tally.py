@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from runtime.record import STAGES, Flag, Kind, Miss
 from runtime.replay.histogram import DurationHistogram
-from tools.benchmarks.loop_lateness import arrivals_ns, lateness_ns, pauses
+from tools.benchmarks.loop_lateness import Sendings, pauses
 
 NEAR_TICKS: Final = 10
 """A swap is felt, if at all, by the ticks that prepare it and by those after it: so many on either side."""
 DEVICE_CLOCK: Final = "sampling interval error, device clock"
 HOST_CLOCK: Final = "arrival interval error, host clock"
+SENT_LATE: Final = "frame sent late"
 LATENESS: Final = ("lateness", "lateness near a swap", "lateness elsewhere")
 TICK: Final = ("tick", "tick near a swap", "tick elsewhere")
-_WHOLE: Final = (*LATENESS, *TICK, DEVICE_CLOCK, HOST_CLOCK)
+_WHOLE: Final = (*LATENESS, *TICK, SENT_LATE, DEVICE_CLOCK, HOST_CLOCK)
 _KEPT: Final = 10_000
 
 
@@ -34,55 +35,44 @@ class Missed(NamedTuple):
     near_swap: bool
     tick_before_us: float
     """How long the loop's own work on the tick before took."""
+    longest_stage: str = ""
+    """Which stage of that tick took longest."""
 
 
 class Tally:
-    """Takes the records of one stretch of a loop at work; tallies of several stretches add up.
+    """Takes the records of one stretch of a loop at work; tallies of several stretches add up."""
 
-    Between ``add`` and ``finish`` it grows by 9 bytes per tick, for lateness is told at the end.
-    """
-
-    def __init__(self, period_ns: int, *, twin: bool = True) -> None:
-        self._period_ns, self._twin = period_ns, twin
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
         self._held: NDArray[np.void] | None = None
+        self._sendings = Sendings(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._judged = 0
-        self._arrivals: list[NDArray[np.int64]] = []
-        self._near: list[NDArray[np.bool_]] = []
-        self._unexplained: list[tuple[int, Missed]] = []
-        self._frames = 0
         self.histograms = {name: DurationHistogram() for name in (*_WHOLE, *STAGES)}
-        self.ticks = self.swaps = self.pauses = self.lost = 0
+        self.ticks = self.swaps = self.pauses = self.lost = self.unknown = 0
         self.missed: list[Missed] = []
         self.missed_ticks = dict.fromkeys((Miss.LINK, Miss.PROGRAM, Miss.HOST), 0)
 
-    def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``); the newest wait until it is known what follows them."""
+    def add(self, records: NDArray[np.void], sendings: Sendings) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``) and when their frames were sent.
+
+        The newest wait until it is known what follows them.
+        """
         if not len(records):
             return
+        self.unknown += sendings.unknown
         held = records if self._held is None else np.concatenate([self._held, records])
+        self._sendings = self._sendings.then(sendings)
         end = max(self._judged, len(held) - NEAR_TICKS)
         self._judge(held, end)
         first = max(0, end - NEAR_TICKS - 1)
         self._held, self._judged = held[first:].copy(), end - first
+        self._sendings = self._sendings.part(first, len(held))
 
     def finish(self) -> None:
-        """End the stretch: nothing follows the newest, and the most punctual frame is known."""
-        if self._held is None:
-            return
-        self._judge(self._held, len(self._held))
-        arrivals, is_near = np.concatenate(self._arrivals), np.concatenate(self._near)
-        starts = pauses(arrivals, self._period_ns)
-        lateness = lateness_ns(arrivals, starts)
-        self.pauses += len(starts)
-        self.histograms["lateness"].add(lateness)
-        self.histograms["lateness near a swap"].add(lateness[is_near])
-        self.histograms["lateness elsewhere"].add(lateness[~is_near])
-        for at, missed in self._unexplained:
-            # The sample's own time, which its receipt lags behind, tells when the missed ones were due.
-            due_ns = missed.received_ns - int(lateness[at]) - missed.frames * self._period_ns
-            self.missed.append(missed._replace(due_ns=due_ns))
-        self._held, self._judged, self._frames = None, 0, 0
-        self._arrivals, self._near, self._unexplained = [], [], []
+        """End the stretch: nothing follows the newest."""
+        if self._held is not None:
+            self._judge(self._held, len(self._held))
+        self._held, self._judged, self._sendings = None, 0, self._sendings.part(0, 0)
 
     def merge(self, other: Tally) -> None:
         """Add what another one of the same period has taken in and finished."""
@@ -92,6 +82,7 @@ class Tally:
         self.swaps += other.swaps
         self.pauses += other.pauses
         self.lost += other.lost
+        self.unknown += other.unknown
         self.missed = [*self.missed, *other.missed][:_KEPT]
         for cause, ticks in other.missed_ticks.items():
             self.missed_ticks[cause] += ticks
@@ -100,9 +91,15 @@ class Tally:
         here = slice(self._judged, end)
         swapped, acts = swaps(records), acting(records)
         part, is_near, acted = records[here], near(swapped)[here], acts[here]
+        sendings = self._sendings.part(self._judged, end)
+        late = part["t_receive_ns"] - sendings.sent_ns
         tick = part["tick_ns"]
         followed = np.flatnonzero(follows(records)[here]) + self._judged
         counted = {
+            "lateness": late,
+            "lateness near a swap": late[is_near],
+            "lateness elsewhere": late[~is_near],
+            SENT_LATE: sendings.sent_ns - sendings.due_ns,
             "tick": tick[acted],
             "tick near a swap": tick[acted & is_near],
             "tick elsewhere": tick[acted & ~is_near],
@@ -114,18 +111,20 @@ class Tally:
             self.histograms[name].add(durations)
         self.ticks += int(np.count_nonzero(acted))
         self.swaps += int(np.count_nonzero(swapped[here]))
+        since = max(0, self._judged - 1)
+        self.pauses += pauses(records[since:end], self._sendings.due_ns[since:end], self._period_ns)
         for i in np.flatnonzero(part["missed"]).tolist():
-            self._miss(part[i], self._frames + i, records[max(0, self._judged + i - 1)], is_near=bool(is_near[i]))
-        self._arrivals.append(arrivals_ns(part, twin=self._twin))
-        self._near.append(is_near)
-        self._frames += len(part)
+            before = records[max(0, self._judged + i - 1)]
+            self._miss(part[i], int(sendings.due_ns[i]), before, is_near=bool(is_near[i]))
 
-    def _miss(self, record: np.void, at: int, before: np.void, *, is_near: bool) -> None:
+    def _miss(self, record: np.void, due_ns: int, before: np.void, *, is_near: bool) -> None:
+        """Keep what was missed before a record whose own frame was due at ``due_ns``."""
         frames, cause = int(record["missed"]), Miss(record["miss"])
         self.missed_ticks[cause] += frames
-        if len(self.missed) + len(self._unexplained) < _KEPT:
-            missed = Missed(frames, cause, 0, int(record["t_receive_ns"]), is_near, float(before["tick_ns"]) / 1000)
-            self._unexplained.append((at, missed))
+        if len(self.missed) < _KEPT:
+            first_ns = due_ns - frames * self._period_ns
+            tick_us, longest = float(before["tick_ns"]) / 1000, STAGES[int(np.argmax(before["stage_ns"]))]
+            self.missed.append(Missed(frames, cause, first_ns, int(record["t_receive_ns"]), is_near, tick_us, longest))
 
 
 def acting(records: NDArray[np.void]) -> NDArray[np.bool_]:

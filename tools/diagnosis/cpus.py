@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from runtime.control.cpus import cpu_list, quietest, rates_hz, read_interrupts, uptime_s
 from tools.diagnosis.check import Check, passed, warned
-from tools.diagnosis.machine import Machine, cpu_list, cpus_as_text, with_kernel_argument
+from tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
 from tools.diagnosis.needs import Needs
 
 
@@ -21,6 +23,8 @@ class CpuFacts(NamedTuple):
     """What the control group may use at most; None where that is not told."""
     isolated: set[int]
     nohz_full: set[int]
+    interrupted_hz: Mapping[int, float] = MappingProxyType({})
+    """How often devices interrupt each CPU; one that is not named, never."""
 
 
 def read(machine: Machine) -> CpuFacts:
@@ -36,6 +40,7 @@ def read(machine: Machine) -> CpuFacts:
         _cpuset(machine),
         cpu_list(machine.text("sys/devices/system/cpu/isolated")),
         cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
+        rates_hz(read_interrupts(machine.root), uptime_s(machine.root)),
     )
 
 
@@ -52,7 +57,7 @@ def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
     """The CPU that the loop takes: as ``runtime.control.realtime.loop_cpu`` decides, told the mask."""
     if needs.cpu != "auto":
         return needs.cpu
-    return max(facts.allowed) if len(facts.allowed) > 1 else None
+    return quietest(facts.allowed, facts.interrupted_hz)
 
 
 def judge(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:

@@ -86,16 +86,6 @@ def _pretty_name(text: str | None) -> str:
     return platform.system()
 
 
-def cpu_list(text: str | None) -> set[int]:
-    """Read a list of CPUs as the kernel writes it: ``0-2,5``; what is none is left out."""
-    cpus: set[int] = set()
-    for part in "".join((text or "").split()).split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()):
-            cpus.update(range(int(low), int(high or low) + 1))
-    return cpus
-
-
 def cpus_as_text(cpus: set[int]) -> str:
     """Write CPUs as the kernel does: ``0-2,5``."""
     parts: list[str] = []

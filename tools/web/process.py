@@ -120,10 +120,10 @@ def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awa
 
     ``awaited``: the run is about to begin, whatever an earlier one has left in its folder.
     """
-    stop = threading.Event()
+    asked, ask = os.pipe()  # not an Event: a handler that interrupts the wait for one would wait for its lock for ever
 
     def request_stop(signum: int, frame: object) -> None:
-        stop.set()
+        os.write(ask, b".")
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, request_stop)
@@ -143,7 +143,7 @@ def serve(folder: Path, address_text: str, tell: Callable[[str], object], *, awa
         return ExitCode.PREFLIGHT
     with page:
         tell(page.url)
-        stop.wait()
+        os.read(asked, 1)
     return ExitCode.OK
 
 

@@ -222,6 +222,10 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             site.hub.leave(watcher)
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the standard library turns away by itself (no HTTP, an unknown method) is answered as all else is."""
+        self._refuse(Refusal(HTTPStatus(code), message or HTTPStatus(code).phrase))
+
     def _refuse(self, refusal: Refusal) -> None:
         body = msgspec.json.encode({"error": refusal.reason})
         self._answer(refusal.status, body, "application/json")
@@ -234,7 +238,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_header("Set-Cookie", cookie)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":  # whose answer has no body, not even one that says no
+                self.wfile.write(body)
 
     def _headers(self, content_type: str) -> None:
         self.send_header("Content-Type", content_type)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from runtime.config.schema import RealTime
-from runtime.control.realtime import PARENT, loop_cpu, stay_awake
+from runtime.control import realtime
+from runtime.control.cpus import Interrupt
+from runtime.control.realtime import LOOP_CPU, PARENT, loop_cpu, settle_loop_cpu, stay_awake
 
 CODE = """
 import os
@@ -39,10 +41,26 @@ def test_a_process_leaves_the_cpu_of_the_loop() -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
-def test_by_default_the_loop_has_the_last_cpu_to_itself() -> None:
-    last = max(os.sched_getaffinity(0))
-    assert loop_cpu(RealTime()) == last
-    assert affinity("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != last]
+def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LOOP_CPU, raising=False)
+    settle_loop_cpu()
+    mine = loop_cpu(RealTime())
+    monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
+    assert mine in os.sched_getaffinity(0)
+    assert loop_cpu(RealTime()) == mine
+    assert affinity("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != mine]
+
+
+@pytest.mark.parametrize("settled", ["", "last"])
+def test_without_a_word_on_it_each_looks_for_itself(settled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOOP_CPU, settled)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 5})
+    interrupts = [Interrupt(7, "disk", {5: 1000}, {5}), Interrupt(8, "network", {0: 500}, {0})]
+    monkeypatch.setattr(realtime, "read_interrupts", lambda: interrupts)
+    monkeypatch.setattr(realtime, "uptime_s", lambda: 10.0)
+    assert loop_cpu(RealTime()) == 2
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5})
+    assert loop_cpu(RealTime()) is None
 
 
 @pytest.mark.parametrize("cpu", ["None", "100000"])

@@ -633,29 +633,6 @@ def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming
         assert not (s.status & Status.FAULT and s.status & Status.ARMED)
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(REQUESTS, st.integers(0, 30_000), st.booleans(), st.booleans()), max_size=30))
-def test_what_is_worked_out_ahead_changes_no_frame(
-    events: list[tuple[tuple[str, int | None, object], int, bool, bool]],
-) -> None:
-    noisy = TwinOptions(plant=PLANT, actuator_noise=0.1, sensor_noise=0.01)
-    plain, ahead = Bench(noisy).ready(), Bench(noisy).ready()
-    for (kind, a, b), offset_us, before, after in events:
-        if before:
-            ahead.device.prepare()
-        for bench in (plain, ahead):
-            if kind == "request" and a is not None and isinstance(b, bytes):
-                bench.request(a, b, offset_us=offset_us)
-            elif kind == "command" and a is not None and isinstance(b, int):
-                bench.command(a, offset_us=offset_us, answers=max(0, bench.device.frame + b))
-            elif kind == "body":
-                bench.device.link_lost(offset_us)
-        if after:
-            ahead.device.prepare()
-        assert ahead.device.sample() == plain.device.sample()
-        assert ahead.device.plant_state == plain.device.plant_state
-
-
 @pytest.mark.parametrize(
     ("options", "rig", "start", "message"),
     [

@@ -24,6 +24,9 @@ def pi(root: Path) -> Machine:
             "sys/devices/system/cpu/isolated": "3\n",
             "sys/devices/system/cpu/nohz_full": "3\n",
             "proc/self/status": "Cpus_allowed_list:\t0-2\n",
+            "proc/interrupts": "      CPU0 CPU1 CPU2 CPU3\n 9:  0  50  0  0  uart\n",
+            "proc/irq/9/smp_affinity_list": "1\n",
+            "proc/uptime": "100.0 300.0\n",
             "proc/self/cgroup": "0::/system.slice/onrig.service\n",
             "sys/fs/cgroup/system.slice/onrig.service/cpuset.cpus.effective": "0-3\n",
         },
@@ -32,6 +35,8 @@ def pi(root: Path) -> Machine:
 
 @pytest.mark.parametrize("setting", ["auto", None, 2])
 def test_the_cpu_named_is_the_one_the_loop_takes(setting: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(realtime.LOOP_CPU, raising=False)
+    monkeypatch.setattr(realtime, "read_interrupts", list)
     for allowed in ({0, 1, 2}, {5}):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid, allowed=allowed: allowed)
         settings = RealTime(cpu=setting)  # type: ignore[arg-type]
@@ -43,6 +48,11 @@ def test_auto_never_takes_the_isolated_cpu_and_the_remedy_says_what_to_write(tmp
     (check,) = judge(ISOLATED, RIG, Machine(tmp_path))
     assert check.verdict.value == "WARN"
     assert "realtime: {cpu: 3}" in check.remedy
+
+
+def test_auto_is_the_cpu_that_devices_interrupt_least() -> None:
+    assert loop_cpu(FOUR._replace(interrupted_hz={0: 90.0, 3: 40.0}), RIG) == 2
+    assert loop_cpu(FOUR._replace(interrupted_hz={0: 90.0, 1: 1.5, 2: 2.0, 3: 40.0}), RIG) == 2
 
 
 def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:
@@ -74,4 +84,5 @@ def test_on_a_raspberry_pi_the_remedy_edits_its_command_line(tmp_path: Path) -> 
 
 
 def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
-    assert read(pi(tmp_path)) == CpuFacts({0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2, 3}, {3}, {3})
+    facts = read(pi(tmp_path))
+    assert facts == CpuFacts({0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2, 3}, {3}, {3}, {1: 0.5})

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.control.cpus import cpu_list
 from tests.tools.diagnosis.boards import PI_5, board
-from tools.diagnosis.machine import Machine, cpu_list, cpus_as_text, with_kernel_argument
+from tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
 
 
 @given(st.sets(st.integers(0, 300), max_size=40))

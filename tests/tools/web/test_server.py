@@ -91,7 +91,15 @@ def test_nothing_else_is_to_be_had(served: Served, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "HEAD"])
 def test_other_methods_do_nothing(served: Served, method: str) -> None:
-    assert served.ask(method, "/api/stop")[0] == 501
+    status, headers, _ = served.ask(method, "/api/stop")
+    assert status == 501
+    assert SECURITY_HEADERS.items() <= dict(headers.items()).items()
+
+
+def test_an_answer_to_head_has_no_body(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+        line.sendall(f"HEAD / HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        assert line.makefile("rb").read().endswith(b"\r\n\r\n")
 
 
 def test_the_stream_tells_the_story_so_far_and_what_happens_until_it_ends(served: Served) -> None:

@@ -6,6 +6,7 @@ import { UNKNOWN, bytesOf, css, paintScale, surfaceColour, viridis } from "./pal
 
 const COLOURS = [["age", "age"], ["exploration", "exploration"], ["td", "TD error"], ["reward", "reward"]];
 const LEGENDS = { age: "experiences ago", exploration: "exploration (1-norm, normalised)", td: "|TD error|, log scale", reward: "reward" };
+const RETRY_MS = 2000;
 const MARGIN = { left: 54, top: 16, right: 12, bottom: 38 };
 
 export class Coverage {
@@ -60,24 +61,30 @@ export class Coverage {
     this.renew();
   }
 
-  async usePolicy(policy) {
-    if (policy === this.policy || this.fetching) return;
+  /** Told with every status: a surface that did not come is asked for again, every now and then. */
+  usePolicy(policy) {
     this.policy = policy;
-    await this.fetchSurface();
+    this.fetchSurface();
   }
 
   async fetchSurface() {
+    const wanted = `policy=${this.policy}&x=${this.x}&y=${this.y}`, now = performance.now();
+    if (!this.policy || this.fetching || wanted === this.shown || (wanted === this.asked && now - this.askedAt < RETRY_MS)) return;
     this.fetching = true;
+    this.asked = wanted;
+    this.askedAt = now;
     try {
-      const answer = await fetch(`api/surface?policy=${this.policy}&x=${this.x}&y=${this.y}`);
+      const answer = await fetch(`api/surface?${wanted}`);
       if (answer.ok) {
         const surface = await answer.json();
         surface.bytes = surface.levels.map((l) => new Int8Array(bytesOf(l).buffer));
         this.surface = surface;
+        this.shown = wanted;
       }
     } catch { /* the stream says whether the server is gone */ }
     this.fetching = false;
     this.renew();
+    this.fetchSurface(); // what was chosen meanwhile
   }
 
   /** Has surface and points drawn anew, with the next picture. */

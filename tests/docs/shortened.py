@@ -1,0 +1,50 @@
+"""Documented commands as a test can execute them: whole, or as short as they can be made, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from tests.processes.rig import UNHURRIED
+
+PORT: Final = "/dev/ttyUSB0"
+"""Stands for a device in the documentation; a twin in the tests."""
+_REAL_TIME: Final = re.compile(r"realtime|scaled")
+_BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
+
+
+def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
+    """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
+
+    ``ran_before``: the page has had a run already, so that another one in lockstep is only checked.
+    """
+    verb, rest = arguments[0], arguments[1:]
+    if verb == "run":
+        return _run(rest, ran_before=ran_before)
+    if verb == "experiment":  # hours of computing; tests/tools/experiments runs small ones
+        return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
+    if verb == "bench":
+        return _bench(rest)
+    # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # tests/tools/test_install_service.py.
+    return None if verb in ("learn", "service") else arguments
+
+
+def _run(rest: list[str], *, ran_before: bool) -> list[str]:
+    settings = [word for setting in (*UNHURRIED, *_BRIEF) for word in ("--set", setting)]
+    waits_for_a_learner = "local_learner=false" in rest
+    for_all_to_see = any(word.startswith("0.0.0.0") for word in rest)
+    if "--dry-run" in rest or waits_for_a_learner or for_all_to_see:
+        return ["run", *rest, *([] if "--dry-run" in rest else ["--dry-run"])]
+    if _REAL_TIME.search(" ".join(rest)):
+        return ["run", *rest, *settings]
+    return ["run", *rest, *(["--dry-run"] if ran_before or "--resume" in rest else ["--set", "episodes=2"])]
+
+
+def _bench(rest: list[str]) -> list[str] | None:
+    """One second of each rate, beside nothing; the others take minutes however short."""
+    if rest[0] != "loop" or "--device" in rest:
+        return None
+    words = ["1" if before == "--seconds" else word for before, word in itertools.pairwise(["", *rest])]
+    return ["bench", *words, "--without", "cyclictest,burner,web"]

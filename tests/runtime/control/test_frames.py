@@ -1,0 +1,111 @@
+"""When a frame was sampled, and how late it came."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime.config.resolve import load_run
+from runtime.control.frames import FrameSource
+
+PERIOD_NS = 20_000_000
+
+
+def lateness_ms(arrivals_ms: list[float]) -> list[float]:
+    """What the loop says of frames of which the n-th, sampled at 20 n ms by the device, arrives so late."""
+    config = load_run("pendulum")
+    assert config.wall_period_ns == PERIOD_NS
+    session: Any = SimpleNamespace(received_ns=0, skipped=0)
+    anything: Any = SimpleNamespace(time_scale=1.0)
+    source = FrameSource(config, session, anything, anything, anything, lambda: False)
+    found = []
+    for n, late_ms in enumerate(arrivals_ms):
+        step: Any = SimpleNamespace()
+        state: Any = SimpleNamespace(t_us=20_000 * n)
+        source._last_received_ns = 10**9 + PERIOD_NS * n + round(late_ms * 1e6)
+        source.account(step, state, None)
+        assert step.lateness_ns == step.t_receive_ns - step.t_mono_ns
+        found.append(step.lateness_ns / 1e6)
+    return found
+
+
+def test_frames_are_late_by_as_much_as_they_are() -> None:
+    late = np.random.default_rng(0).uniform(0.0, 5.0, 500)
+    late[0] = 0.0
+    assert lateness_ms(late.tolist()) == pytest.approx(late.tolist(), abs=0.2)
+
+
+@pytest.mark.parametrize("pause_ms", [20.0, 33.0, 500.0])
+def test_a_device_whose_clock_stood_still_is_not_late_ever_after(pause_ms: float) -> None:
+    found = lateness_ms([0.0] * 200 + [pause_ms] * 300)
+    assert found[200:263] == pytest.approx([pause_ms] * 63, rel=0.01), "so far it may be merely late"
+    assert max(found[263:]) < 0.1
+
+
+def test_frames_that_are_late_for_a_while_are_late() -> None:
+    found = lateness_ms([0.0] * 200 + [30.0] * 60 + [0.0] * 5 + [30.0] * 60 + [0.0] * 100)
+    assert found[200:260] == pytest.approx([30.0] * 60, rel=0.01)
+    assert found[265:325] == pytest.approx([30.0] * 60, rel=0.01)
+    assert max(found[325:]) < 0.1
+
+
+def test_late_frames_of_less_than_a_period_are_late_however_many_they_are() -> None:
+    found = lateness_ms([0.0] * 200 + [15.0] * 190)
+    assert found[200:] == pytest.approx([15.0] * 190, rel=0.02)
+
+
+class Punctual:
+    """A device with a frame at each multiple of the period, and a clock that passes by waiting and rehearsing only."""
+
+    def __init__(self, period_ns: int, takes_ns: int) -> None:
+        self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
+        self.skipped = 0
+        self.counters = SimpleNamespace(not_advancing=0, bytes_dropped=0)
+        self.started_ns: list[int] = []
+        """How long before the next frame each rehearsal began."""
+        self._period_ns, self._takes_ns = period_ns, takes_ns
+
+    def wait_state(self, deadline_ns: int) -> Any:
+        if self.due_ns > max(deadline_ns, self.now_ns):
+            self.now_ns = deadline_ns
+            return None
+        self.now_ns = self.received_ns = max(self.now_ns, self.due_ns)
+        self.due_ns += self._period_ns
+        return SimpleNamespace()
+
+    def run(self) -> None:
+        self.started_ns.append(self.due_ns - self.now_ns)
+        self.now_ns += self._takes_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    thread_time_ns = monotonic_ns
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "takes_ns", "before_ns"),
+    [
+        pytest.param(50, 200_000, [900_000, 700_000], id="twice in a long period"),
+        pytest.param(50, 451_000, [900_000], id="not again after one that took far too long"),
+        pytest.param(500, 200_000, [550_000], id="once in a short one"),
+        pytest.param(1000, 200_000, [], id="nothing runs before a frame at 1 kHz"),
+    ],
+)
+def test_the_tick_is_rehearsed_shortly_before_each_frame(
+    rate_hz: float, takes_ns: int, before_ns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_run("pendulum", [f"rate_hz={rate_hz:g}", "device.pace=realtime", "rig.lease_periods=3"])
+    device: Any = Punctual(config.wall_period_ns, takes_ns)
+    monkeypatch.setattr("runtime.control.frames.time", device)
+    hello: Any = SimpleNamespace(time_scale=1.0)
+    source = FrameSource(config, device, hello, device, hello, lambda: False)
+    source.next()
+    for _ in range(2):
+        device.started_ns.clear()
+        source.next()
+        assert device.started_ns == before_ns
+        assert device.now_ns == device.received_ns
