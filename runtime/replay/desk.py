@@ -194,7 +194,9 @@ class LearnerDesk:
         if why is None and not held and session != self._pusher:
             self._pusher = session
             self.error_batch = 0  # it counts its batches from where its own clock stands
-        if known is None:
+        if request.memory not in (b"", self._token):
+            pass  # its mirror is of another memory: it learns that from the answer, and comes again without one
+        elif known is None:
             came_back = request.memory == self._token
             self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
         elif why is None and not held:

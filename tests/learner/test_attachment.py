@@ -22,7 +22,7 @@ from tools.benchmarks.lossy_link import LossyLink
 from tools.benchmarks.rig_end import RigEnd, with_memory
 from tools.keys import main as make_keys
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SMALL = with_memory(PENDULUM, "FIFO[Uniform]", 500)
 
 

@@ -26,7 +26,7 @@ from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.segment import Segment, SegmentError
 from tests.runtime.policy import models
 
-PATIENCE_S: Final = 40.0
+PATIENCE_S: Final = 90.0
 """Far more than anything here needs, for a machine that is busy with other tests."""
 _LOOK_EVERY_S: Final = 0.005
 TWIN, CONTROL, REPLAY, LEARNER = "sim.twin.main", "runtime.control.main", "runtime.replay.main", "learner.main"

@@ -10,7 +10,7 @@ import pytest
 from runtime.link.endpoint import parse_tcp
 from tools.benchmarks.lossy_link import LossyLink
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Echo:

@@ -12,7 +12,7 @@ from runtime.link.keys import RigKeys
 from runtime.link.messages import Accepted, RequestMessage
 from runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class OpenRig:

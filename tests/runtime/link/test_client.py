@@ -12,7 +12,7 @@ from runtime.link import client as client_module
 from runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from runtime.link.messages import LEASE, Accepted, Attach, Leave, Pull, Refused, Rows, encode
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 
 
 class Rig:

@@ -25,7 +25,7 @@ from runtime.link.messages import (
 )
 from runtime.link.server import Answer, LinkServer, Ticket
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 
 
 class Peer:

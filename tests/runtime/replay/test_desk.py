@@ -441,6 +441,13 @@ def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> N
     assert rig.desk.error_batch == 10, "batches that were taken are not taken twice"
 
 
+def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it_comes_again(rig: Rig) -> None:
+    assert rig.attach("watch", C, session=b"old", memory=b"another one").memory != b"another one"
+    assert rig.events == []
+    rig.attach("watch", D, session=b"new")
+    assert rig.events == ["learner_attached"]
+
+
 def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
     rig.ask(Leave())
     rig.attach(session=b"me")

@@ -12,7 +12,7 @@ import pytest
 from runtime.supervise.child import Child
 from runtime.supervise.report import Report
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 Start = Callable[..., Child]
 
 

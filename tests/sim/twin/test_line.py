@@ -39,7 +39,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def read(line: Line, size: int) -> bytes:
     """Read until so many bytes have come."""
     data = b""
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while len(data) < size:
         assert time.monotonic() < limit
         data += line.read(SECOND_NS)

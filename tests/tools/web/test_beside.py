@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def page_at(url: str) -> int:
     parts = urlsplit(url)
     assert parts.hostname is not None
-    with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
         connection.request("GET", f"/?{parts.query}")
         return connection.getresponse().status
 

@@ -51,7 +51,7 @@ class Served:
     def ask(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -97,13 +97,13 @@ def test_other_methods_do_nothing(served: Served, method: str) -> None:
 
 
 def test_an_answer_to_head_has_no_body(served: Served) -> None:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(f"HEAD / HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
         assert line.makefile("rb").read().endswith(b"\r\n\r\n")
 
 
 def test_the_stream_tells_the_story_so_far_and_what_happens_until_it_ends(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", "/api/stream")
         response = connection.getresponse()
@@ -143,7 +143,7 @@ def test_another_site_cannot_press_it(served: Served, headers: dict[str, str]) -
 
 
 def test_two_origins_are_none(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     with contextlib.closing(connection):
         connection.putrequest("POST", "/api/stop")
         for origin in (served.origin, "http://evil.example"):
@@ -201,7 +201,7 @@ def test_a_request_that_is_no_http_is_survived(served: Served) -> None:
     import socket
 
     for garbage in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\r\n" * 10):
-        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
             line.sendall(garbage)
             line.shutdown(socket.SHUT_WR)
             while line.recv(4096):
@@ -211,7 +211,7 @@ def test_a_request_that_is_no_http_is_survived(served: Served) -> None:
 
 @pytest.mark.parametrize("target", ["http://[::1", "/?" + "&".join(f"a={i}" for i in range(30))])
 def test_an_address_that_is_none_is_answered(served: Served, target: str) -> None:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
         assert b" 400 " in line.makefile("rb").readline()
 
@@ -221,9 +221,9 @@ def test_a_neighbour_that_holds_on_to_its_connections_leaves_places_for_others(
 ) -> None:
     monkeypatch.setattr(module, "_PER_ADDRESS", 2)
     here = ("127.0.0.1", served.port)
-    with socket.create_connection(here, timeout=10), socket.create_connection(here, timeout=10):
+    with socket.create_connection(here, timeout=60), socket.create_connection(here, timeout=10):
         assert served.ask("GET", "/")[0] == 503
-        other = http.client.HTTPConnection(*here, timeout=10, source_address=("127.0.0.2", 0))
+        other = http.client.HTTPConnection(*here, timeout=60, source_address=("127.0.0.2", 0))
         with contextlib.closing(other):
             other.request("GET", "/")
             assert other.getresponse().status == 200
@@ -231,6 +231,6 @@ def test_a_neighbour_that_holds_on_to_its_connections_leaves_places_for_others(
 
 def test_a_request_that_never_arrives_whole_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.02)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(b"GET / HT")
         assert line.recv(100) == b""
