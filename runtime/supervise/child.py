@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,10 @@ _PIECES: Final = 16
 class Child:
     """A Python module run as a process in a session of its own (so that Ctrl-C reaches the supervisor alone)."""
 
-    def __init__(self, name: str, module: str, arguments: list[str], log: Path) -> None:
+    def __init__(
+        self, name: str, module: str, arguments: list[str], log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """``log`` takes its stderr; ``variables`` are added to its environment."""
         self.name = name
         self.born_s = time.monotonic()
         self.peak_rss_mb = 0.0
@@ -35,6 +38,7 @@ class Child:
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
             "MALLOC_ARENA_MAX": "1",
+            **(variables or {}),
         }
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(

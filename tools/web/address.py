@@ -8,6 +8,8 @@ import secrets
 import socket
 from typing import Final, NamedTuple
 
+TOKEN: Final = "ONRIG_WEB_TOKEN"
+"""Environment variable (a command line is for all to see) with the token of a page that is started again."""
 FIRST_PORT: Final = 8089
 _TRIED: Final = 20
 _ANY: Final = ("", "*", "0.0.0.0", "::")

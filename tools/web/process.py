@@ -27,7 +27,7 @@ from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.supervise.report import report
 from runtime.supervise.running import Remote, SegmentError
-from tools.web.address import listen_at, new_token, parse_address, url_of
+from tools.web.address import TOKEN, listen_at, new_token, parse_address, url_of
 from tools.web.assets import load_assets
 from tools.web.guard import Guard
 from tools.web.hub import Hub
@@ -51,7 +51,7 @@ class Page:
         address = parse_address(address_text)
         listening = listen_at(address)
         port = int(listening.getsockname()[1])
-        token = None if address.is_loopback else new_token()
+        token = None if address.is_loopback else os.environ.get(TOKEN) or new_token()
         self.url = url_of(address, port, token)
         self._hub = Hub()
         self._producer = producer = Producer(config, folder, awaited=awaited)

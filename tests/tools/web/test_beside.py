@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from runtime.config.resolve import save_resolved
 from runtime.exit_codes import ExitCode
+from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM
 from tools.cli import main
 from tools.web.address import Address, listen_at
@@ -31,12 +35,33 @@ def page_at(url: str) -> int:
         return connection.getresponse().status
 
 
+def answers(url: str) -> bool:
+    try:
+        return page_at(url) == 200
+    except OSError:
+        return False
+
+
+def deaths(folder: Path) -> int:
+    return (folder / "stderr.log").read_text().count("ended with code -9; started again")
+
+
+def page_process(folder: Path) -> int:
+    """Process id of what serves the page of a run; 0: nobody."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"tools.web.process" in words and str(folder).encode() in words:
+                return int(entry.name)
+    return 0
+
+
 def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
     with live_view(folder, "") as url:
         assert url.startswith("http://127.0.0.1:")
         assert page_at(url) == 200
-    with pytest.raises(ConnectionRefusedError):
-        page_at(url)
+        assert page_process(folder)
+    assert not page_process(folder)
 
 
 def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
@@ -47,6 +72,22 @@ def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
         assert token.startswith("token=")
         assert page_at(f"http://127.0.0.1:{port}/?{token}") == 200
         assert page_at(f"http://127.0.0.1:{port}/") == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
+    with listen_at(Address("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with live_view(folder, f"{host}:{port}") as url:
+        here = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
+        for _ in range(2):
+            told = deaths(folder)
+            process = page_process(folder)
+            assert process
+            os.kill(process, signal.SIGKILL)
+            until(functools.partial(lambda before: deaths(folder) > before, told), "its end to be seen")
+            until(lambda: answers(here), "the page")
+    assert not page_process(folder)
 
 
 def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
