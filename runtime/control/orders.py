@@ -29,7 +29,7 @@ class Orders:
         board = self._board
         self._looks += 1
         board[Word.LOOKS] = self._looks
-        return max(board[Word.STOP], board[Word.STOP_OUTSIDE], self._signals)
+        return max(board[Word.STOP], board.stop_outside, self._signals)
 
     @property
     def stopped(self) -> bool:

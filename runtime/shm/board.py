@@ -1,6 +1,7 @@
 """The board: one word each for the few facts the processes of a run tell each other without messages.
 
-Every word has a single writer and is written in one aligned 8-byte store.
+Every word has a single writer and is written in one aligned 8-byte store; what anybody may ask for from outside has a
+word for each thing to ask, into which all of them write the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 from runtime.shm.keepsake import KEEPSAKE_BYTES
 from runtime.shm.segment import Segment
 
-BOARD_SCHEMA: Final = "board-2"
+BOARD_SCHEMA: Final = "board-3"
 
 
 class Word(enum.IntEnum):
@@ -46,7 +47,7 @@ class Word(enum.IntEnum):
     RESUME = 13
     """supervisor: how often somebody at the keyboard has asked a paused or faulted run to go on."""
     STOP_OUTSIDE = 14
-    """``onrig stop`` in another terminal: as STOP; the loop obeys it even where the supervisor hangs."""
+    """``onrig stop`` in another terminal: 1 once asked for; the loop obeys it even where the supervisor hangs."""
     RESUME_OUTSIDE = 15
     """``onrig resume`` in another terminal: as RESUME."""
     LOOKS = 16
@@ -58,6 +59,8 @@ class Word(enum.IntEnum):
     """replay: monotonic time at which the learner that pushes was last heard; 0 before the first word."""
     STOP_VIEW = 22
     """live view: 1 once somebody asked there for a stop, which goes through STOP_OUTSIDE."""
+    STOP_NOW_OUTSIDE = 23
+    """``onrig stop --now``: 1 once asked for.  A word of its own: a gentler stop in the same moment cannot undo it."""
 
 
 BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES
@@ -75,6 +78,11 @@ class Board:
 
     def __setitem__(self, word: Word, value: int) -> None:
         self._words[word] = value
+
+    @property
+    def stop_outside(self) -> int:
+        """What was asked for from outside: as STOP."""
+        return 2 if self._words[Word.STOP_NOW_OUTSIDE] else self._words[Word.STOP_OUTSIDE]
 
     def close(self) -> None:
         """Release the view, so that the segment can be unmapped."""

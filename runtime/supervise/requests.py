@@ -75,7 +75,7 @@ class Requests:
     @property
     def stop(self) -> int:
         """Level asked for by anybody, another terminal included."""
-        outside = self._board[Word.STOP_OUTSIDE] if self._board is not None else 0
+        outside = self._board.stop_outside if self._board is not None else 0
         if outside and not self.by:
             self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
         return max(self.level, outside)

@@ -63,9 +63,11 @@ class Remote:
 
         ``from_view``: by the live view's button and not by ``onrig stop``.
         """
-        if from_view and not self._board[Word.STOP_OUTSIDE]:
+        if from_view and not self._board.stop_outside:
             self._board[Word.STOP_VIEW] = 1
-        self._board[Word.STOP_OUTSIDE] = max(level, self._board[Word.STOP_OUTSIDE])
+        if level > 1:
+            self._board[Word.STOP_NOW_OUTSIDE] = 1
+        self._board[Word.STOP_OUTSIDE] = 1
 
     def resume(self) -> None:
         """Ask a paused or faulted run to go on."""

@@ -46,7 +46,7 @@ def test_a_run_that_ended_in_this_moment_is_told(run: LiveRun, capsys: pytest.Ca
 
 
 def stop_word(run: LiveRun) -> int:
-    return run.board[Word.STOP_OUTSIDE]
+    return run.board.stop_outside
 
 
 def keys_of(run: LiveRun) -> StopKeys:

@@ -144,9 +144,9 @@ def test_the_first_stop_fades_the_command_out_then_disarms_and_nothing_of_it_is_
     assert sizes[-1] < 0.2 * sizes[0]
 
 
-@pytest.mark.parametrize("word", [Word.STOP, Word.STOP_OUTSIDE])
-def test_a_stop_at_once_disarms_before_the_next_command(bench: Bench, word: Word) -> None:
-    bench.ring.at_push = lambda n: bench.board.__setitem__(word, 2) if n == 10 else None
+@pytest.mark.parametrize(("word", "value"), [(Word.STOP, 2), (Word.STOP_NOW_OUTSIDE, 1)])
+def test_a_stop_at_once_disarms_before_the_next_command(bench: Bench, word: Word, value: int) -> None:
+    bench.ring.at_push = lambda n: bench.board.__setitem__(word, value) if n == 10 else None
     with pytest.raises(Stopped):
         bench.loop.run()
     assert bench.moves[-1] == "stop_now:disconnected"

@@ -26,7 +26,7 @@ class Loop:
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        level = self.board[Word.STOP_OUTSIDE]
+        level = self.board.stop_outside
         since = self._asked.setdefault(level, self.now_s)
         if level in self._heeds and self.now_s - since >= self._heeds[level]:
             self.board[Word.STATE] = State.DISCONNECTED
@@ -45,14 +45,14 @@ def looping(folder: Path, heeds: dict[int, float]) -> Iterator[tuple[Loop, Remot
 def test_a_loop_that_heeds_fades_out(tmp_path: Path) -> None:
     with looping(tmp_path, {1: 0.3}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
-        assert loop.board[Word.STOP_OUTSIDE] == 1
+        assert loop.board.stop_outside == 1
         assert loop.now_s == pytest.approx(0.3, abs=0.02)
 
 
 def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
     with looping(tmp_path, {2: 0.1}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
-        assert loop.board[Word.STOP_OUTSIDE] == 2
+        assert loop.board.stop_outside == 2
         assert loop.now_s > FADE_S
 
 
