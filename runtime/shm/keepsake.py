@@ -15,6 +15,8 @@ from runtime.shm.segment import Segment
 KEEPSAKE_BYTES: Final = 2 * 16384
 _META: Final = struct.Struct("<QII")  # count, length, CRC-32
 _BUFFER: Final = KEEPSAKE_BYTES // 2
+_TRIES: Final = 8
+"""A reader that is kept from running may find one buffer changed under it and then the other."""
 
 
 class Keepsake:
@@ -35,8 +37,11 @@ class Keepsake:
 
     def take(self) -> bytes | None:
         """Copy out what was put last; None before the first time."""
-        found = [f for f in (self._read(0), self._read(1)) if f is not None]
-        return max(found)[1] if found else None
+        for _ in range(_TRIES):
+            found = [f for f in (self._read(0), self._read(1)) if f is not None]
+            if found:
+                return max(found)[1]
+        return None
 
     def _read(self, side: int) -> tuple[int, bytes] | None:
         start = side * _BUFFER
