@@ -165,6 +165,7 @@ def life_checks(life: Life, durable_records: int) -> list[Check]:
             ("admitted", life.admitted, told.policies_admitted),
             ("refused", life.refused, told.policies_refused),
             ("offered", life.admitted + life.refused, told.policies_offered),
+            ("rolled back", life.rolled_back, told.rolled_back),
         ):
             if theirs is not None and not life.resumed:
                 checks.append(_equal(f"{name}: policies {what}, counted twice", theirs, mine))
@@ -192,6 +193,9 @@ def checks(ledger: Ledger) -> list[Check]:
         _equal("mirror mismatches", ledger.mismatches, 0),
         at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
     ]
+    if any(slope.spans_s >= JUDGED_S for slope in ledger.memory.values()):
+        unseen = [role for role in JUDGED if role not in ledger.memory or role not in ledger.descriptors]
+        found.append(_equal("processes of the rig that were not followed", len(unseen), 0))
     for role, slope in ledger.memory.items():
         if role in JUDGED and slope.spans_s >= JUDGED_S:
             found.append(at_most(f"memory of {role}, MB per minute", slope.per_minute, FLAT_MB_PER_MIN))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.soaking.ledger import Happening, Ledger, Life, Told, checks, failed, life_checks
+from tools.soaking.ledger import JUDGED, Happening, Ledger, Life, Told, checks, failed, life_checks
 from tools.soaking.plan import Kind
 from tools.soaking.trend import Trend
 
@@ -62,8 +62,8 @@ def balanced() -> Ledger:
         mirrored=480,
         compared=5,
         compared_whole=2,
-        memory={"replay": Trend(0.01, 100, 1)},
-        descriptors={"replay": Trend(0.0, 100, 1)},
+        memory={role: Trend(0.01, 100, 1) for role in JUDGED},
+        descriptors={role: Trend(0.0, 100, 1) for role in JUDGED},
     )
 
 
@@ -116,6 +116,7 @@ WRONG: dict[str, Callable[[Life], None]] = {
     "a policy refused unseen": _told(policies_refused=1, policies_offered=1),
     "a policy neither admitted nor refused": _told(policies_offered=1),
     "more rolled back than admitted": _own("rolled_back", 5),
+    "a policy rolled back unseen": _told(rolled_back=1),
     "a mirror the rig found to differ": _told(mirror_mismatches=1),
     "a final mirror that differs": _told(digest="cd"),
 }
@@ -142,6 +143,8 @@ AMISS: dict[str, Callable[[Ledger], None]] = {
     "no comparison": lambda books: setattr(books, "compared", 0),
     "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
     "memory that grows": lambda books: books.memory.update(replay=Trend(3.0, 100, 1)),
+    "memory that nobody followed": lambda books: books.memory.pop("learner"),
+    "descriptors that nobody followed": lambda books: books.descriptors.pop("control"),
     "descriptors that leak": lambda books: books.descriptors.update(replay=Trend(2.0, 100, 1)),
     "a life that does not balance": lambda books: setattr(books.lives[0], "read", 1),
 }
