@@ -193,7 +193,7 @@ def checks(ledger: Ledger) -> list[Check]:
         _equal("mirror mismatches", ledger.mismatches, 0),
         at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
     ]
-    if any(slope.spans_s >= JUDGED_S for slope in ledger.memory.values()):
+    if any(slope.spans_s >= JUDGED_S for slope in (*ledger.memory.values(), *ledger.descriptors.values())):
         unseen = [role for role in JUDGED if role not in ledger.memory or role not in ledger.descriptors]
         found.append(_equal("processes of the rig that were not followed", len(unseen), 0))
     for role, slope in ledger.memory.items():

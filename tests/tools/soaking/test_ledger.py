@@ -143,8 +143,8 @@ AMISS: dict[str, Callable[[Ledger], None]] = {
     "no comparison": lambda books: setattr(books, "compared", 0),
     "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
     "memory that grows": lambda books: books.memory.update(replay=Trend(3.0, 100, 1)),
-    "memory that nobody followed": lambda books: books.memory.pop("learner"),
-    "descriptors that nobody followed": lambda books: books.descriptors.pop("control"),
+    "memory that nobody followed": lambda books: books.memory.clear(),
+    "descriptors that nobody followed": lambda books: books.descriptors.clear(),
     "descriptors that leak": lambda books: books.descriptors.update(replay=Trend(2.0, 100, 1)),
     "a life that does not balance": lambda books: setattr(books.lives[0], "read", 1),
 }
