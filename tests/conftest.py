@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sockets import short_folder
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder for Unix sockets, which must not lie deep."""
+    with short_folder() as folder:
+        yield folder
 
 
 def pytest_configure() -> None:

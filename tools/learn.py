@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from pathlib import Path
+
+import zmq
 
 from runtime.config.document import ConfigError
 from runtime.exit_codes import ExitCode
@@ -67,6 +70,9 @@ def main(arguments: list[str]) -> int:
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
     """Say why this endpoint cannot be connected to, or must not be without keys; None where it may."""
     if endpoint.startswith("ipc://"):
+        path = endpoint.removeprefix("ipc://")
+        if not 0 < len(os.fsencode(path)) <= zmq.IPC_PATH_MAX_LEN:
+            return f"'{endpoint}': expected ipc://PATH with a path of 1 to {zmq.IPC_PATH_MAX_LEN} bytes"
         return "keys are for tcp; leave out --keys" if with_keys else None
     try:
         tcp = parse_tcp(endpoint)

@@ -58,7 +58,7 @@ class LinkClient:
     so on, and at once when the connection is back.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s.
 
     ``patience_s`` is how long an answer may take; ``math.inf`` waits for ever, and then ``note`` hears of handshakes
-    that keep failing.
+    that keep failing.  Raises LinkClosed for an endpoint that cannot be one.
     """
 
     def __init__(
@@ -96,7 +96,11 @@ class LinkClient:
         self._monitor.setsockopt(zmq.LINGER, 0)
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
-        self._socket.connect(endpoint)
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise LinkClosed(f"{endpoint} cannot be connected to: {error.strerror}") from None
         self._ids = itertools.count(1)
         self._stop_requested = stop_requested
         self._failures = 0

@@ -28,13 +28,13 @@ def heard(listening: socket.socket) -> list[str]:
 
 
 def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(str(tmp_path / "notify"))
+        listening.bind(str(socket_folder / "notify"))
         listening.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(socket_folder / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
         with Run(tmp_path / "run", "pendulum", *settings) as run:
@@ -58,12 +58,14 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
             assert run.leftovers() == []
 
 
-def test_a_loop_that_hangs_is_not_petted_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
+    tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(str(tmp_path / "notify"))
+        listening.bind(str(socket_folder / "notify"))
         listening.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(socket_folder / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         settings = (*ENDLESS, "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
         with Run(tmp_path / "run", "pendulum", *settings) as run:

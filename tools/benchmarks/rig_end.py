@@ -18,7 +18,7 @@ from runtime.replay.desk import LearnerDesk
 from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
 from runtime.replay.transitions import Transitions
-from runtime.shm.segment import Segment
+from runtime.shm.segment import Segment, create_folder, remove_folder
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
 
@@ -40,7 +40,8 @@ class RigEnd:
         self.config = config
         self.memory = Memory(config)
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self.server = LinkServer(f"ipc://{folder}/learner", TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys))
+        self._shm = create_folder()  # as a rig's: a socket's name is short, and other folders may lie deep
+        self.server = LinkServer(f"ipc://{self._shm}/learner", TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys))
         policies = PolicyDesk(
             config.rig, config.rate_hz, config.seed, admission_limits(config), self.slot, folder / "policies", event
         )
@@ -63,6 +64,7 @@ class RigEnd:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.server.close()
+        remove_folder(self._shm)
 
     def fill(self, n: int) -> None:
         """Offer so many more made-up experiences to the memory."""

@@ -48,8 +48,8 @@ OK = [b"ID", encode(Accepted())]
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/s"
+def endpoint(socket_folder: Path) -> str:
+    return f"ipc://{socket_folder}/s"
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ def learner_keys(folder: Path) -> LearnerKeys:
 
 
 @pytest.fixture
-def rig(tmp_path: Path, rig_keys: RigKeys) -> Iterator[OpenRig]:
-    with OpenRig(tmp_path, rig_keys) as rig:
+def rig(socket_folder: Path, rig_keys: RigKeys) -> Iterator[OpenRig]:
+    with OpenRig(socket_folder, rig_keys) as rig:
         yield rig
 
 
@@ -93,8 +93,8 @@ def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learne
     assert len(notes) == 1
 
 
-def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(tmp_path: Path, learner_keys: LearnerKeys) -> None:
-    with OpenRig(tmp_path, None) as rig:
+def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, learner_keys: LearnerKeys) -> None:
+    with OpenRig(socket_folder, None) as rig:
         with pytest.raises(KeyRejected, match="no Onrig rig with keys"):
             ask(rig.endpoint, learner_keys)
         assert ask(rig.endpoint, None) == Accepted()
@@ -151,9 +151,9 @@ def test_trap_curve_without_an_authenticator_lets_everybody_in_unless_the_domain
         handshake.close()
 
 
-def test_our_rig_lets_nobody_in_when_its_gate_is_gone(tmp_path: Path, rig_keys: RigKeys) -> None:
+def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
     """Fails closed: the key is on the list, but nobody is there to say so."""
-    rig = OpenRig(tmp_path, rig_keys)
+    rig = OpenRig(socket_folder, rig_keys)
     assert rig.server._gate is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
         assert rig.server._doors[1][0].getsockopt(option) == 1
@@ -214,6 +214,8 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
     [
         ("ipc://run/learner", False, False, None),
         ("ipc://run/learner", True, False, "keys are for tcp"),
+        ("ipc://", False, False, "1 to 107 bytes"),
+        ("ipc:///" + "n" * 107, False, False, "1 to 107 bytes"),
         ("tcp://10.0.0.1:5", True, False, None),
         ("tcp://10.0.0.1:5", False, False, "another machine: give the learner's keys"),
         ("tcp://10.0.0.1:5", False, True, "another machine: give the learner's keys"),
@@ -230,11 +232,11 @@ def test_where_a_learner_may_connect_to(endpoint: str, with_keys: bool, plain: b
 
 
 def test_with_keys_nothing_readable_goes_over_the_wire(
-    tmp_path: Path, rig_keys: RigKeys, learner_keys: LearnerKeys
+    socket_folder: Path, rig_keys: RigKeys, learner_keys: LearnerKeys
 ) -> None:
     secret = b"what only the two of them should know"
     for keys, learner, readable in ((None, None, True), (rig_keys, learner_keys, False)):
-        with OpenRig(tmp_path, keys) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
+        with OpenRig(socket_folder, keys) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
             client = LinkClient(wire.endpoint, lambda: False, learner, patience_s=PATIENCE_S)
             client.ask(Attach(), secret)
             client.close()

@@ -24,6 +24,7 @@ from runtime.link.messages import (
     encode,
 )
 from runtime.link.server import Answer, LinkServer, Ticket
+from tests.sockets import short_folder
 
 PATIENCE_MS = 60_000
 
@@ -79,8 +80,9 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"ipc://{tmp_path_factory.mktemp('l')}/s"
+def endpoint() -> Iterator[str]:
+    with short_folder() as folder:
+        yield f"ipc://{folder}/s"
 
 
 @pytest.fixture

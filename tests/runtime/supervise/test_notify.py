@@ -37,8 +37,8 @@ class Systemd:
 
 
 @pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[Systemd]:
-    listening = Systemd(str(tmp_path / "notify"))
+def systemd(socket_folder: Path) -> Iterator[Systemd]:
+    listening = Systemd(str(socket_folder / "notify"))
     with closing(listening.socket):
         yield listening
 

@@ -17,8 +17,8 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Iterator[SocketLine]:
-    line = SocketLine(tmp_path / "device")
+def line(socket_folder: Path) -> Iterator[SocketLine]:
+    line = SocketLine(socket_folder / "device")
     yield line
     line.close()
 
@@ -87,8 +87,8 @@ def test_the_host_is_told_when_the_twin_ends(line: SocketLine) -> None:
     assert not Path(line.path).exists()
 
 
-def test_a_socket_that_its_twin_left_behind_is_told(tmp_path: Path) -> None:
+def test_a_socket_that_its_twin_left_behind_is_told(socket_folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
-        left.bind(str(tmp_path / "device"))
+        left.bind(str(socket_folder / "device"))
     with pytest.raises(LinkError, match="the twin behind it has ended; start it again"):
-        open_port(str(tmp_path / "device"))
+        open_port(str(socket_folder / "device"))
