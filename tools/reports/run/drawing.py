@@ -44,7 +44,7 @@ def _settle(figure: Figure) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
-        axes.set_position(tuple(round(x, 6) for x in axes.get_position().bounds))
+        axes.set_position(tuple(round(x, 6) for x in axes.get_position(original=True).bounds))
 
 
 def png_uri(data: bytes) -> str:
