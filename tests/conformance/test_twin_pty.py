@@ -18,23 +18,24 @@ from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.processes.rig import TWIN, Process, process_of, until
+from tests.sockets import short_folder
 from tools.load import load
 
 
 @pytest.fixture(scope="class")
-def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def twin(request: pytest.FixtureRequest) -> Iterator[None]:
     """One twin process for all tests of a class, each of which connects anew."""
-    folder = tmp_path_factory.mktemp("twin")
     test_class: type[OnPty] = request.cls
     settings = [f"device.pace={test_class.pace}", "realtime.priority=0", "realtime.lock_memory=false"]
     settings.append(f"device.twin.line={test_class.line}")
     test_class.config = load("pendulum", settings)
-    save_resolved(test_class.config, folder / "config.yaml")
-    link = folder / "link"
-    with process_of(TWIN, folder / "config.yaml", "--link", link) as process:
-        test_class.process = process
-        test_class.port = until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
-        yield
+    with short_folder() as folder:
+        save_resolved(test_class.config, folder / "config.yaml")
+        link = folder / "link"
+        with process_of(TWIN, folder / "config.yaml", "--link", link) as process:
+            test_class.process = process
+            test_class.port = until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
+            yield
 
 
 @pytest.mark.usefixtures("twin")
