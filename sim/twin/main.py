@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from runtime.exit_codes import ExitCode
+from runtime.shm.segment import create_folder, remove_folder
 from runtime.supervise.report import report
 from sim.twin.device import TwinDevice
 from sim.twin.line import Line, LinkError
@@ -65,7 +65,8 @@ def serve(
                 line = Line.pty()
             else:
                 if folder is None:
-                    folder = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-twin-")))
+                    folder = create_folder()  # not a temporary one: a socket's name is short
+                    passing.callback(remove_folder, folder)
                 line = SocketLine(folder / "device")
             if options.trace and folder is not None:
                 trace = TraceWriter(folder)
