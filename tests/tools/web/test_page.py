@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import select
 import subprocess
@@ -143,5 +144,10 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     while select.select((descriptor,), (), (), PATIENCE_S)[0] and descriptor.readline():
         pass
     assert process.wait(PATIENCE_S) == 130
-    assert '"exit_reason": "stopped from the live view"' in (folder / "summary.json").read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["exit_reason"] == "stopped from the live view"
+    policies = "{offered} offered, {admitted} admitted, {refused} refused".format(**summary["policies"])
+    browser.until(f"document.getElementById('policies-note').textContent === '{policies}'")
+    ticks = f"{summary['ticks']:,} ticks, "
+    browser.until(f"document.getElementById('missed').textContent.startsWith('{ticks}')")
     assert folder not in [r.folder for r in running_rigs()]

@@ -83,6 +83,7 @@ const handle = {
     disableStops();
     page.over = page.coverage.ended = true;
     page.timing.takeSummary(ended.summary, ended.histograms);
+    page.lists.takeSummary(ended.summary);
     notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}. What you see is how it stood.`);
   },
 };

@@ -41,8 +41,15 @@ export class Lists {
     document.getElementById("safety-note").textContent = total
       ? `the shield acted in ${total.toLocaleString("en")} ticks: ${acted.map(([n, rule]) => `${n.toLocaleString("en")} ${rule}`).join(", ")}`
       : "the shield has not had to act";
-    document.getElementById("policies-note").textContent =
-      `${figures.policies_offered} offered, ${figures.policies_admitted} admitted, ${figures.policies_refused} refused`;
+    this.count(figures.policies_offered, figures.policies_admitted, figures.policies_refused);
+  }
+
+  takeSummary(summary) {
+    if (summary.policies) this.count(summary.policies.offered, summary.policies.admitted, summary.policies.refused);
+  }
+
+  count(offered, admitted, refused) {
+    document.getElementById("policies-note").textContent = `${offered} offered, ${admitted} admitted, ${refused} refused`;
   }
 
   takeEpisodes(rows, at) {

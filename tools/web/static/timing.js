@@ -21,16 +21,20 @@ export class Timing {
     this.picture.draw();
     this.table(figures);
     const missed = figures.missed.reduce((a, b) => a + b, 0);
-    const causes = figures.missed.map((n, i) => [n, this.about.misses[i]]).filter(([n], i) => n && i).map(([n, cause]) => `${n} ${cause}`);
-    this.count(figures.ticks, missed, causes);
+    this.count(figures.ticks, missed, this.causes());
     this.picture.describe(`Work in a tick: half below ${duration(figures.tick_us.p50)}, 99 % below ${duration(figures.tick_us.p99)}; ${missed} missed ticks`);
   }
 
-  /** What a finished run says of itself, where nothing was seen of it while it lasted. */
+  causes() {
+    return (this.figures?.missed ?? []).map((n, i) => [n, this.about.misses[i]]).filter(([n], i) => n && i).map(([n, cause]) => `${n} ${cause}`);
+  }
+
+  /** What a finished run says of itself: its last figures, and all of them where nothing was seen of it while it lasted. */
   takeSummary(summary, histograms) {
-    if (this.figures || !summary.tick_us) return;
+    if (!summary.tick_us) return;
     this.table(summary);
-    this.count(summary.ticks, summary.missed_ticks, []);
+    this.count(summary.ticks, summary.missed_ticks, this.causes());
+    if (this.figures) return;
     this.over = true;
     const none = { first: 0, counts: [] };
     if (histograms.tick) this.figures = { ticks: summary.ticks, tick_us: histograms.tick, lateness_us: histograms.lateness ?? none };
