@@ -98,6 +98,11 @@ def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:
         client.ask(Attach(), timeout_s=0.0)
 
 
+def test_an_endpoint_that_cannot_be_one_is_told() -> None:
+    with pytest.raises(LinkClosed, match="cannot be connected to: File name too long"):
+        LinkClient(f"ipc:///{'n' * 120}", lambda: False)
+
+
 def test_asking_ends_when_the_process_is_to_stop(endpoint: str) -> None:
     client = LinkClient(endpoint, lambda: True)
     with pytest.raises(LinkClosed, match="asked to stop"):
