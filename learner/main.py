@@ -37,7 +37,7 @@ from runtime.link.client import PATIENCE_S, LinkClient, LinkClosed, RequestRejec
 from runtime.link.keys import LearnerKeys
 from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Offer, Rows, Ruling, Verdict
 from runtime.replay.checkpoint.upkeep import is_due
-from runtime.supervise.report import report
+from runtime.supervise.report import report, show_life
 
 _ME: Final = "learner"
 _SAVE_S: Final = 2.0
@@ -47,6 +47,8 @@ _TURN_S: Final = 1.0
 _ERRORS_AT_ONCE: Final = 65_536
 """TD errors that are sent together: half a megabyte, and a sign of life in long spells of work."""
 _NICE: Final = 10
+_SIGN_S: Final = 1.0
+"""How often it shows its supervisor that it makes progress."""
 
 
 class Connection(NamedTuple):
@@ -69,11 +71,18 @@ class LearnerProcess:
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._config, self._role = config, connection.role
         self._settings = msgspec.convert(config.learner, LearnerSettings)
-        self._client = LinkClient(connection.endpoint, lambda: stop[0], connection.keys, connection.patience_s, _warn)
+        self._shown_s = 0.0
+
+        def stopping() -> bool:
+            self._show_life()  # it is asked over and over while the rig is silent
+            return stop[0]
+
+        self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
         self._rulings: Counter[str] = Counter()
         self._link = Attachment(config, self._client, connection.role, _warn, self._heed)
         self._states = States(state)
         self._saved_s = time.monotonic()
+        self._settled = -1
         self._unwritten = False
         self._busy_s = 0.0
         self._done_here = 0
@@ -145,7 +154,7 @@ class LearnerProcess:
             assert self._link.mirror is not None
             agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
-            resumes = self._states.restore(agent, attached.closed if self._lockstep else None)
+            resumes = self._states.restore(agent, attached.done if self._lockstep else None)
             if agent.sampler_lost:
                 _warn("what the sampler knew is of another memory: it begins anew")
         agent.catch_up(attached.memory, attached.restored)
@@ -166,7 +175,7 @@ class LearnerProcess:
         """Take up a run that is under way."""
         agent = self._agent
         agent.policies = max(agent.policies, attached.next_policy_id - 1)
-        agent.handled = min(agent.handled, attached.closed)
+        agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
         if resumes:
             if attached.next_policy_id <= 1:  # a rig that has none of its policies any more
                 agent.policies = 0
@@ -174,13 +183,13 @@ class LearnerProcess:
             self._tell_done(agent.handled)
         else:
             # New networks must not act before they have seen what their predecessor learned from.
-            agent.handled = attached.closed
+            agent.handled = max(0, attached.done) if self._lockstep else attached.closed
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(_ME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
             if agent.ready:
                 self._update(owed)
                 self._offer()
-            self._tell_done(agent.handled)
+            self._conclude(agent.handled)
 
     def _learn(self, rows: Rows) -> None:
         if rows.upto < rows.inserted:
@@ -224,6 +233,7 @@ class LearnerProcess:
         count = 0
         start = time.perf_counter()
         for piece in self._agent.learn(updates):
+            self._show_life()
             waiting.append(piece)
             count += len(piece.slots)
             if count >= _ERRORS_AT_ONCE:
@@ -262,14 +272,23 @@ class LearnerProcess:
 
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
-        self._link.ask(Done(episode, self._agent.updates, rate))
+        self._link.ask(Done(episode, self._agent.updates, rate, not self._unwritten))
         self.of_use = True
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
+        self._settled = rows.settled
+        self._show_life()
         if slots is not None and self._follows:
             self._agent.written(slots)
         return rows
+
+    def _show_life(self) -> None:
+        """Tell a supervisor now and then that there is progress: one that hears nothing for long starts another."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s > _SIGN_S:
+            self._shown_s = now_s
+            show_life(_ME)
 
     def _heed(self, ruling: Ruling) -> None:
         """Tell of a policy that failed its probation; those that passed are counted."""
@@ -289,7 +308,7 @@ class LearnerProcess:
 
     def _write(self) -> None:
         try:
-            self._states.save(self._agent)
+            self._states.save(self._agent, self._settled if self._lockstep else None)
             self._unwritten = False
         except OSError as error:
             if not self._unwritten:

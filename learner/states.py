@@ -32,11 +32,16 @@ class States:
         """Where the state after an episode lies."""
         return self._folder / f"learner-{episode:08d}.npz"
 
-    def save(self, agent: Agent) -> None:
-        """Write the state after ``agent.handled``, durably, and forget the oldest; raises OSError."""
+    def save(self, agent: Agent, settled: int | None = None) -> None:
+        """Write the state after ``agent.handled``, durably, and forget the oldest; raises OSError.
+
+        ``settled``: episode of the rig's newest checkpoint, to which it may come back (lockstep); the state that
+        belongs to it stays, however old it is.
+        """
         agent.save(self.path(agent.handled))
         for episode in self.episodes()[KEPT:]:
-            self.path(episode).unlink(missing_ok=True)
+            if settled is None or episode < settled:
+                self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, upto: int | None) -> bool:
         """Go on from the newest state that is whole, of an episode not after ``upto``; False when there is none.

@@ -16,5 +16,7 @@ class ExitCode(enum.IntEnum):
     """Hardware or link."""
     SAFETY = 5
     """Safety trip."""
+    INCOMPLETE = 6
+    """The run ended, but data are missing (``whole`` in ``summary.json``)."""
     INTERNAL = 70
     INTERRUPTED = 130

@@ -18,6 +18,7 @@ from runtime.config.document import ConfigError
 from runtime.config.schema import Port, RunConfig
 from runtime.control.realtime import settle_loop_cpu
 from runtime.exit_codes import ExitCode
+from runtime.replay.wholeness import told
 from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
 from runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
@@ -140,11 +141,11 @@ def _supervise(
     config: RunConfig, folder: Path, port: str | None, take_back: Callable[[], None], *, resumes: bool
 ) -> int:
     display = display_for(config.episodes)
-    told: list[str] = []
+    said: list[str] = []
 
     def show(report: Report) -> None:
         if report.kind == "error":
-            told.append(report.message)
+            said.append(report.message)
         display.show(report)
 
     keys = keyboard()
@@ -159,12 +160,14 @@ def _supervise(
         except KeyboardInterrupt:  # before the supervisor listened for it
             take_back()
             raise
-    if code != ExitCode.OK and reason not in told:
+    if code != ExitCode.OK and reason not in said:
         print(f"onrig run: {reason}", file=sys.stderr)
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # what stopped it has been said in a line; a crash leaves its traceback in stderr.log
     else:
         _conclude(folder, config)
+        if supervisor.whole is not None:
+            print(told(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
     return code
 
 

@@ -6,7 +6,7 @@ They travel through here as plain mappings; their owners define and check them.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -102,6 +102,9 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
     resume_timeout_s: float = 600.0
     """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""
+    hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
+    """A replay process or local learner that shows no progress for so long is killed and started again; 30 by
+    default, which is not written to ``config.yaml``: the names of parent runs are digests of that."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +152,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def lockstep(self) -> bool:
         """Whether the run proceeds in virtual time, bit for bit reproducible (ARCHITECTURE §3)."""
         return self.device.pace == "lockstep"
+
+    @property
+    def checkpoint_episodes(self) -> int:
+        """How many training episodes apart checkpoints are in lockstep."""
+        return max(1, int(self.checkpoint_s / self.task.episode_s))
 
     @property
     def period_us(self) -> int:

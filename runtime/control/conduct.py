@@ -206,10 +206,17 @@ class Conduct:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
-        """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``."""
+        """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``.
+
+        Whenever a process that others wait for was started again, the time begins anew.
+        """
         self.journal.send()
+        restarts = self._board[Word.RESTARTS]
         limit = time.monotonic() + self._config.barrier_timeout_s
         while not condition():
+            if restarts != self._board[Word.RESTARTS]:
+                restarts = self._board[Word.RESTARTS]
+                limit = time.monotonic() + self._config.barrier_timeout_s
             if time.monotonic() > limit:
                 detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"
                 self.take(Event.TRIP, fault, detail)

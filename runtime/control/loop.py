@@ -234,6 +234,7 @@ class ControlLoop:
                     self._mark_closing(step)
                     step.tick_ns = time.monotonic_ns() - t0
                     self._push(step)
+                    self._board[Word.ROWS] += 1
                 break
             if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
                 self._board[Word.POLICY] = self._seat.policy_id

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 3
+LINK_VERSION: Final = 4
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """It may hold a rig's whole configuration."""
@@ -73,6 +73,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Names the memory: write numbers of one mean nothing in another."""
     restored: int = 0
     """But for the first so many writes, which it has from a checkpoint of the one before."""
+    done: int = -1
+    """Lockstep: last training episode from which everything has followed; a learner goes on from its state after it."""
     pushes: bool = False
     """Whether this learner may push."""
     why: str = ""
@@ -117,6 +119,8 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """The run is over; nothing more will come."""
     rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
     """On policies, in order, after the one that the Pull names."""
+    settled: int = -1
+    """Lockstep: training episode after which the rig's newest checkpoint was written; it may come back to that."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
@@ -154,6 +158,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     episode: int
     updates: Count
     updates_per_s: float
+    kept: bool = True
+    """Whether the learner can go on from here after a crash: its state is on its disk, where one was due."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):

@@ -1,8 +1,9 @@
 """Writes a run's log as MCAP files: what the replay process takes from the ring, and what happened beside it.
 
 Chunks are put onto the disk every second, whole, so that a killed run leaves a file whose readable part ends at most a
-second earlier.  Whatever is in the way of writing ends the log with one event, never the process.  Writing is done in
-turn with everything else: a chunk of 200 steps takes a millisecond, and the ring holds eight seconds at 1 kHz.
+second earlier.  Whatever is in the way of writing interrupts the log with one event, never the process; where there is
+room again it goes on in another file, and says what it lacks.  Writing is done in turn with everything else: a chunk of
+200 steps takes a millisecond, and the ring holds eight seconds at 1 kHz.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from runtime.log.staged_file import StagedFile
 from runtime.log.steps import PACKAGE, Records, StepMessages
 from runtime.record import Flag, Kind
 from runtime.replay.episodes import EpisodeRow
+from runtime.replay.wholeness import LogAccount
 
 FORMAT: Final = "1"
 """Of the channels and their schemas; the metadata record ``onrig`` names it."""
@@ -37,6 +39,10 @@ LOOP: Final = "/onrig/loop"
 EVENTS: Final = "/onrig/event"
 LINES: Final = "/onrig/log"
 _PUT_EVERY_S: Final = 1.0
+_AGAIN_S: Final = 5.0
+"""How often an interrupted log looks whether there is room again."""
+_ROOM_BYTES: Final = 16_000_000
+"""So much more than ``log.keep_free_bytes`` must be free before it goes on."""
 _TOGETHER: Final = 200
 """Records that are encoded at once."""
 _CHUNK_BYTES: Final = 1 << 20
@@ -74,10 +80,7 @@ class McapLog:
         keepsake: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``keepsake`` gives what the loop kept last between two episodes, or None.
-
-        Raises OSError where the first file cannot be made.
-        """
+        """``keepsake`` gives what the loop kept last between two episodes, or None."""
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig)
@@ -89,17 +92,40 @@ class McapLog:
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
         self._finished = 0
+        self._counted = True
+        """Whether the bytes of the file at hand are among the finished ones."""
         self._steps = 0
+        self._given = self._encoded = self._on_disk = 0
+        self._next_seq = self._encoded_seq = 0
+        self._logged = 0
+        self._missing = 0
+        self._reason = ""
         self._put_s = clock()
-        self._stopped = False
-        self._open()
-        self._file.put()
+        self._ended_by_request = False
+        self._stopped = not self._began()
+        if self._stopped:
+            event("log_stopped", reason=self._reason, steps=0)
+
+    def _began(self) -> bool:
+        """Begin a file; False where the disk does not take it."""
+        try:
+            self._open()
+            self._file.put()
+        except OSError as error:
+            self._reason = error.strerror or str(error)
+            return False
+        return True
 
     # -- the sink ----------------------------------------------------------------------------------------------------
 
     def add(self, records: Records) -> None:
         """Take step records, in order."""
-        if self._stopped or not len(records):
+        if not len(records):
+            return
+        self._given += len(records)
+        self._next_seq = int(records[-1]["seq"]) + 1
+        if self._stopped:
+            self._missing += len(records)
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
         self._take_state()
@@ -115,6 +141,7 @@ class McapLog:
             return
         kept = records = np.frombuffer(bytes(self._waiting), self._messages.layout.dtype)
         self._waiting.clear()
+        self._encoded, self._encoded_seq = self._given, int(records[-1]["seq"]) + 1
         self._policy_changes(records)
         if self._settings.decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
@@ -135,18 +162,29 @@ class McapLog:
 
     def turn(self, now_s: float) -> None:
         """Every second: what happened meanwhile, and everything onto the disk."""
-        if self._stopped or now_s - self._put_s < _PUT_EVERY_S:
+        if now_s - self._put_s < (_AGAIN_S if self._stopped else _PUT_EVERY_S):
             return
         self._put_s = now_s
+        if self._stopped:
+            self._go_on()
+            return
         self._bring_in()
         self._put()
 
+    @property
+    def logged(self) -> int | None:
+        """Number of the first record that is not on the disk; None while nothing is written."""
+        return None if self._stopped else self._logged
+
+    def account(self) -> LogAccount:
+        """What it has of the records that it was given."""
+        return LogAccount(self._given, self._missing, self._reason, self._ended_by_request)
+
     def close(self) -> None:
         """Finish the file; tell what it came to."""
-        if self._stopped:
-            return
-        self._bring_in()
-        self._finish()
+        if not self._stopped:
+            self._bring_in()
+            self._finish()
         if not self._stopped:
             self._stopped = True
             self._event("log_closed", **self._figures())
@@ -158,7 +196,7 @@ class McapLog:
         self._encode()
 
     def _figures(self) -> dict[str, float | int]:
-        written = self._finished + self._file.written
+        written = self._finished + (0 if self._counted else self._file.written)
         per_step = written / self._steps if self._steps else 0.0
         rate = self._config.rate_hz / self._settings.decimation
         return {
@@ -173,6 +211,7 @@ class McapLog:
     def _open(self) -> None:
         self.path = _next_file(self._folder)
         self._file = StagedFile(self.path)
+        self._counted = False
         self._chunks = 0
         self._writer = Writer(cast(IO[bytes], self._file), chunk_size=_CHUNK_BYTES, compression=CompressionType.ZSTD)
         self._writer.start()
@@ -220,17 +259,17 @@ class McapLog:
             return
         self._writer.flush()  # type: ignore[no-untyped-call]
         self._chunks += 1
-        reason = self._no_room()
+        reason = self._over_limit() or self._no_room()
         if reason is not None:
             self._finish()
             self._stop(reason)
             return
         try:
             self._file.put()
+            self._note_put()
             if self._chunks >= _CHUNKS_PER_FILE:
                 self._finish()
                 if not self._stopped:
-                    self._finished += self._file.written
                     self._open()
         except OSError as error:
             self._stop(error.strerror or str(error))
@@ -242,30 +281,56 @@ class McapLog:
         except OSError as error:
             self._stop(error.strerror or str(error))
             return
-        self._file.close()
+        self._note_put()
+        self._leave_file()
 
-    def _no_room(self) -> str | None:
-        """Why nothing more may be written."""
-        settings = self._settings
-        total = self._before + self._finished + self._file.tell()
-        if settings.max_bytes is not None and total > settings.max_bytes:
-            return f"the log has reached log.max_bytes ({settings.max_bytes})"
+    def _leave_file(self) -> None:
+        if not self._counted:
+            self._finished += self._file.written
+            self._counted = True
+            self._file.close()
+
+    def _note_put(self) -> None:
+        """Everything that was encoded is on the disk."""
+        self._on_disk, self._logged = self._encoded, self._encoded_seq
+
+    def _over_limit(self) -> str | None:
+        most = self._settings.max_bytes
+        if most is None or self._before + self._finished + self._file.tell() <= most:
+            return None
+        self._ended_by_request = True
+        return f"the log has reached log.max_bytes ({most})"
+
+    def _no_room(self, more: int = 0) -> str | None:
+        """Why the disk must not be filled further; ``more`` bytes are to stay free beside those of the settings."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
             return None  # writing will tell
-        free = disk.f_bavail * disk.f_frsize
-        if free - self._file.staged < settings.keep_free_bytes:
-            return f"the disk has {free / 1e6:.0f} MB left, log.keep_free_bytes is {settings.keep_free_bytes}"
+        free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
+        if free - self._file.staged < least + more:
+            return f"the disk has {free / 1e6:.0f} MB left, log.keep_free_bytes is {least}"
         return None
 
     def _stop(self, reason: str) -> None:
         if self._stopped:
             return
-        self._stopped = True
+        self._stopped, self._reason = True, reason
+        self._missing += self._given - self._on_disk
+        self._leave_file()
         self._event("log_stopped", reason=reason, **self._figures())
-        self._file.close()
-        self._events.close()
+        self._waiting.clear()
+
+    def _go_on(self) -> None:
+        """Go on in another file, where there is room again."""
+        if self._ended_by_request or self._no_room(_ROOM_BYTES) is not None:
+            return
+        if not self._began():
+            return
+        self._stopped = False
+        self._encoded = self._on_disk = self._given
+        self._encoded_seq = self._logged = self._next_seq
+        self._event("log_goes_on", file=self.path.name, missing=self._missing)
 
     # -- what is beside the records ----------------------------------------------------------------------------------
 
@@ -296,6 +361,11 @@ class McapLog:
         values = (tick if isinstance(tick, int) else 0, msgspec.json.encode(state))
         self._add(LOOP, self._t_ns, wire.encode(schemas.LOOP, values))
 
+    def _mono_ns(self, t_unix_s: float) -> int:
+        """Host time of an event, which was written since the last look, whatever the wall clock has done."""
+        now_s = time.monotonic()
+        return round(min(max(t_unix_s - self._unix_minus_mono_s, now_s - _AGAIN_S), now_s) * 1e9)
+
     def _take_events(self) -> None:
         for line in self._events.lines():
             try:
@@ -305,7 +375,7 @@ class McapLog:
             t_unix_s, kind = fields.pop("t_unix_s", 0.0), str(fields.pop("kind", ""))
             source, message = str(fields.pop("source", "")), str(fields.pop("message", ""))
             t_unix_s = t_unix_s if isinstance(t_unix_s, float | int) else 0.0
-            t_ns = self._t_ns if self._config.lockstep else round((t_unix_s - self._unix_minus_mono_s) * 1e9)
+            t_ns = self._t_ns if self._config.lockstep else self._mono_ns(t_unix_s)
             text = line.decode("utf-8", "replace")
             self._add(EVENTS, t_ns, wire.encode(schemas.EVENT, (t_unix_s, kind, source, message, text)))
             level = schemas.ERROR if kind in _ERRORS else schemas.WARNING if kind in _WARNINGS else schemas.INFO

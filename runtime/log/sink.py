@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from runtime.config.schema import RunConfig
 from runtime.replay.episodes import EpisodeRow
+from runtime.replay.wholeness import LogAccount
 
 Event = Callable[..., None]
 
@@ -27,6 +28,13 @@ class Sink(Protocol):
     def turn(self, now_s: float) -> None:
         """Do what time asks for; ``now_s`` on any clock that only goes forward."""
 
+    @property
+    def logged(self) -> int | None:
+        """Number of the first record that is not on the disk; None where none needs to be kept for the log."""
+
+    def account(self) -> LogAccount | None:
+        """What it has of the records that it was given; None where there is no log."""
+
     def close(self) -> None:
         """Bring everything to its place."""
 
@@ -42,6 +50,15 @@ class NoLog:
 
     def turn(self, now_s: float) -> None:
         """Nothing."""
+
+    @property
+    def logged(self) -> int | None:
+        """Nothing waits."""
+        return None
+
+    def account(self) -> LogAccount | None:
+        """Nothing was to be kept."""
+        return None
 
     def close(self) -> None:
         """Nothing."""
@@ -71,8 +88,4 @@ def open_log(
             raise LogMissing(f"log.mcap: {error.name} is not installed; {remedy}, or set log.mcap=auto") from None
         event("log_off", reason=f"{error.name} is not installed; {remedy}, or set log.mcap=false")
         return NoLog()
-    try:
-        return McapLog(config, folder, session, event, keepsake)
-    except OSError as error:
-        event("log_stopped", reason=error.strerror or str(error), steps=0)
-        return NoLog()
+    return McapLog(config, folder, session, event, keepsake)

@@ -1,19 +1,29 @@
-"""What a run goes on from, and what it leaves behind for the next process: :mod:`runtime.replay.recovery` applied.
+"""What a replay process begins with, and what it leaves behind for the next one.
 
-Three beginnings: a new run has nothing; a replay process that takes over goes on counting from the newest checkpoint,
-beside a loop that never stopped; a resumed run is first brought back to where it was, and then tells the loop.
+Four beginnings.  A new run has nothing.  A resumed run is first brought back to where it was, and tells the loop
+(:mod:`runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the checkpoint
+and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the checkpoint, as a
+resumed run does, so that everything after it happens once more, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from runtime.config.schema import RunConfig
 from runtime.control.loop_state import decode_state, encode_state
+from runtime.log.sink import Sink
 from runtime.record import Kind
 from runtime.replay.checkpoint import CheckpointError
 from runtime.replay.checkpoint.upkeep import Present, Upkeep
+from runtime.replay.episodes import read_rows
+from runtime.replay.horizon import take_over
 from runtime.replay.parts import Parts
 from runtime.replay.recovery import Point, Recovery, encode_point, recover
 from runtime.shm.ring import RingReader
@@ -33,7 +43,7 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say) -> Rec
 
 
 def closed_before(ring: RingReader, closed: int) -> int:
-    """Last training episode of which the ring holds nothing (any more): what is not in the memory never will be.
+    """Last training episode of which no record waits in the ring: what is not in the memory by now never will be.
 
     ``closed`` is the last one that the loop has ended.
     """
@@ -43,14 +53,37 @@ def closed_before(ring: RingReader, closed: int) -> int:
     return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
 
 
+class Standing(NamedTuple):
+    """Where a process begins."""
+
+    life: int
+    """Names this life of the run, and its ring."""
+    took_over: bool
+    """Whether another replay process of this life was here before."""
+
+
 class Continuity:
     """Restores the counts of ``parts`` once, and has checkpoints written of them."""
 
     def __init__(
-        self, config: RunConfig, folder: Path, upkeep: Upkeep, parts: Parts, event: Callable[..., None]
+        self,
+        config: RunConfig,
+        folder: Path,
+        upkeep: Upkeep,
+        parts: Parts,
+        log: Sink,
+        event: Callable[..., None],
+        standing: Standing,
     ) -> None:
         self._config, self._folder, self._upkeep, self._parts, self._event = config, folder, upkeep, parts, event
+        self._standing, self._log = standing, log
         self._dropped_before = 0
+        self.unlogged_before = 0
+        """Records that the log of a process before this one lacks."""
+        self.lost = 0
+        """Records that a process before this one took in and did not make durable, and that the ring has no more."""
+        self.context: NDArray[np.void] | None = None
+        """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
         """Episode of the checkpoint that this process began with, which need not be written again."""
         self._synced_policy = 0
@@ -60,32 +93,89 @@ class Continuity:
         """Records that the run has lost because the ring was full, those before this process included."""
         return self._dropped_before + self._parts.ring.dropped
 
-    def resume(self) -> bool:
-        """Go on counting where the checkpoint was written that the memory comes from; False when there is none."""
+    @property
+    def durable(self) -> int:
+        """Number of the first record of this life that a process taking over now would need."""
+        counts = self._upkeep.durable
+        return counts["since"] if counts is not None and counts.get("life") == self._standing.life else 0
+
+    @property
+    def covered(self) -> bool:
+        """Whether all that was taken in is in the newest checkpoint on disk, or is made again by a resumed run."""
+        counts = self._upkeep.durable
+        if self._config.lockstep and not self._is_at_rest():
+            return True
+        return counts is not None and (counts["life"], counts["taken"]) == (
+            self._standing.life,
+            self._parts.ring.taken,
+        )
+
+    # -- beginning ---------------------------------------------------------------------------------------------------
+
+    def begin(self, recovery: Recovery | None) -> int:
+        """Be where the run is; returns the id of the policy that a resumed run goes on with, 0 without one.
+
+        ``recovery``: what was cut, of a resumed run and of one in lockstep that is taken over; else None.
+        """
         counts = self._upkeep.restored
-        if counts is None:
-            return False
-        desk = self._parts.desk
+        if counts is not None:
+            self._count_on(counts)
+        if self._standing.took_over:
+            self._take_over(counts, recovery)
+        elif recovery is not None:
+            return self._go_on(recovery)
+        return 0
+
+    def _count_on(self, counts: Mapping[str, int]) -> None:
+        """Go on counting where the checkpoint was written that the memory comes from."""
+        desk, same_life = self._parts.desk, counts.get("life") == self._standing.life
         desk.closed, desk.error_batch = counts["closed"], counts["error_batch"]
         desk.error_batches = counts.get("error_batches", 0)
+        desk.updates, desk.mismatches = counts["updates"], counts["mismatches"]
         self._parts.figures.resume(counts)
         self._parts.builder.gaps = counts["gaps"]
-        self._event("memory_restored", inserted=self._parts.memory.storage.inserted, closed=desk.closed)
-        return True
+        self._parts.policies.resume(counts)
+        self._synced_policy = counts["next_policy"] - 1
+        self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
+        self.lost = counts.get("lost", 0)
+        self.unlogged_before = counts.get("unlogged", 0)
 
-    def go_on(self, recovery: Recovery) -> int:
-        """Be where the resumed run was, and tell the loop where that is.
+    def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
+        """Take the place of a process that died beside the loop."""
+        ring, desk, figures = self._parts.ring, self._parts.desk, self._parts.figures
+        if recovery is not None:
+            if recovery.durations is not None:
+                figures.restore_durations(recovery.durations)
+            figures.follow(recovery.rows)
+            desk.closed = recovery.start.episode
+            desk.done = recovery.start.episode if counts is not None else -1
+            self._written_at = desk.done
+        elif counts is not None:
+            figures.restore_durations(msgspec.json.decode(self._upkeep.note, type=Point).durations)
+            figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
+        start = take_over(ring.tail, self._standing.life, counts)
+        self.lost += start.lost
+        ring.take(start.taken - ring.taken)
+        self.context = ring.kept()
+        builder = self._parts.builder
+        gaps = builder.gaps
+        builder.add(self.context)
+        builder.gaps = gaps  # they are counted already
+        self._parts.accounts.add(self.context)
+        self._event(
+            "memory_restored",
+            inserted=self._parts.memory.storage.inserted,
+            closed=desk.closed,
+            again=ring.waiting,
+            lost=start.lost,
+        )
 
-        Returns the id of the policy that the run goes on with, 0 without one.
-        """
+    def _go_on(self, recovery: Recovery) -> int:
+        """Be where the resumed run was, and tell the loop where that is."""
         counts = self._upkeep.restored
         desk, figures, keepsake = self._parts.desk, self._parts.figures, self._parts.keepsake
         if counts is not None:
-            self._parts.policies.resume(counts)
-            desk.updates, desk.mismatches = counts["updates"], counts["mismatches"]
             desk.error_batch = 0  # its learner, too, is a new one
-            self._dropped_before = counts["dropped"]
-            self._synced_policy = counts["next_policy"] - 1
             self._written_at = recovery.start.episode if self._config.lockstep else -1
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
@@ -106,10 +196,14 @@ class Continuity:
         )
         return policy
 
-    def at_episode(self, episode: int) -> None:
-        """Write a checkpoint if one is due after this episode (lockstep: the loop waits)."""
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def at_episode(self, episode: int) -> bool:
+        """Write a checkpoint if one is due after this episode (lockstep: the loop waits); whether one stands now."""
         if episode > self._written_at:
             self._upkeep.at_episode(episode, self._present)
+        counts = self._upkeep.durable
+        return counts is not None and counts["closed"] == episode
 
     def at_time(self, now_s: float) -> None:
         """Collect a checkpoint if one is due at ``now_s``, of the monotonic clock (real time)."""
@@ -119,9 +213,20 @@ class Continuity:
         """Write the last checkpoint, if the run can be gone on from where it stands."""
         self._upkeep.close(self._present if self._is_at_rest() else None)
 
+    def abandon(self) -> None:
+        """End without another checkpoint, once the one under way is written."""
+        self._upkeep.close(None)
+
     def _present(self) -> Present:
-        """What goes into a checkpoint beside the memory."""
+        """What goes into a checkpoint beside the memory; raises CheckpointError where it would rely on missing rows."""
         parts = self._parts
+        if not parts.rows.flush():
+            raise CheckpointError(
+                f"{self._folder / 'episodes.csv'}: {parts.rows.waiting} rows wait for room on the disk; "
+                "no checkpoint is written before them"
+            )
+        taken, opened = parts.ring.taken, parts.accounts.first_seq
+        log = self._log.account()
         extra = {
             "closed": parts.desk.closed,
             "error_batch": parts.desk.error_batch,
@@ -129,6 +234,13 @@ class Continuity:
             "gaps": parts.builder.gaps,
             "rows": parts.rows.count,
             "dropped": self.dropped,
+            "dropped_before": self._dropped_before,
+            "lost": self.lost,
+            "unlogged": self.unlogged_before + (log.missing if log is not None else 0),
+            "life": self._standing.life,
+            "taken": taken,
+            # What closes an open episode, or pairs with the next record, is taken in again for its context.
+            "since": max(0, min(taken - 1, taken if opened is None else opened)),
             "updates": parts.desk.updates,
             "mismatches": parts.desk.mismatches,
             **parts.figures.counts(),

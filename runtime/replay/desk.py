@@ -80,13 +80,25 @@ class LearnerDesk:
         self._peers: dict[bytes, _Peer] = {}
         self._is_gone = is_gone
         self._lease = Lease(is_gone)
-        self._pusher = b""
+        self._pusher = self._newcomer = b""
+        self._touched = False
+        """Whether the learner that pushes has changed anything since the last checkpoint (lockstep)."""
+        self._settled = -1
+        """Training episode after which the newest checkpoint on disk was written (lockstep)."""
+        self._expected_updates: int | None = None
+        """What a learner must know that takes up a run in lockstep; None once it has said so."""
         self._token = os.urandom(16)
         self._restored = memory.storage.inserted
         self.closed = 0
         """Last training episode whose transitions are all in the memory."""
         self.done = -1
         """Last training episode after which the learner has done all that follows (0: it has attached and begun)."""
+        self.learner_kept = True
+        """Whether the learner's state after ``done`` is on its disk (lockstep)."""
+        self.replaced = False
+        """Another learner wants to push than the one that did what follows from the last episodes (lockstep)."""
+        self.departures = 0
+        """Times at which a lockstep run went on otherwise than it would have if left alone."""
         self.ending = False
         self.mismatches = 0
         """Mirrors that differed from the memory when they were compared (lockstep)."""
@@ -129,12 +141,11 @@ class LearnerDesk:
             case Offer():
                 if len(payloads) != 1:
                     return Answer(Refused("an offer carries one payload"))
+                self._touched = True
                 verdict = self._policies.judge(request.policy_id, payloads[0], self._recorded(), learner=ticket.key)
                 return Answer(verdict)
             case Done():
-                self.updates, self.updates_per_s = request.updates, request.updates_per_s
-                self.done = max(self.done, min(request.episode, self.closed))
-                return Answer(Accepted())
+                return self._done(request)
 
     def due(self) -> list[tuple[Ticket, Answer]]:
         """Answers to waiting Pulls: there is news, or they have waited long enough."""
@@ -165,6 +176,29 @@ class LearnerDesk:
         late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
         return any(not self._is_gone(name) for name in late)
 
+    def settle(self, episode: int) -> None:
+        """A checkpoint was written after this training episode: a run in lockstep can go back to it."""
+        self._settled, self._touched = episode, False
+
+    def admit_replacement(self) -> None:
+        """Let another learner go on from here, though the run cannot go back to where that one would be the same."""
+        self._pusher, self.error_batch = self._newcomer, 0
+        self._touched, self.departures = False, self.departures + 1
+
+    def _done(self, request: Done) -> Answer:
+        if self._lockstep and self._expected_updates not in (None, request.updates):
+            self.departures += 1
+            self._event(
+                "not_reproducible",
+                reason=f"the learner goes on after {request.updates} updates; the run had {self._expected_updates}",
+            )
+        self._expected_updates = None
+        episode = min(request.episode, self.closed)
+        if episode > self.done:
+            self.done, self.learner_kept, self._touched = episode, request.kept, True
+        self.updates, self.updates_per_s = request.updates, request.updates_per_s
+        return Answer(Accepted())
+
     def _forget(self, peer: bytes) -> None:
         self._peers.pop(peer, None)
         self._waiting = [w for w in self._waiting if w[1].peer != peer]
@@ -176,7 +210,7 @@ class LearnerDesk:
         at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[at]
 
-    def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer:
+    def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer | None:
         if request.version != LINK_VERSION:
             versions = f"the learner speaks version {request.version} of the link, the rig {LINK_VERSION}"
             return Answer(Refused(f"{versions}; install the same Onrig at both ends", VERSION))
@@ -192,6 +226,11 @@ class LearnerDesk:
             if why is None:
                 self.heard_ns = round(now_s * 1e9)
         if why is None and not held and session != self._pusher:
+            if self._lockstep and self._pusher and self._touched and not self.ending:
+                self.replaced, self._newcomer = True, session
+                return None  # it asks again when the run is where it can take it up
+            if self._lockstep:
+                self._expected_updates = self.updates if self.done >= 0 or self._restored else None
             self._pusher = session
             self.error_batch = 0  # it counts its batches from where its own clock stands
         if request.memory not in (b"", self._token):
@@ -214,6 +253,7 @@ class LearnerDesk:
                 lockstep=self._lockstep,
                 memory=self._token,
                 restored=self._restored,
+                done=self.done,
                 pushes=why is None,
                 why=why or "",
             )
@@ -239,7 +279,7 @@ class LearnerDesk:
         rows = storage.rows(slots)
         upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
-        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings))
+        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self._settled)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),))
 
     def _confirm(self, request: Confirm) -> Answer:
@@ -262,6 +302,7 @@ class LearnerDesk:
             return Answer(Refused(f"TD errors of unequal lengths, or more than {MAX_ERRORS}"))
         self.error_batch = request.batch
         self.error_batches += 1
+        self._touched = True
         self._memory.take_errors(
             slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )

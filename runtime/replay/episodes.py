@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import os
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,6 +48,11 @@ class EpisodeAccounts:
     def whole(self) -> bool:
         """Whether no episode is open: every record taken belongs to one that is closed."""
         return not self._parts
+
+    @property
+    def first_seq(self) -> int | None:
+        """Number of the first record of the open episode; None where none is open."""
+        return int(self._parts[0]["seq"][0]) if self._parts else None
 
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
         """Take the next records; return the rows of the episodes they close."""
@@ -151,11 +159,14 @@ def _parsed(line: bytes) -> EpisodeRow | None:
 
 
 class EpisodeFile:
-    """Appends rows to ``episodes.csv``; a reader always sees whole lines."""
+    """Appends rows to ``episodes.csv``; a reader always sees whole lines.
+
+    A row that a full disk does not take waits, and so do those after it, until there is room.
+    """
 
     def __init__(self, path: Path) -> None:
         self.count = 0
-        """Rows in it."""
+        """Rows taken, those that wait included."""
         self.last: EpisodeRow | None = None
         with contextlib.suppress(ValueError):  # somebody has worked on it: that is theirs, and is only added to
             filed = read_rows(path)
@@ -163,22 +174,54 @@ class EpisodeFile:
             self.last = filed.rows[-1] if filed.rows else None
             if filed.broken:  # whoever wrote it was killed
                 keep_rows(path, filed, self.count)
-        fresh = not path.exists() or path.stat().st_size == 0
-        self._file = path.open("a", newline="", encoding="utf-8", buffering=1)
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        if fresh:
-            self._writer.writerow(COLUMNS)
+        self._file = path.open("ab", buffering=0)
+        self._waiting = bytearray() if self._file.tell() else bytearray(_line(COLUMNS))
+        self._unwritten: deque[int] = deque()
+        """Where each row that waits ends in ``_waiting``."""
+        self.flush()
+
+    @property
+    def waiting(self) -> int:
+        """Rows that the disk has not taken yet."""
+        return len(self._unwritten)
 
     def append(self, row: EpisodeRow) -> None:
         """Write one row; floats with all their digits, so that equal runs give equal files.
 
-        A full disk loses the row, and nothing else.
+        A row of an episode that has one already, taken in once more by a replay process that was started anew, is
+        left out.
         """
-        with contextlib.suppress(OSError):
-            self._writer.writerow([repr(v) if isinstance(v, float) else v for v in row])
-            self.count, self.last = self.count + 1, row
+        if self.last is not None and _order(row) <= _order(self.last):
+            return
+        line = _line([repr(v) if isinstance(v, float) else v for v in row])
+        self._waiting += line
+        self._unwritten.append(len(self._waiting))
+        self.count, self.last = self.count + 1, row
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what waits; True when nothing does any more."""
+        while self._waiting:
+            try:
+                taken = self._file.write(self._waiting) or 0
+            except OSError:
+                return False
+            del self._waiting[:taken]
+            self._unwritten = deque(end - taken for end in self._unwritten if end > taken)
+        self._unwritten.clear()
+        return True
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+        self.flush()
+        self._file.close()
+
+
+def _order(row: EpisodeRow) -> tuple[int, bool]:
+    return row.episode, row.kind == "eval"
+
+
+def _line(values: Iterable[object]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()

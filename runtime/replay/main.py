@@ -24,7 +24,7 @@ from runtime.link.keys import KeyFault
 from runtime.link.listening import Unreachable
 from runtime.log.sink import LogMissing
 from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.process import NAME, ReplayProcess
+from runtime.replay.process import NAME, ReplayProcess, Rewind
 from runtime.replay.recovery import Recovery
 from runtime.replay.resynthesis import Resynthesiser
 from runtime.supervise.report import report
@@ -77,19 +77,30 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     except Unreachable as error:
         report(NAME, "error", str(error))
         return ExitCode.HARDWARE
-    if config.policy is not None and not process.takes_over and not process.policy:
+    except OSError as error:  # no descriptors, no room, no permission
+        report(NAME, "error", f"{error.filename or run_folder}: {error.strerror or error}")
+        return ExitCode.PREFLIGHT
+    if config.policy is not None and not process.took_over and not process.policy:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:
             report(NAME, "error", f"{config.policy}: refused: {reason}")
             process.finish()
             return ExitCode.CONFIGURATION
     where = " and ".join(process.endpoints)
-    report(NAME, "ready", where if process.recovery is None else f"{where}; {_resumed(process, process.recovery)}")
-    while not stop and not process.finished:
-        if not process.turn():
-            process.idle()
-    while process.turn():
-        pass
+    if process.recovery is None or process.took_over:
+        report(NAME, "ready", where)
+    else:
+        report(NAME, "ready", f"{where}; {_resumed(process, process.recovery)}")
+    try:
+        while not stop and not process.finished:
+            if not process.turn():
+                process.idle()
+        while process.turn():
+            pass
+    except Rewind:
+        # In lockstep everything since the checkpoint happens once more: a process that knows nothing else does it.
+        process.abandon()
+        os.execv(sys.executable, sys.orig_argv)
     process.finish()
     return ExitCode.OK
 

@@ -8,6 +8,7 @@ from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from runtime.replay.memory import Memory
 from runtime.replay.policy_desk import PolicyDesk
+from runtime.replay.policy_watch import PolicyWatch
 from runtime.replay.run_figures import RunFigures
 from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.keepsake import Keepsake
@@ -26,3 +27,4 @@ class Parts(NamedTuple):
     rows: EpisodeFile
     policies: PolicyDesk
     desk: LearnerDesk
+    watch: PolicyWatch

@@ -15,11 +15,12 @@ from runtime.config.schema import RunConfig
 from runtime.link.listening import listen
 from runtime.log.sink import open_log
 from runtime.policy.probation import terms_of
-from runtime.record import RecordLayout
+from runtime.record import Kind, RecordLayout
 from runtime.replay.checkpoint.upkeep import Upkeep
-from runtime.replay.continuity import Continuity, closed_before, recovered
+from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from runtime.replay.horizon import Horizon
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
@@ -28,11 +29,13 @@ from runtime.replay.resynthesis import Resynthesiser
 from runtime.replay.run_figures import RunFigures
 from runtime.replay.summary import FILE as SUMMARY_FILE
 from runtime.replay.summary import progress, standing, summarised, write_summary
-from runtime.replay.telemetry import Standing, open_telemetry
+from runtime.replay.telemetry import Standing as ViewStanding
+from runtime.replay.telemetry import open_telemetry
 from runtime.replay.tick_events import TickEvents
 from runtime.replay.timing import FILE as TIMING_FILE
 from runtime.replay.timing import TimingFile
 from runtime.replay.transitions import TransitionBuilder
+from runtime.replay.wholeness import Account, LogAccount, Whole, whole_of
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.keepsake import Keepsake
 from runtime.shm.ring import RingReader
@@ -46,7 +49,26 @@ NAME: Final = "replay"
 _IDLE_MS: Final = 1
 _PROGRESS_S: Final = 0.25
 _FAREWELL_S: Final = 1.0
-"""How long the end waits for learners that are busy, so that they hear of it; those silent for long are not awaited."""
+"""Shutdown grace for busy learners; those silent for long are not awaited."""
+_ROOM_S: Final = 5.0
+"""How long the end waits for a full disk to take the last rows."""
+_BLOCKED_S: Final = 20.0
+"""How long the end of a lockstep run waits for the learner that the records still to be taken in depend on."""
+
+
+class Rewind(Exception):
+    """In lockstep another learner has come: all that the one before it did after the checkpoint happens once more."""
+
+
+def takable(records: NDArray[np.void], done: int) -> int:
+    """How many of the next ``records`` may be taken in, in lockstep, when training episode ``done`` is concluded.
+
+    An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at its
+    barriers never runs ahead; records that are taken in once more do.
+    """
+    opens = records["kind"] == Kind.TRAIN
+    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
+    return int(early[0]) if len(early) else len(records)
 
 
 def _warn(line: str) -> None:
@@ -73,18 +95,18 @@ class ReplayProcess:
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
-        self.takes_over = slot.version > 0
-        """Whether a policy is at work already: another replay process was here before this one."""
+        standing = Standing(self._board[Word.LIFE], took_over=self._board[Word.REPLAY_LOOKS] > 0)
+        self.took_over = standing.took_over
+        """Whether another replay process was here before, beside this loop."""
+        self._told = self._board[Word.TAKEN]
+        """Number of the first record of which nobody has been told."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
-        upkeep = Upkeep(run_folder / "buffer", self._memory, config, _warn)
-        self.recovery = (
-            recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn)
-            if resumes and not self.takes_over
-            else None
-        )
-        """What a resumed run goes on from."""
+        upkeep = Upkeep(run_folder / "buffer", self._memory, config, _warn, self._beat)
+        goes_back = config.lockstep if standing.took_over else resumes
+        self.recovery = recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn) if goes_back else None
+        """What was cut of a run that goes on, resumed or taken over."""
         self._log = open_log(config, run_folder, shm.name, self._events.write, keepsake.take)
         self._policies = PolicyDesk(
             rig,
@@ -108,6 +130,8 @@ class ReplayProcess:
         self._builder = TransitionBuilder(rig)
         self._accounts = EpisodeAccounts(config.task)
         self._rows = EpisodeFile(run_folder / "episodes.csv")
+        if not standing.took_over:
+            self._board[Word.ROWS_BEFORE] = self._rows.count
         self._figures = RunFigures(lockstep=config.lockstep)
         self._tick_events = TickEvents(self._events.write)
         self._watch = PolicyWatch(terms_of(config), config.rate_hz, self._events.write, self._desk.rule)
@@ -126,16 +150,25 @@ class ReplayProcess:
             self._rows,
             self._policies,
             self._desk,
+            self._watch,
         )
-        self._continuity = Continuity(config, run_folder, upkeep, self._parts, self._events.write)
-        if not self._continuity.resume() and self.takes_over:
-            _warn("there is no checkpoint yet: the memory begins empty")
-        self.policy = self._continuity.go_on(self.recovery) if self.recovery is not None else 0
+        self._continuity = Continuity(config, run_folder, upkeep, self._parts, self._log, self._events.write, standing)
+        self.policy = self._continuity.begin(self.recovery)
         """Id of the policy that a resumed run goes on with; 0 without one."""
+        if self._continuity.context is not None:
+            self._log.add(self._continuity.context)
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
+        self._horizon = Horizon(self._ring, lockstep=config.lockstep)
+        self._opened = -1
+        """Last training episode that was concluded here."""
+        self._blocked_s: float | None = None
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> ViewStanding:
         return standing(self._parts, dropped=self._continuity.dropped)
+
+    def _beat(self) -> None:
+        """Show that there is progress."""
+        self._board[Word.REPLAY_LOOKS] += 1
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -148,11 +181,13 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing."""
-        records = self._ring.peek()
+        """Do what there is to do; False when there was nothing.  Raises Rewind."""
+        self._beat()
+        records = self._next_records()
         if len(records):
             self._take(records)
-            self._ring.release(len(records))
+            self._ring.take(len(records))
+            self._board[Word.TAKEN] = max(self._ring.taken, self._told)
         self._server.serve(self._desk.handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
@@ -160,20 +195,51 @@ class ReplayProcess:
             self._board[Word.LEARNER_NS] = self._desk.heard_ns
         for key in self._server.refused_keys():
             self._events.write("learner_turned_away", key=key)
-        done = self._desk.done
-        if self._lockstep and done + 1 > self._board[Word.BARRIER] and done <= self._board[Word.CLOSED]:
-            self._continuity.at_episode(done)
-            self._board[Word.BARRIER] = done + 1
+        if self._desk.replaced:
+            self._replace_learner()
         now = time.monotonic()
-        if not self._lockstep:
+        if self._lockstep:
+            self._conclude(self._desk.done)
+        else:
             self._continuity.at_time(now)
+        self._horizon.advance(self._continuity.durable, self._log.logged)
         if now - self._reported_s > _PROGRESS_S:
             self._reported_s = now
+            self._rows.flush()
             self._report_progress()
         if self._telemetry is not None:
             self._telemetry.turn(now)
         self._log.turn(now)
         return len(records) > 0
+
+    def _next_records(self) -> NDArray[np.void]:
+        records = self._ring.peek()
+        if not self._lockstep or not len(records):
+            return records
+        records = records[: takable(records, self._desk.done)]
+        if len(records):
+            self._blocked_s = None
+        elif self._blocked_s is None:
+            self._blocked_s = time.monotonic()
+        return records
+
+    def _conclude(self, done: int) -> None:
+        """Lockstep: open the barrier after an episode that everybody is done with, once its checkpoint is on disk."""
+        if done <= self._opened or done > self._board[Word.CLOSED]:
+            return
+        # A loop that is ahead of an episode which happens once more has another state than the checkpoint's.
+        if self._board[Word.BARRIER] <= done and self._desk.learner_kept and self._continuity.at_episode(done):
+            self._desk.settle(done)
+        self._opened = done
+        self._board[Word.BARRIER] = max(self._board[Word.BARRIER], done + 1)
+
+    def _replace_learner(self) -> None:
+        """Lockstep: the learner that did what follows from the last episodes is gone, and another one has come."""
+        self._desk.replaced = False
+        if not self._horizon.uncovered:
+            raise Rewind
+        self._desk.admit_replacement()
+        self._events.write("not_reproducible", reason="another learner came while no checkpoint could be written")
 
     def idle(self) -> None:
         """Wait for a request, briefly: the ring gives no sign of its own."""
@@ -181,8 +247,11 @@ class ReplayProcess:
 
     @property
     def finished(self) -> bool:
-        """Whether the loop has ended and everything it wrote has been taken in."""
-        return self._board[Word.ENDED] == 1 and len(self._ring) == 0
+        """Whether the loop has ended and everything it wrote has been taken in, or never will be."""
+        if self._board[Word.ENDED] != 1:
+            return False
+        blocked = self._blocked_s is not None and time.monotonic() - self._blocked_s > _BLOCKED_S
+        return self._ring.waiting == 0 or blocked
 
     def _dismiss(self) -> None:
         """Tell learners that the run is over: at once those that wait, the others when they ask again."""
@@ -199,12 +268,14 @@ class ReplayProcess:
     def _take(self, records: NDArray[np.void]) -> None:
         self._memory.insert(self._builder.add(records))
         self._figures.add(records)
-        self._tick_events.add(records)
         self._watch.add(records)
         self._timing.add(records)
         self._log.add(records)
-        if self._telemetry is not None:
-            self._telemetry.add(records)
+        untold = records if self._told <= records["seq"][0] else records[records["seq"] >= self._told]
+        if len(untold):
+            self._tick_events.add(untold)
+            if self._telemetry is not None:
+                self._telemetry.add(untold)
         for row in self._accounts.add(records):
             self._rows.append(row)
             self._log.episode(row)
@@ -222,18 +293,58 @@ class ReplayProcess:
         told = rolled_back < 0 or self._policies.was_rolled_back(rolled_back)
         self._watch.close(None if told else rolled_back)
         self._dismiss()
+        self._await_room()
         self._continuity.close()
         self._report_progress()
+        self._log.close()
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
+        summary["whole"] = self._whole()
         try:
             write_summary(self._folder, summary)
             self._timing.write()
         except OSError as error:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
+        self._close()
+
+    def _await_room(self) -> None:
+        """Give a full disk a while to take the rows that wait."""
+        limit = time.monotonic() + _ROOM_S
+        while not self._rows.flush() and time.monotonic() < limit:
+            self._beat()
+            self._server.wait(100)
+
+    def _whole(self) -> Whole:
+        board, ring = self._board, self._ring
+        lost = self._continuity.lost + ring.damaged
+        account = Account(
+            rows=board[Word.ROWS_BEFORE] + board[Word.ROWS],
+            taken=ring.taken - lost,
+            waiting=ring.waiting,
+            dropped=self._continuity.dropped,
+            lost=lost,
+            covered=self._continuity.covered,
+            log=self._log_account(),
+            departures=self._desk.departures if self._lockstep else None,
+        )
+        return whole_of(account, self._folder)
+
+    def _log_account(self) -> LogAccount | None:
+        """The log's account over this life of the run."""
+        log = self._log.account()
+        if log is None:
+            return None
+        return log._replace(given=self._ring.taken, missing=log.missing + self._continuity.unlogged_before)
+
+    def abandon(self) -> None:
+        """Leave everything as it is for a successor."""
+        self._continuity.abandon()
+        self._log.close()
+        self._close()
+
+    def _close(self) -> None:
         if self._telemetry is not None:
             self._telemetry.close()
-        self._log.close()
         self._rows.close()
         self._events.close()
         self._server.close()

@@ -12,7 +12,7 @@ from typing import Final
 from runtime.shm.keepsake import KEEPSAKE_BYTES
 from runtime.shm.segment import Segment
 
-BOARD_SCHEMA: Final = "board-3"
+BOARD_SCHEMA: Final = "board-4"
 
 
 class Word(enum.IntEnum):
@@ -61,6 +61,19 @@ class Word(enum.IntEnum):
     """live view: 1 once somebody asked there for a stop, which goes through STOP_OUTSIDE."""
     STOP_NOW_OUTSIDE = 23
     """``onrig stop --now``: 1 once asked for.  A word of its own: a gentler stop in the same moment cannot undo it."""
+
+    LIFE = 30
+    """supervisor: a random number that names this life of the run, and with it the ring."""
+    RESTARTS = 31
+    """supervisor: how often it has started a process again; whoever waits for one begins to wait anew."""
+    REPLAY_LOOKS = 32
+    """replay: goes up as long as it makes progress."""
+    TAKEN = 33
+    """replay: number of the next record of the ring that it takes in."""
+    ROWS = 34
+    """control: training and evaluation episodes closed in this life; each is to have its row."""
+    ROWS_BEFORE = 35
+    """replay: rows of ``episodes.csv`` when this life of the run began."""
 
 
 BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES

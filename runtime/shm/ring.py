@@ -2,6 +2,9 @@
 
 The reader trusts nothing it reads: each record bears its sequence number and a CRC, so that a torn write, whether by
 a killed writer or by a weakly ordered memory, is seen and read again instead of believed.
+
+Records outlive their reader.  Taking a record in does not free its place: that happens once what was made of it is
+durable, so that the next reader takes in again what died with the one before it.
 """
 
 from __future__ import annotations
@@ -40,6 +43,11 @@ class _Ring:
     def __len__(self) -> int:
         return self._control[_HEAD] - self._control[_TAIL]
 
+    @property
+    def full(self) -> bool:
+        """Whether the next push would be dropped (in lockstep the loop waits instead)."""
+        return len(self) >= self.capacity
+
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""
         self._control.release()
@@ -60,41 +68,61 @@ class RingWriter(_Ring):
         control[_HEAD] = head + 1
         return True
 
-    @property
-    def full(self) -> bool:
-        """Whether the next push would be dropped (in lockstep the loop waits instead)."""
-        return len(self) >= self.capacity
-
 
 class RingReader(_Ring):
     """The replay process's end.  ``damaged`` counts records that never became whole and were passed over."""
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)
+        self.taken: int = self._control[_TAIL]
+        """Number of the next record to take in."""
         self.damaged = 0
         self._looks = 0
 
+    @property
+    def tail(self) -> int:
+        """Number of the oldest record that is still there."""
+        return self._control[_TAIL]
+
+    @property
+    def waiting(self) -> int:
+        """Records that were written and not taken in."""
+        return self._control[_HEAD] - self.taken
+
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
-        """Copy out up to ``limit`` records (dtype ``layout.dtype``), oldest first; they stay until ``release``."""
-        control, size = self._control, self._layout.size
-        tail = control[_TAIL]
-        n = min(control[_HEAD] - tail, limit)
-        taken = bytearray()
-        for seq in range(tail, tail + n):
+        """Copy out up to ``limit`` records (dtype ``layout.dtype``), oldest first; they wait until ``take``."""
+        n = min(self.waiting, limit)
+        found = self._whole(self.taken, n)
+        self._looks = self._looks + 1 if n and not len(found) else 0
+        if self._looks > _PATIENCE:
+            self.damaged += 1
+            self.take(1)
+        return found
+
+    def kept(self) -> npt.NDArray[np.void]:
+        """Copy out the records that were taken in and are still there, oldest first."""
+        return self._whole(self.tail, self.taken - self.tail)
+
+    def _whole(self, first: int, n: int) -> npt.NDArray[np.void]:
+        size = self._layout.size
+        found = bytearray()
+        for seq in range(first, first + n):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
             if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
                 break  # not visible whole yet: the next call sees it
-            taken += raw
-        self._looks = self._looks + 1 if n and not taken else 0
-        if self._looks > _PATIENCE:
-            self.damaged += 1
-            self.release(1)
-        return np.frombuffer(bytes(taken), dtype=self._layout.dtype)
+            found += raw
+        return np.frombuffer(bytes(found), dtype=self._layout.dtype)
 
-    def release(self, n: int) -> None:
-        """Free the oldest ``n`` records, once what they say has been taken in."""
-        self._control[_TAIL] += n
+    def take(self, n: int) -> None:
+        """Go on behind the next ``n`` records; they stay where they are."""
+        self.taken += n
+
+    def release(self, upto: int) -> None:
+        """Free the records before number ``upto``, all of them taken in: what came of them is durable."""
+        if upto > self.taken:
+            raise ValueError(f"records before {upto} cannot be freed: those from {self.taken} on were not taken in")
+        self._control[_TAIL] = max(upto, self.tail)
 
 
 class RingHistory(_Ring):

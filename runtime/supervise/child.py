@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.control.realtime import PARENT
-from runtime.supervise.report import Report, parse_report
+from runtime.supervise.report import ALIVE, Report, parse_report
 
 _PIECE: Final = 65536
 _PIECES: Final = 16
@@ -54,6 +54,8 @@ class Child:
         self._fd = self._process.stdout.fileno()
         os.set_blocking(self._fd, False)
         self._rest = b""
+        self.signs = 0
+        """Reports that have arrived: each is a sign of progress."""
         self._arrived: deque[Report] = deque()
 
     @property
@@ -83,13 +85,19 @@ class Child:
                     return
                 *lines, rest = (self._rest + data).split(b"\n")
                 self._rest = rest[-_PIECE:]  # longer than any report: a library's progress bar, say
-                self._arrived.extend(parsed for parsed in map(parse_report, lines) if parsed is not None)
+                parsed = [report for report in map(parse_report, lines) if report is not None]
+                self.signs += len(parsed)
+                self._arrived.extend(report for report in parsed if report.kind != ALIVE)
 
     def _measure(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM"):
                     self.peak_rss_mb = max(self.peak_rss_mb, int(line.split()[1]) / 1024)
+
+    def kill(self) -> None:
+        """Kill the process, stopped or not."""
+        self._process.kill()
 
     def end(self, grace_s: float, *, ask: bool = True) -> int:
         """See the process to its end: wait ``grace_s`` (after SIGTERM, if ``ask``), then kill; the exit code."""

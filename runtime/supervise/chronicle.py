@@ -14,7 +14,7 @@ from runtime.supervise.report import Report
 
 _ME: Final = "supervisor"
 _FILED: Final = ("error", "warning", "fault", "transition", "event")
-_NO_FAULT: Final = (ExitCode.OK, ExitCode.INTERRUPTED)
+_NO_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
 
 OnReport = Callable[[Report], None]
 
@@ -59,9 +59,11 @@ class Chronicle:
         values = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
         self.note(Report(_ME, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
-    def close(self, code: int, reason: str) -> str | None:
-        """Write the last line; the name of the fault that ended the run, or None."""
-        fault = self.fault.value if self.fault is not None and code not in _NO_FAULT else None
-        self.write("ended", code=code, reason=reason, fault=fault)
+    def fault_of(self, code: int) -> str | None:
+        """Name the fault that ended a run with this exit code, if one did."""
+        return self.fault.value if self.fault is not None and code not in _NO_FAULT else None
+
+    def close(self, code: int, reason: str) -> None:
+        """Write the last line."""
+        self.write("ended", code=code, reason=reason, fault=self.fault_of(code))
         self._events.close()
-        return fault

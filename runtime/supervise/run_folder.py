@@ -19,6 +19,7 @@ import msgspec
 
 from runtime.config.resolve import load_resolved, resolved_text
 from runtime.config.schema import RunConfig
+from runtime.replay.wholeness import Whole
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
 
@@ -220,14 +221,24 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
     _write_durably(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
-def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float], fault: str | None = None) -> None:
-    """Add to ``summary.json`` what only the supervisor knows; write one even if the replay process could not."""
+def complete_summary(
+    folder: Path, ours: dict[str, object], more: dict[str, object], whole_otherwise: Callable[[], Whole]
+) -> Whole:
+    """Add to ``summary.json`` what only the supervisor knows, ``ours`` in front and ``more`` behind; returns ``whole``.
+
+    Written even if the replay process could not; then ``whole_otherwise`` says what is there.
+    """
     path = folder / "summary.json"
     summary: dict[str, object] = {}
+    whole: Whole | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    ours: dict[str, object] = {"exit_reason": exit_reason, "fault": fault}
-    summary = {**ours, **summary, **ours, "peak_rss_mb": peak_rss_mb}
+        data = path.read_bytes()
+        whole = msgspec.json.decode(data, type=_Summary).whole
+        summary = msgspec.json.decode(data, type=dict[str, object])
+    if whole is None:
+        whole = whole_otherwise()
+        summary["whole"] = msgspec.to_builtins(whole)
+    summary = {**ours, **summary, **ours, **more}
     fresh = path.with_suffix(".tmp")
     try:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
@@ -235,6 +246,11 @@ def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, floa
     except OSError:  # a full disk: what stands there already is better than half of this
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
+    return whole
+
+
+class _Summary(msgspec.Struct):
+    whole: Whole
 
 
 def circumstances() -> dict[str, object]:

@@ -7,21 +7,19 @@ driven (the device) ends the run when it ends.
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import time
-from collections.abc import Callable
-from math import inf
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import ring_bytes
-from runtime.shm.segment import Segment, create_folder, remove_folder, sweep_folders
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
-from runtime.shm.tape import TAPE_SCHEMA, tape_bytes
+from runtime.replay.wholeness import Whole, unaccounted
+from runtime.shm.board import Word
+from runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from runtime.supervise.child import Child
 from runtime.supervise.chronicle import Chronicle, OnReport
 from runtime.supervise.faults import FAULTS, FaultName
@@ -30,22 +28,23 @@ from runtime.supervise.notify import Notifier, status_line
 from runtime.supervise.post_mortem import PostMortem
 from runtime.supervise.report import Report
 from runtime.supervise.requests import LIVE_VIEW, Requests
-from runtime.supervise.restarts import Restarts
+from runtime.supervise.revival import Revived
 from runtime.supervise.run_folder import complete_summary
 from runtime.supervise.running import announce
+from runtime.supervise.segments import create_segments, shared_bytes
 from runtime.supervise.states import State
-from runtime.supervise.watchdog import Verdict, Watchdog
-from runtime.view.layout import view_bytes, view_schema
+from runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
-RING_RECORDS: Final = 8192
-"""At 1 kHz the loop goes on recording for eight seconds without a replay process."""
 _START_TIMEOUT_S: Final = 60.0
 _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _AT_ONCE_S: Final = 2.0
 """How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
-_ENDING: Final = ((_CONTROL, 5.0, False), (_REPLAY, 20.0, False), (_LEARNER, 10.0, True), (_TWIN, 5.0, True))
-"""Order of ending; seconds to wait; whether to ask with SIGTERM or to expect the process to end by itself."""
+_HANG_S: Final = 30.0
+_CONTROL_S, _LEARNER_S, _TWIN_S = 5.0, 10.0, 5.0
+"""How long processes have to end; the replay process has as long as it makes progress."""
+_LOCKSTEP_NOTICE_S: Final = 10.0
+"""In lockstep a loop may be slow without harm: it looks for orders at least once in a few milliseconds."""
 
 
 class StartFailed(Exception):
@@ -54,6 +53,10 @@ class StartFailed(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NoRoom(Exception):
+    """There is not the memory, or there are not the descriptors, for a run."""
 
 
 def _known(code: int) -> int:
@@ -78,51 +81,89 @@ class Supervisor:
         self._config, self._folder, self._port = config, run_folder, port
         self._children: dict[str, Child] = {}
         self._peaks: dict[str, float] = {}
-        self._restarts = {_REPLAY: Restarts(), _LEARNER: Restarts()}
-        self._due_s: dict[str, float] = {}
         self._keyboard = keyboard
-        self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
+        notice_s = _LOCKSTEP_NOTICE_S if config.lockstep else NOTICE_S
+        self._watchdog = Watchdog(config.wall_period_ns * 1e-9, notice_s)
         self._told_stop = 0
         self._service = Notifier.from_environment(os.environ, os.getpid())
         self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._chronicle.write)
         self._chronicle.listeners.append(self._post_mortem.note)
-        self._shm = Path()
+        given, warn = config.supervision.hang_s, self._chronicle.warn
+        hang_s = _HANG_S if given is msgspec.UNSET else given
+        self._replay = Revived(_REPLAY, self._launch_replay, hang_s, warn)
+        self._learner = Revived(_LEARNER, self._launch_learner, hang_s, warn)
+        self._shm: Path | None = None
         self.started = False
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
+        self.whole: Whole | None = None
+        """What became of the run's data, once it has ended."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
         for folder in sweep_folders():
             self._chronicle.write("swept", folder=str(folder))
         self._requests = Requests()
-        self._shm = create_folder()
         try:
-            self._board = Board(self._create_segments())
-            self._post_mortem.open(self._shm)
-            self._requests.show(self._board)
-            announce(self._shm, self._folder)
+            self._prepare()
             code, reason = self._supervise()
+        except NoRoom as error:
+            code, reason = ExitCode.PREFLIGHT, str(error)
         finally:
-            for child in reversed(self._children.values()):  # what was started last drives
+            for child in reversed(list(self._alive())):  # what was started last drives
                 child.end(_AT_ONCE_S if child.name == _CONTROL and self.started else 0.0)
                 child.close()
             self._requests.restore()
             self._post_mortem.close()
-            remove_folder(self._shm)
+            if self._shm is not None:
+                remove_folder(self._shm)
             self._service.close()
-        fault = self._chronicle.close(code, reason)
-        complete_summary(self._folder, reason, {k: round(v, 1) for k, v in self._peaks.items()}, fault)
+        if self.started:
+            code = self._account(code, reason)
+        self._chronicle.close(code, reason)
         return code, reason
 
-    def _create_segments(self) -> Segment:
-        rig = self._config.rig
-        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
-        Segment.create(self._shm / "ring", ring_bytes(layout, RING_RECORDS), layout.schema).close()
-        Segment.create(self._shm / "slot", SLOT_BYTES, SLOT_SCHEMA).close()
-        Segment.create(self._shm / "view", view_bytes(layout), view_schema(layout)).close()
-        Segment.create(self._shm / "frames", tape_bytes(self._config.rate_hz), TAPE_SCHEMA).close()
-        return Segment.create(self._shm / "board", BOARD_BYTES, BOARD_SCHEMA)
+    def _prepare(self) -> None:
+        """Make the shared memory; raises NoRoom."""
+        try:
+            self._shm = create_folder()
+            self._board = create_segments(self._shm, self._config)
+            announce(self._shm, self._folder)
+        except OSError as error:
+            where, need_mb = error.filename or "/dev/shm", shared_bytes(self._config) / 1e6
+            raise NoRoom(
+                f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
+                "descriptors (see `df /dev/shm`, `ulimit -n`)"
+            ) from None
+        self._post_mortem.open(self._shm)
+        self._requests.show(self._board)
+
+    def _account(self, code: int, reason: str) -> int:
+        """Complete the summary with what only the supervisor knows; the exit code, which tells if data are missing."""
+        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
+        self.whole = complete_summary(
+            self._folder,
+            {"exit_reason": reason, "fault": self._chronicle.fault_of(code)},
+            {
+                "started_again": {p.name: max(0, p.starts - 1) for p in (self._replay, self._learner)},
+                "hung": {p.name: p.hangs for p in (self._replay, self._learner)},
+                "peak_rss_mb": {name: round(peak, 1) for name, peak in self._peaks.items()},
+            },
+            lambda: unaccounted(rows, self._folder),
+        )
+        hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other ends matter more
+        return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
+
+    def _alive(self) -> Iterator[Child]:
+        """The processes that there are, in the order in which they were started."""
+        for child in (
+            self._children.get(_TWIN),
+            self._replay.child,
+            self._learner.child,
+            self._children.get(_CONTROL),
+        ):
+            if child is not None:
+                yield child
 
     # -- starting --------------------------------------------------------------------------------------------------
 
@@ -131,14 +172,13 @@ class Supervisor:
             port = self._port
             if port is None:
                 self._start(_TWIN, "sim.twin.main", [str(self._folder / "config.yaml"), "--folder", str(self._shm)])
-                port = str(self._await_ready(_TWIN).values["path"])
+                port = str(self._await_ready(self._children[_TWIN]).values["path"])
             self._port = port
-            self._start_replay()
-            self._await_ready(_REPLAY)
+            self._await_ready(self._started_of(self._replay))
             if self._config.local_learner:
-                self._start_learner()
+                self._started_of(self._learner)
             self._start(_CONTROL, "runtime.control.main", [str(self._folder), str(self._shm), port])
-            self._await_ready(_CONTROL)
+            self._await_ready(self._children[_CONTROL])
             self.started = True
             self._service.ready(self._status())
         except StartFailed as failure:
@@ -146,28 +186,45 @@ class Supervisor:
             return failure.code, str(failure)
         return self._watch()
 
-    def _start(self, name: str, module: str, arguments: list[str]) -> None:
-        self._children[name] = Child(name, module, arguments, self._folder / "stderr.log")
+    def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
+        self._board[Word.RESTARTS] += 1
+        return Child(name, module, arguments, self._folder / "stderr.log")
 
-    def _start_replay(self) -> None:
+    def _start(self, name: str, module: str, arguments: list[str]) -> None:
+        try:
+            self._children[name] = self._launch(name, module, arguments)
+        except OSError as error:
+            raise StartFailed(f"{name} cannot be started: {error.strerror or error}", ExitCode.PREFLIGHT) from None
+
+    def _started_of(self, process: Revived) -> Child:
+        try:
+            process.start()
+        except OSError as error:
+            why = f"{process.name} cannot be started: {error.strerror or error}"
+            raise StartFailed(why, ExitCode.PREFLIGHT) from None
+        assert process.child is not None
+        return process.child
+
+    def _launch_replay(self) -> Child:
         # Synthetic experiences need the plant, which only the twin's side of the house has.
         synthetic = self._config.selection.synthetic is not None
         module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
-        self._start(_REPLAY, module, [str(self._folder), str(self._shm), *(["--resume"] if self._resumes else [])])
+        return self._launch(
+            _REPLAY, module, [str(self._folder), str(self._shm), *(["--resume"] if self._resumes else [])]
+        )
 
-    def _start_learner(self) -> None:
+    def _launch_learner(self) -> Child:
         state = self._folder / "learner"
         state.mkdir(exist_ok=True)
         arguments = [str(self._folder / "config.yaml"), self.endpoint, "--state", str(state)]
-        self._start(_LEARNER, "learner.main", arguments)
+        return self._launch(_LEARNER, "learner.main", arguments)
 
     @property
     def endpoint(self) -> str:
         """Where learners of this run connect."""
         return f"ipc://{self._shm}/learner"
 
-    def _await_ready(self, name: str) -> Report:
-        child = self._children[name]
+    def _await_ready(self, child: Child) -> Report:
         limit = time.monotonic() + _START_TIMEOUT_S
         while True:
             code = child.poll()
@@ -176,12 +233,12 @@ class Supervisor:
                 if report.kind == "ready":
                     return report
             if code is not None:
-                raise StartFailed(self._why(name, code), _known(code))
+                raise StartFailed(self._why(child.name, code), _known(code))
             self._hear()
             if self._requests.stop:
                 raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
-                raise StartFailed(f"{name} did not come up within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
+                raise StartFailed(f"{child.name} did not come up within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
             time.sleep(0.005)
 
     # -- watching --------------------------------------------------------------------------------------------------
@@ -200,15 +257,33 @@ class Supervisor:
             if self._is_hung():
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
-            self._revive(_REPLAY, self._start_replay)
-            if self._config.local_learner:
-                self._revive(_LEARNER, self._start_learner)
-                gone = _LEARNER not in self._children and _LEARNER not in self._due_s
-                if gone and self._cannot_go_on():
-                    self._end()
-                    why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
-                    self._chronicle.latch(FaultName.LEARNER_GONE, why)
-                    return ExitCode.INTERNAL, f"the learner is gone for good: {why}"
+            self._revive()
+            gone = self._gone_for_good()
+            if gone is not None:
+                self._end()
+                return ExitCode.INTERNAL, gone
+
+    def _revive(self) -> None:
+        """Start processes again that ended by themselves or hang, unless they do so all the time."""
+        board, now_s = self._board, time.monotonic()
+        reached = board[Word.BARRIER]  # always 0 in real time, where a long life alone tells
+        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
+        self._replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=board[Word.ENDED] == 1)
+        learner = self._learner.child
+        self._learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=True)
+
+    def _gone_for_good(self) -> str | None:
+        """Why the run cannot go on without a process that is not started again; None where it can."""
+        # In lockstep no barrier opens any more; elsewhere the loop only lacks its first policy.
+        if not self._config.lockstep and self._board[Word.POLICY]:
+            return None
+        why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
+        if self._learner.gone and self._board[Word.ENDED] == 0:
+            self._chronicle.latch(FaultName.LEARNER_GONE, why)
+            return f"the learner is gone for good: {why}"
+        if self._replay.gone:
+            return f"the replay process is gone for good: {why}"
+        return None
 
     def _tell_service(self) -> None:
         looks, hangs = self._board[Word.LOOKS], self._watchdog.hangs
@@ -218,16 +293,13 @@ class Supervisor:
         board = self._board
         return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
 
-    def _cannot_go_on(self) -> bool:
-        """Without a learner: in lockstep no barrier opens any more; elsewhere the loop only lacks its first policy."""
-        return self._config.lockstep or self._board[Word.POLICY] == 0
-
     def _is_hung(self) -> bool:
         """Whether the loop is to be given up; says when it begins to hang and when it is back."""
-        if self._config.lockstep:
-            return False  # its time is the machine's: there is nothing to be late for
-        moving = self._board[Word.STATE] in _MOVING
-        verdict = self._watchdog.look(time.monotonic(), self._board[Word.TICK], moving=moving)
+        board = self._board
+        if self._config.lockstep:  # its time is the machine's: there is nothing to be late for, but it looks for orders
+            verdict = self._watchdog.look(time.monotonic(), board[Word.LOOKS], moving=True)
+        else:
+            verdict = self._watchdog.look(time.monotonic(), board[Word.TICK], moving=board[Word.STATE] in _MOVING)
         if verdict is Verdict.HANGS:
             self._chronicle.latch(FaultName.LOOP_HUNG, "its device falls safe by its lease")
         elif verdict is Verdict.BACK:
@@ -251,48 +323,22 @@ class Supervisor:
             self._chronicle.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
 
     def _listen(self, timeout_s: float) -> None:
-        with selectors.DefaultSelector() as selector:
-            if self._keyboard is not None and self._keyboard.listening:
-                selector.register(self._keyboard, selectors.EVENT_READ)
-            for child in self._children.values():
-                if child.poll() is None:
-                    selector.register(child, selectors.EVENT_READ)
-            if selector.get_map():
-                selector.select(timeout_s)
-            else:
-                time.sleep(timeout_s)
+        poll = select.poll()  # needs no descriptor of its own
+        watched = [child.fileno() for child in self._alive() if child.poll() is None]
+        if self._keyboard is not None and self._keyboard.listening:
+            watched.append(self._keyboard.fileno())
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+        poll.poll(1000 * timeout_s)
         self._hear()
         self._post_mortem.look()
-        for child in self._children.values():
-            for report in child.reports():
-                self._chronicle.note(report)
-            self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
+        for child in self._alive():
+            self._note(child)
 
-    def _revive(self, name: str, start: Callable[[], None]) -> None:
-        """Start a process again that ended by itself, unless it does so all the time."""
-        if self._due_s.get(name, inf) <= time.monotonic():
-            del self._due_s[name]
-            start()
-        child = self._children.get(name)
-        if child is None:
-            return
-        code = child.poll()
-        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
-        done = name == _LEARNER or self._board[Word.ENDED] == 1
-        if code is None or (done and code == ExitCode.OK):
-            return
-        child.close()
-        del self._children[name]
-        now_s = time.monotonic()
-        wait_s = None if code == ExitCode.CONFIGURATION else self._restarts[name].ended(now_s - child.born_s)
-        if wait_s is None:
-            message = f"{name} ended with code {code} and is not started again; the loop goes on without it"
-        else:
-            message = f"{name} ended with code {code}; started again" + (f" in {wait_s:g} s" if wait_s else "")
-            self._due_s[name] = now_s + wait_s
-        self._chronicle.warn(message)
-        if not wait_s:
-            self._revive(name, start)
+    def _note(self, child: Child) -> None:
+        for report in child.reports():
+            self._chronicle.note(report)
+        self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
 
     def _ended(self, code: int) -> tuple[int, str]:
         """The loop has ended by itself, well or badly."""
@@ -319,20 +365,34 @@ class Supervisor:
         """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
-        if self._due_s.pop(_REPLAY, None) is not None:  # somebody must take in what the loop still writes
-            self._start_replay()
-        for name, grace_s, ask in _ENDING:
-            child = self._children.pop(name, None)
-            if name == _CONTROL:
-                # Whatever wrote this word before, it is dead by the time the replay process may act on it.
-                if child is not None:
-                    # One that never came up has armed nothing, and may be waiting for a device that is not there.
-                    self._finish(child, grace_s if self.started else 0.0, ask)
-                self._board[Word.ENDED] = 1
-            elif child is not None:
-                self._finish(child, grace_s, ask)
+        control = self._children.pop(_CONTROL, None)
+        # Whatever wrote this word before, it is dead by the time the replay process may act on it.
+        if control is not None:
+            # One that never came up has armed nothing, and may be waiting for a device that is not there.
+            self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
+        self._board[Word.ENDED] = 1
+        self._see_replay_out()
+        learner, self._learner.child = self._learner.child, None
+        if learner is not None:
+            self._finish(learner, _LEARNER_S, ask=True)
+        twin = self._children.pop(_TWIN, None)
+        if twin is not None:
+            self._finish(twin, _TWIN_S, ask=True)
 
-    def _finish(self, child: Child, grace_s: float, ask: bool) -> None:
+    def _see_replay_out(self) -> None:
+        """Let the replay process take in what the loop has left, however often it must be started again for that."""
+        replay = self._replay
+        while not (replay.gone or replay.starts == 0):
+            self._listen(0.02)
+            if self.started:
+                self._revive()
+            child = replay.child
+            if child is not None and (child.poll() == ExitCode.OK or not self.started or self._requests.impatient):
+                replay.child = None
+                self._finish(child, 0.0 if self._requests.impatient else _CONTROL_S, ask=False)
+                return
+
+    def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
         start = time.monotonic()
         grace_s += self._config.supervision.fade_s if child.name == _CONTROL else 0.0
         while not ask and child.poll() is None:
@@ -342,11 +402,8 @@ class Supervisor:
                 break
             if time.monotonic() - start > (min(grace_s, _AT_ONCE_S) if at_once else grace_s):
                 break
-            for report in child.reports():
-                self._chronicle.note(report)
+            self._note(child)
             time.sleep(0.01)
         child.end(grace_s if ask else 0.0)
-        for report in child.reports():
-            self._chronicle.note(report)
-        self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
+        self._note(child)
         child.close()

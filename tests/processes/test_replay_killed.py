@@ -8,7 +8,7 @@ from pathlib import Path
 from runtime.exit_codes import ExitCode
 from runtime.shm.board import Word
 from tests.processes.observer import Observer, digest_of
-from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, TWIN, Run, a_policy
+from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, TWIN, Run, a_policy
 from tools.load import load
 
 
@@ -58,28 +58,3 @@ def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(
         assert run.policies()[:last] == list(range(1, last + 1))
         assert run.events("policy_refused") == []  # no number was used twice
         assert digest_of(run) == observer.digest
-
-
-def test_in_lockstep_a_run_completes_even_if_the_replay_process_dies_while_the_loop_waits_for_it(
-    tmp_path: Path,
-) -> None:
-    with Run(tmp_path / "run", "pendulum", *LOCKSTEP, "episodes=12") as run:
-        first, learner = run.child(REPLAY), run.child(LEARNER)
-        run.until(lambda: run.word(Word.BARRIER) >= 3, "the third barrier")
-        learner.kill(signal.SIGSTOP)
-        looks = 0
-
-        def waits() -> bool:
-            """Look whether it still does: what the learner had answered before it was stopped may yet let it go on."""
-            nonlocal looks
-            looks = looks + 1 if run.word(Word.CLOSED) == run.word(Word.BARRIER) == len(run.rows()) else 0
-            return looks >= 40
-
-        run.until(waits, "the loop to wait")
-        first.kill()
-        first.wait()
-        learner.kill(signal.SIGCONT)
-        assert run.ended() == ExitCode.OK
-        assert [int(row["episode"]) for row in run.rows()] == list(range(1, 13))
-        assert run.summary()["mirror_mismatches"] == 0
-        assert run.word(Word.BARRIER) == 13

@@ -9,13 +9,8 @@ from runtime.config.resolve import capacity_of
 from runtime.config.schema import RunConfig
 from runtime.record import RecordLayout
 from runtime.replay.layout import Layout
-from runtime.shm.board import BOARD_BYTES
-from runtime.shm.ring import ring_bytes
-from runtime.shm.slot import SLOT_BYTES
-from runtime.shm.tape import tape_bytes
-from runtime.supervise.supervisor import RING_RECORDS
+from runtime.supervise.segments import shared_bytes
 from runtime.task import episode_steps
-from runtime.view.layout import view_bytes
 from tools.diagnosis.needs import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
@@ -23,7 +18,7 @@ _CHECKPOINT_GROWTH: Final = 3.5
 _ORDER_BYTES: Final = 3 * 16
 """Orders on disk, per slot."""
 _STAMP_BYTES: Final = 12
-_HEADERS_BYTES: Final = 64 << 10
+_SOCKETS_BYTES: Final = 64 << 10
 _LOGGED: Final = 2.0
 """Bytes of log per byte of a record: names and time stamps beside it; generous."""
 _POLICY_BYTES: Final = 64 << 10
@@ -54,15 +49,9 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
         learner=config.local_learner,
         folder=folder,
         disk_bytes=disk_bytes(config, record.size),
-        shm_bytes=shm_bytes(config, record),
+        shm_bytes=shared_bytes(config) + _SOCKETS_BYTES,
         memory_bytes=_RIG_BYTES + memory + (_LEARNER_BYTES + memory if config.local_learner else 0),
     )
-
-
-def shm_bytes(config: RunConfig, record: RecordLayout) -> int:
-    """Size of the segments that the supervisor creates, with room for their headers and the socket."""
-    rings = ring_bytes(record, RING_RECORDS) + view_bytes(record) + tape_bytes(config.rate_hz)
-    return rings + SLOT_BYTES + BOARD_BYTES + _HEADERS_BYTES
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:

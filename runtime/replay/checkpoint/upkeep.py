@@ -28,12 +28,8 @@ Say = Callable[[str], object]
 
 
 def is_due(config: RunConfig, episode: int) -> bool:
-    """Whether in lockstep a checkpoint follows this training episode (0: the start); always after the last one.
-
-    So many episodes apart that they take ``checkpoint_s`` of the rig's time.
-    """
-    every = max(1, int(config.checkpoint_s / config.task.episode_s))
-    return episode % every == 0 or episode >= config.episodes
+    """Whether in lockstep a checkpoint follows this training episode (0: the start); always after the last one."""
+    return episode % config.checkpoint_episodes == 0 or episode >= config.episodes
 
 
 class Upkeep:
@@ -44,7 +40,15 @@ class Upkeep:
     as :func:`restore` does.
     """
 
-    def __init__(self, folder: Path, memory: Experiences, config: RunConfig, say: Say) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        memory: Experiences,
+        config: RunConfig,
+        say: Say,
+        beat: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``beat`` is called while a checkpoint is waited for that makes progress."""
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
         self.damaged: Final = restored.damaged if restored is not None else ()
@@ -53,11 +57,16 @@ class Upkeep:
         self.restored: Final = restored.extra if restored is not None else None
         """The counts the checkpoint was written with; None when there was none."""
         self.note: Final = restored.note if restored is not None else b"null"
-        self._memory, self._say, self._config = memory, say, config
+        self._memory, self._say, self._config, self._beat = memory, say, config, beat
         self._writer = CheckpointWriter(folder, identity, restored)
         self._every_s = config.checkpoint_s
         self._due_s: float | None = None
         self._failing = False
+
+    @property
+    def durable(self) -> Mapping[str, int] | None:
+        """The counts of the newest checkpoint on disk; None when there is none."""
+        return self._writer.durable_extra
 
     def at_time(self, now_s: float, counts: Counts) -> None:
         """Collect a checkpoint if one is due at ``now_s`` (of any clock that only goes forward)."""
@@ -85,14 +94,14 @@ class Upkeep:
             present = now if isinstance(now, Present) else Present(now)
             written = self._writer.write(self._memory, present.extra, present.note, present.beside)
             if wait:
-                self._writer.wait()
+                self._writer.wait(self._beat)
             self._failing = self._failing and not written
         except CheckpointError as error:
             self._complain(error)
 
     def _wait(self) -> None:
         try:
-            self._writer.wait()
+            self._writer.wait(self._beat)
         except CheckpointError as error:
             self._complain(error)
 

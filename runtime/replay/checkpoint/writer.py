@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,8 @@ from runtime.replay.checkpoint.orders import OrderLog
 from runtime.replay.checkpoint.problem import CheckpointError
 from runtime.replay.checkpoint.restore import Restored
 from runtime.replay.checkpoint.rows import Append, RowLog
+
+_LOOK_S: Final = 0.1
 
 
 class _Job(NamedTuple):
@@ -63,11 +66,18 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._job: _Job | None = None
         self._done: Future[None] | None = None
+        self._pieces = 0
+        """Written and synced so far, by the thread."""
 
     @property
     def durable(self) -> int:
         """Number of the newest checkpoint on disk; 0 for none."""
         return self._kept[-1].number if self._kept else 0
+
+    @property
+    def durable_extra(self) -> Mapping[str, int] | None:
+        """The numbers that the newest checkpoint on disk was written with; None for none."""
+        return self._kept[-1].extra if self._kept else None
 
     def write(
         self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", beside: Sequence[Path] = ()
@@ -107,11 +117,19 @@ class CheckpointWriter:
         self._submit(_Job([*rows, *order], manifest, tuple(beside)))
         return True
 
-    def wait(self) -> None:
-        """Wait until what was handed over is on disk; raises CheckpointError (as ``write``) when it is not."""
+    def wait(self, beat: Callable[[], object] = lambda: None) -> None:
+        """Wait until what was handed over is on disk; raises CheckpointError (as ``write``) when it is not.
+
+        ``beat`` is called for every piece that the disk has taken meanwhile.
+        """
         job, done = self._job, self._done
         if job is None or done is None:
             return
+        pieces = self._pieces
+        while not wait_for({done}, _LOOK_S).done:
+            if self._pieces != pieces:
+                pieces = self._pieces
+                beat()
         try:
             done.result()
         except OSError as error:
@@ -135,6 +153,7 @@ class CheckpointWriter:
         for path in job.beside:
             with suppress(FileNotFoundError):  # what could not be written has been complained of
                 sync(path)
+            self._pieces += 1
         ends = dict(self._ends)
         created = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
         if created:
@@ -165,7 +184,10 @@ class CheckpointWriter:
         try:
             os.ftruncate(fd, before.bytes)  # an attempt that failed may have left something behind
             os.lseek(fd, before.bytes, os.SEEK_SET)
-            size = before.bytes + sum(_write_all(fd, piece) for piece in pieces)
+            size = before.bytes
+            for piece in pieces:
+                size += _write_all(fd, piece)
+                self._pieces += 1
             os.fdatasync(fd)
         finally:
             os.close(fd)

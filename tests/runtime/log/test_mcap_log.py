@@ -27,6 +27,7 @@ from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, coun
 from runtime.log.sink import LogMissing, NoLog, open_log
 from runtime.record import Flag, Kind
 from runtime.replay.episodes import EpisodeAccounts
+from runtime.replay.wholeness import LogAccount
 from tests.runtime.log.test_staged_file import fill
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 
@@ -230,7 +231,7 @@ def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 100])
-def test_a_full_disk_ends_the_log_with_one_event_and_nothing_else(folder: Folder, room: int) -> None:
+def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder: Folder, room: int) -> None:
     log = folder.open()
     log.add(EPISODE[:20])
     folder.second(log)
@@ -241,8 +242,30 @@ def test_a_full_disk_ends_the_log_with_one_event_and_nothing_else(folder: Folder
     [row] = EpisodeAccounts(PENDULUM.task).add(EPISODE)
     log.episode(row)
     log.close()
-    [(kind, values)] = folder.events
-    assert (kind, values["reason"]) == ("log_stopped", "No space left on device")
+    assert [kind for kind, _ in folder.events] == ["log_stopped", "log_goes_on", "log_closed"]
+    assert folder.events[0][1]["reason"] == "No space left on device"
+    missing = log.account().missing
+    assert folder.events[1][1]["missing"] == missing > 0
+    assert log.account().given == 40
+    assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + missing : 40]]).tobytes()
+
+
+def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = folder.open()
+    log.add(EPISODE[:20])
+    folder.second(log)
+    assert log.logged == 20
+    fill(log._file, 0)
+    monkeypatch.setattr(McapLog, "_began", lambda log: False)
+    for n in range(20, 40):
+        log.add(EPISODE[n : n + 1])
+        folder.second(log)
+        assert log.logged is None, "nothing is kept for a log that is not written"
+    log.close()
+    assert [kind for kind, _ in folder.events] == ["log_stopped"]
+    assert log.account() == LogAccount(40, 20, "No space left on device")
     assert folder.records().tobytes() == EPISODE[:20].tobytes()
 
 
@@ -373,5 +396,8 @@ def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("runtime.log.staged_file.Path.open", refuse)
-    assert isinstance(opened(folder, mcap=True), NoLog)
+    log = opened(folder, mcap=True)
+    log.add(EPISODE)
+    log.close()
+    assert log.account() == LogAccount(len(EPISODE), len(EPISODE), "No space left on device")
     assert [kind for kind, _ in folder.events] == ["log_stopped"]

@@ -10,15 +10,24 @@ import numpy as np
 import pytest
 
 from runtime.control.loop_state import LoopState, decode_state, encode_state
+from runtime.log.sink import NoLog
 from runtime.record import Kind
 from runtime.replay import continuity
 from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.continuity import Continuity, closed_before, recovered
+from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from runtime.replay.recovery import Point, encode_point
+from runtime.replay.run_figures import Durations
+
+LIFE = 5
 
 
-def ring(*waiting: tuple[int, Kind], dropped: int = 0) -> Any:
+def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
     records = np.array([(e, k) for e, k in waiting], [("episode", "u4"), ("kind", "u1")])
-    return SimpleNamespace(peek=lambda n: records[:n], dropped=dropped)
+    made = SimpleNamespace(dropped=dropped, tail=tail, taken=taken, waiting=len(waiting))
+    made.peek = lambda n: records[:n]
+    made.kept = lambda: list(range(made.tail, made.taken))
+    made.take = lambda n: setattr(made, "taken", made.taken + n)
+    return made
 
 
 class Keepsake:
@@ -32,11 +41,31 @@ class Keepsake:
         self.data = data
 
 
-COUNTS = {"closed": 7, "error_batch": 3, "error_batches": 9, "gaps": 2, "updates": 40, "mismatches": 1, "dropped": 5}
+COUNTS = {
+    "closed": 7,
+    "error_batch": 3,
+    "error_batches": 9,
+    "gaps": 2,
+    "updates": 40,
+    "mismatches": 1,
+    "dropped": 5,
+    "dropped_before": 2,
+    "next_policy": 7,
+    "rows": 0,
+    "life": LIFE,
+    "taken": 50,
+    "since": 40,
+}
 
 
 def parts(
-    state: LoopState | None = None, *, done: int = 4, closed: int = 4, last: str = "train", whole: bool = True
+    state: LoopState | None = None,
+    *,
+    done: int = 4,
+    closed: int = 4,
+    last: str = "train",
+    whole: bool = True,
+    room: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
     return SimpleNamespace(
@@ -47,24 +76,28 @@ def parts(
         figures=SimpleNamespace(
             resume=lambda counts: None,
             restore_durations=lambda durations: None,
-            follow=lambda rows, unrecorded: None,
+            follow=lambda rows, unrecorded=(): None,
             counts=dict,
             durations=lambda: None,
         ),
-        builder=SimpleNamespace(gaps=0),
+        builder=SimpleNamespace(gaps=0, add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
         policies=SimpleNamespace(resume=lambda counts: None, reinstate=lambda: 6, counts=lambda: {"next_policy": 7}),
         keepsake=Keepsake(None if state is None else encode_state(state)),
-        rows=SimpleNamespace(count=12, last=SimpleNamespace(episode=episode, kind=last)),
-        accounts=SimpleNamespace(whole=whole),
+        rows=SimpleNamespace(count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=3),
+        accounts=SimpleNamespace(whole=whole, first_seq=None, add=lambda records: []),
     )
+
+
+NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ())))
 
 
 class Upkeep:
     """Notes whether it was given something to write."""
 
     def __init__(self, restored: dict[str, int] | None = None) -> None:
-        self.restored, self.note, self.damaged = restored, b"", ()
+        self.restored, self.note, self.damaged = restored, NOTE, ()
+        self.durable = restored
         self.written: list[Any] = []
 
     def close(self, present: Any) -> None:
@@ -75,13 +108,15 @@ class Upkeep:
 
 
 def made(
-    tmp_path: Path, of: Any, upkeep: Upkeep | None = None, *, lockstep: bool = True
+    tmp_path: Path, of: Any, upkeep: Upkeep | None = None, *, lockstep: bool = True, took_over: bool = False
 ) -> tuple[Continuity, Upkeep, list[tuple[str, dict[str, object]]]]:
     told: list[tuple[str, dict[str, object]]] = []
     upkeep = upkeep or Upkeep()
     config: Any = SimpleNamespace(lockstep=lockstep)
     keeper: Any = upkeep
-    return Continuity(config, tmp_path, keeper, of, lambda name, **values: told.append((name, values))), upkeep, told
+    note = lambda name, **values: told.append((name, values))  # noqa: E731
+    made = Continuity(config, tmp_path, keeper, of, NoLog(), note, Standing(LIFE, took_over))
+    return made, upkeep, told
 
 
 @pytest.mark.parametrize(
@@ -110,18 +145,57 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
         recovered(tmp_path, upkeep, lockstep=True, warn=print)
 
 
-def test_a_replay_process_that_takes_over_goes_on_counting(tmp_path: Path) -> None:
+def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     of = parts()
-    went_on, _, told = made(tmp_path, of, Upkeep(COUNTS))
-    assert went_on.resume()
+    of.ring.tail = of.ring.taken = 40
+    went_on, _, told = made(tmp_path, of, Upkeep(COUNTS), lockstep=False, took_over=True)
+    assert went_on.begin(None) == 0
     assert (of.desk.closed, of.desk.error_batch, of.desk.error_batches, of.builder.gaps) == (7, 3, 9, 2)
-    assert told == [("memory_restored", {"inserted": 100, "closed": 7})]
+    again: Any = went_on.context
+    assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
+    assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
+    assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
+
+
+def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_path: Path) -> None:
+    of = parts()
+    of.ring.tail = of.ring.taken = 58
+    went_on, _, told = made(tmp_path, of, Upkeep({**COUNTS, "lost": 1}), lockstep=False, took_over=True)
+    went_on.begin(None)
+    assert (of.ring.taken, went_on.lost) == (58, 1 + 8)
+    assert told[0][1]["lost"] == 8
+
+
+def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_done_before_it(tmp_path: Path) -> None:
+    of = parts()
+    of.ring.tail = of.ring.taken = 49
+    went_on, upkeep, _ = made(tmp_path, of, Upkeep(COUNTS), took_over=True)
+    went_on.begin(recovery(8))
+    assert (of.desk.closed, of.desk.done, of.desk.updates, of.ring.taken) == (8, 8, 40, 50)
+    assert of.keepsake.data is None, "the loop itself knows where it is"
+    for episode in (7, 8, 9):
+        went_on.at_episode(episode)
+    assert upkeep.written == [9]
+
+
+def test_in_lockstep_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    of = parts()
+    went_on, _, _ = made(tmp_path, of, took_over=True)
+    went_on.begin(recovery(0))
+    assert (of.desk.closed, of.desk.done, of.ring.taken) == (0, -1, 0)
 
 
 def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
     new, _, told = made(tmp_path, parts())
-    assert not new.resume()
+    assert new.begin(None) == 0
     assert (told, new.dropped) == ([], 11)
+
+
+def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
+    of = parts(LoopState(4), room=False)
+    ending, _, _ = made(tmp_path, of)
+    with pytest.raises(CheckpointError, match="3 rows wait for room"):
+        ending.close()
 
 
 def recovery(episode: int) -> Any:
@@ -139,8 +213,8 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     tmp_path: Path, there_is_a_loop: bool
 ) -> None:
     of = parts(LoopState(99) if there_is_a_loop else None)
-    resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "next_policy": 7}))
-    assert resumed.go_on(recovery(8)) == 6
+    resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
+    assert resumed.begin(recovery(8)) == 6
     assert decode_state(of.keepsake.data).episode == (99 if there_is_a_loop else 8)
     assert (of.desk.closed, of.desk.updates, of.desk.mismatches, of.desk.error_batch) == (8, 40, 1, 0)
     assert resumed.dropped == 5 + 11, "those before this process, and its own"

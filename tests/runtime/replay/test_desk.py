@@ -54,7 +54,9 @@ A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who i
 class Rig:
     """A desk with its memory; ``now_s`` is its clock."""
 
-    def __init__(self, folder: Path, strategy: str = "FIFO[Uniform]", capacity: int = 64) -> None:
+    def __init__(
+        self, folder: Path, strategy: str = "FIFO[Uniform]", capacity: int = 64, *, lockstep: bool = True
+    ) -> None:
         config = msgspec.structs.replace(PENDULUM, selection=Selection(strategy, capacity))
         self.memory = Memory(config)
         self.events: list[str] = []
@@ -69,7 +71,7 @@ class Rig:
             policies,
             run_id="run-1",
             config_text=b"rig: x\n",
-            lockstep=True,
+            lockstep=lockstep,
             event=note,
             is_gone=self.gone.__contains__,
         )
@@ -284,7 +286,10 @@ def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard:
     assert len(rig.pull(0, heard=heard)[0].rulings) == (heard < 1)
 
 
-def test_only_the_learner_that_pushes_breaks_the_silence(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, lockstep=False)
+    rig.attach()
+    rig.attach("watch", B)
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     rig.ask(Pull(0, 0))
@@ -318,7 +323,9 @@ def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: 
     assert taken == [[1.0], [2.0]]
 
 
-def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(rig: Rig) -> None:
+def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, lockstep=False)
+    rig.attach()
     rig.insert(4)
     rig.ask(Errors(10**18), *errors([0], [9], [1.0]))
     rig.ask(Leave())
@@ -502,6 +509,60 @@ def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
     assert rig.ask(Errors(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
 
 
+# -- another learner, in lockstep --------------------------------------------------------------------------------------
+
+
+def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig) -> None:
+    rig.insert(4)
+    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Leave())
+    newcomer = Attach(session=b"the next one", role="push")
+    assert rig.desk.handle(C, newcomer, []) is None
+    assert rig.desk.replaced
+    rig.desk.replaced = False
+    rig.desk.admit_replacement()
+    assert rig.desk.departures == 1
+    assert rig.attach(who=C, session=b"the next one").pushes
+    assert not rig.desk.replaced
+    rig.ask(Errors(5), *errors([0], [1], [1.0]), who=C)
+    assert rig.desk.error_batches == 2
+
+
+def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
+    rig.desk.closed = 1
+    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Done(1, 10, 0.0))
+    rig.desk.settle(1)
+    rig.ask(Leave())
+    attached = rig.attach(who=C, session=b"the next one")
+    assert (attached.pushes, attached.done, rig.desk.replaced) == (True, 1, False)
+    rows = rig.ask(Pull(0, 0), who=C)
+    assert isinstance(rows, Rows)
+    assert rows.settled == 1
+
+
+@pytest.mark.parametrize(("updates", "departures"), [(10, 0), (9, 1)])
+def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
+    rig: Rig, updates: int, departures: int
+) -> None:
+    rig.desk.closed = 1
+    rig.ask(Done(1, 10, 0.0))
+    rig.desk.settle(1)
+    rig.ask(Leave())
+    rig.attach(who=C, session=b"the next one")
+    rig.ask(Done(1, updates, 0.0), who=C)
+    assert rig.desk.departures == departures
+    assert ("not_reproducible" in rig.events) is bool(departures)
+
+
+def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
+    rig.desk.closed = 2
+    rig.ask(Done(1, 10, 0.0, kept=False))
+    assert not rig.desk.learner_kept
+    rig.ask(Done(2, 20, 0.0))
+    assert rig.desk.learner_kept
+
+
 # -- anything at all ---------------------------------------------------------------------------------------------------
 
 INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
@@ -536,6 +597,7 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
         answer = ranked.desk.handle(A, request, payloads)
-        assert isinstance(answer, Answer) or (answer is None and isinstance(request, Pull))
+        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.desk.replaced)
+        assert isinstance(answer, Answer) or (answer is None and waits)
         ranked.desk.due()
         assert ranked.desk.done <= ranked.desk.closed

@@ -41,6 +41,11 @@ class Ring:
         ticks: list[int] = records["tick"].tolist()
         return ticks
 
+    def free(self, n: int) -> None:
+        """Take in the next ``n`` records, and let them leave the ring."""
+        self.reader.take(n)
+        self.reader.release(self.reader.taken)
+
     def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
         """Change a byte of the record in a place of the ring; returns what stood there."""
         at = 8 * 24 + index * LAYOUT.size + byte
@@ -69,9 +74,9 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
                 dropped += 1
             tick += 1
         assert ring.ticks() == list(model)
-        assert len(ring.reader) == len(ring.writer) == len(model)
+        assert ring.reader.waiting == len(ring.writer) == len(model)
         n = min(releases, len(model))
-        ring.reader.release(n)
+        ring.free(n)
         for _ in range(n):
             model.popleft()
         assert ring.ticks() == list(model)
@@ -83,7 +88,7 @@ def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_pat
     for tick in range(5):
         ring.writer.push(fields(tick))
     assert ring.ticks() == [0, 1, 2]
-    ring.reader.release(3)
+    ring.free(3)
     ring.writer.push(fields(5))
     assert ring.reader.peek()["seq"].tolist() == [3]
     assert ring.ticks() == [5]
@@ -94,16 +99,34 @@ def test_a_reader_that_is_started_anew_sees_again_what_was_not_released(tmp_path
     for tick in range(6):
         ring.writer.push(fields(tick))
     assert ring.ticks(limit=4) == [0, 1, 2, 3]
-    ring.reader.release(2)
+    ring.free(2)
     again = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
     assert again.peek()["tick"].tolist() == [2, 3, 4, 5]
+
+
+def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring", 4)
+    for tick in range(4):
+        ring.writer.push(fields(tick))
+    ring.reader.take(3)
+    assert ring.ticks() == [3]
+    assert ring.reader.kept()["tick"].tolist() == [0, 1, 2]
+    assert ring.writer.full
+    ring.reader.release(2)
+    assert (ring.reader.tail, ring.reader.kept()["tick"].tolist()) == (2, [2])
+    ring.reader.release(1)
+    assert ring.reader.tail == 2, "what is free is not taken back"
+    with pytest.raises(ValueError, match="those from 3 on were not taken in"):
+        ring.reader.release(4)
+    successor = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
+    assert successor.peek()["tick"].tolist() == [2, 3]
 
 
 def test_what_was_read_does_not_change_when_its_place_is_written_again(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 2)
     ring.writer.push(fields(0))
     kept = ring.reader.peek()
-    ring.reader.release(1)
+    ring.free(1)
     for tick in (1, 2):
         ring.writer.push(fields(tick))
     assert kept["tick"].tolist() == [0]
@@ -125,7 +148,7 @@ def test_a_whole_record_of_the_round_before_is_not_taken_for_a_new_one(tmp_path:
     ring = Ring(tmp_path / "ring", 2)
     for tick in range(2):
         ring.writer.push(fields(tick))
-    ring.reader.release(2)
+    ring.free(2)
     ring.segment.body[:8].cast("Q")[0] = 3
     assert ring.ticks() == []
 
@@ -166,14 +189,14 @@ def test_a_writer_that_is_killed_leaves_whole_records_and_another_goes_on(tmp_pa
             assert time.monotonic() < patience, "the writer does not write"
             ticks = ring.ticks(limit=17)
             assert ticks == list(range(seen, seen + len(ticks)))
-            ring.reader.release(len(ticks))
+            ring.free(len(ticks))
             seen += len(ticks)
     finally:
         process.kill()
         process.wait()
     rest = ring.ticks()
     assert rest == list(range(seen, seen + len(rest)))
-    ring.reader.release(len(rest))
+    ring.free(len(rest))
     after = RingWriter(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
     assert after.push(fields(4321))
     assert ring.ticks() == [4321]

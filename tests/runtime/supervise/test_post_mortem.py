@@ -63,7 +63,8 @@ class Rig:
             step = Step(self.tick, 1, Kind.TRAIN, frame, (0.0,))
             step.observation, step.t_receive_ns = (0.0, 0.0), self.now_ns
             if not self.ring.push(step.fields()):
-                self.reader.release(len(self.reader.peek()))
+                self.reader.take(len(self.reader.peek()))
+                self.reader.release(self.reader.taken)
                 self.ring.push(step.fields())
             self.tick += 1
             self.board[Word.TICK] = self.tick

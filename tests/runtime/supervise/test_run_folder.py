@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from runtime.config.resolve import load_resolved
+from runtime.replay.wholeness import Counted, Whole
 from runtime.supervise.run_folder import (
     FolderBusy,
     claim,
@@ -68,26 +70,27 @@ def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tm
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
+WHOLE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}
+BY_REPLAY = Whole(True, Counted(3, 3))
+OTHERWISE = Whole(False, Counted(3, 1), lost=("rows",))
+
+
 def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text('{"ticks": 3, "buffer": {"stored": 1}}')
-    complete_summary(tmp_path, "completed", {"control": 50.5}, "device_lease")
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode({"ticks": 3, "whole": WHOLE}))
+    ours: dict[str, object] = {"exit_reason": "completed", "fault": "device_lease"}
+    more: dict[str, object] = {"peak_rss_mb": {"control": 50.5}}
+    assert complete_summary(tmp_path, ours, more, lambda: OTHERWISE) == BY_REPLAY
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {
-        "exit_reason": "completed",
-        "fault": "device_lease",
-        "ticks": 3,
-        "buffer": {"stored": 1},
-        "peak_rss_mb": {"control": 50.5},
-    }
+    assert summary == {"exit_reason": "completed", "fault": "device_lease", "ticks": 3, "whole": WHOLE, **more}
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[1]"], ids=["missing", "empty", "cut short", "something else"])
 def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "summary.json").write_text(content)
-    complete_summary(tmp_path, "control was killed", {})
+    assert complete_summary(tmp_path, {"exit_reason": "control was killed"}, {}, lambda: OTHERWISE) == OTHERWISE
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {"exit_reason": "control was killed", "fault": None, "peak_rss_mb": {}}
+    assert (summary["exit_reason"], summary["whole"]["complete"]) == ("control was killed", False)
 
 
 def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +100,7 @@ def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    complete_summary(tmp_path, "completed", {})
+    complete_summary(tmp_path, {"exit_reason": "completed"}, {}, lambda: OTHERWISE)
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
     assert (tmp_path / "summary.json").read_text() == '{"ticks": 3}'
 
@@ -145,7 +148,8 @@ def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_the_summary_tells_how_this_run_ended_and_not_the_one_it_resumed(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text('{"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3}')
-    complete_summary(tmp_path, "replay ended with code 1", {})
+    before = {"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3, "whole": WHOLE}
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(before))
+    complete_summary(tmp_path, {"exit_reason": "replay ended with code 1", "fault": None}, {}, lambda: OTHERWISE)
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {"exit_reason": "replay ended with code 1", "fault": None, "ticks": 3, "peak_rss_mb": {}}
+    assert summary == {**before, "exit_reason": "replay ended with code 1", "fault": None}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from runtime.exit_codes import ExitCode
 from runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
 
@@ -30,7 +32,9 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
 
     def fail(self: Supervisor) -> tuple[int, str]:
         self.started = True
-        vars(self)["_children"] = {name: Ended(name, graces) for name in ("device", "replay", "learner", "control")}
+        vars(self)["_children"] = {name: Ended(name, graces) for name in ("device", "control")}
+        for name in ("replay", "learner"):
+            vars(vars(self)[f"_{name}"])["child"] = Ended(name, graces)
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(Supervisor, "_supervise", fail)
@@ -41,3 +45,16 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
     assert list(graces) == ["control", "learner", "replay", "device"]
     assert graces["control"] >= 1.0
     assert graces["learner"] == graces["replay"] == graces["device"] == 0.0
+
+
+def test_without_room_in_shared_memory_a_run_ends_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, length: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    supervisor = Supervisor(PENDULUM, tmp_path, None, lambda report: None)
+    code, reason = supervisor.run()
+    assert code == ExitCode.PREFLIGHT
+    assert "No space left on device; a run of this rig needs" in reason
+    assert not supervisor.started
+    assert not list(Path("/dev/shm").glob(f"onrig-{os.getpid()}-*"))

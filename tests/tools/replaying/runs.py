@@ -170,7 +170,8 @@ class LoggedRun:
 
     def _drain(self) -> None:
         records = self._reader.peek()
-        self._reader.release(len(records))
+        self._reader.take(len(records))
+        self._reader.release(self._reader.taken)
         if not len(records):
             return
         self.records += list(records)

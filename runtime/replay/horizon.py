@@ -1,0 +1,67 @@
+"""How far back a replay process that takes over must be able to go, and which records may therefore leave the ring.
+
+A record stays in the ring until a checkpoint and the log both have what was made of it.  So a replay process that is
+killed costs nothing: its successor restores the checkpoint and takes in again what came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from runtime.shm.ring import RingReader
+
+
+def releasable(
+    *, tail: int, taken: int, durable: int, capacity: int, full: bool, lockstep: bool, logged: int | None = None
+) -> int:
+    """Number of the record before which all others may leave the ring.
+
+    ``tail`` is the oldest record in it, ``taken`` the next to be taken in; those before ``durable`` are in a
+    checkpoint, those before ``logged`` in the log (None: there is no log).  In real time at most half of the ring is
+    kept, so that the loop finds room; in lockstep the loop waits, and only a ring that is ``full`` is made to yield.
+    """
+    wanted = min(durable, taken) if logged is None else min(durable, taken, logged)
+    if not lockstep or (full and taken - tail >= capacity):
+        wanted = max(wanted, taken - capacity // 2)
+    return max(wanted, tail)
+
+
+class TakeOver(NamedTuple):
+    """Where in the ring a replay process begins."""
+
+    taken: int
+    """The next record to take in."""
+    lost: int
+    """Records that neither a checkpoint nor the ring has any more."""
+
+
+def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> TakeOver:
+    """Find where to begin, from the checkpoint's counts (None: there is none) and the name of this life of the run."""
+    covered = restored["taken"] if restored is not None and restored.get("life") == life else 0
+    return TakeOver(max(covered, ring_tail), max(0, ring_tail - covered))
+
+
+class Horizon:
+    """Frees the ring behind what is durable."""
+
+    def __init__(self, ring: RingReader, *, lockstep: bool) -> None:
+        self._ring, self._lockstep = ring, lockstep
+        self.uncovered = 0
+        """Records that had to leave the ring in lockstep though no checkpoint has them: should the replay process die
+        now, they are lost."""
+
+    def advance(self, durable: int, logged: int | None) -> None:
+        """Free what may leave; ``durable`` and ``logged`` as in `releasable`."""
+        ring = self._ring
+        upto = releasable(
+            tail=ring.tail,
+            taken=ring.taken,
+            durable=durable,
+            capacity=ring.capacity,
+            full=ring.full,
+            lockstep=self._lockstep,
+            logged=logged,
+        )
+        self.uncovered = max(0, upto - durable) if self._lockstep else 0
+        ring.release(upto)

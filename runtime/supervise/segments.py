@@ -1,0 +1,72 @@
+"""The shared memory of a run: which segments there are, and how large."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from runtime.config.schema import RunConfig
+from runtime.record import RecordLayout
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.ring import ring_bytes
+from runtime.shm.segment import HEADER_BYTES, Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
+from runtime.shm.tape import TAPE_SCHEMA, tape_bytes
+from runtime.view.layout import view_bytes, view_schema
+
+_RING_RECORDS: Final = 16_384
+"""At 1 kHz the loop goes on recording for eight seconds without a replay process while half of them are kept."""
+_MOST_RING_RECORDS: Final = 1 << 20
+_LIFE_BITS: Final = 62
+
+
+class _Planned(NamedTuple):
+    name: str
+    body_bytes: int
+    schema: str
+
+
+def ring_records(config: RunConfig) -> int:
+    """How many records the ring of a run holds.
+
+    In lockstep, where nothing may be lost, twice what passes between two checkpoints, as far as that is reasonable.
+    """
+    if not config.lockstep:
+        return _RING_RECORDS
+    records = round(config.task.episode_s * config.rate_hz) + 1
+    episodes = (2 if config.evaluate_every else 1) * (config.checkpoint_episodes + 1)
+    return min(max(_RING_RECORDS, 2 * episodes * records), _MOST_RING_RECORDS)
+
+
+def _plan(config: RunConfig) -> list[_Planned]:
+    rig = config.rig
+    layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    return [
+        _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
+        _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),
+        _Planned("view", view_bytes(layout), view_schema(layout)),
+        _Planned("frames", tape_bytes(config.rate_hz), TAPE_SCHEMA),
+        _Planned("board", BOARD_BYTES, BOARD_SCHEMA),
+    ]
+
+
+def shared_bytes(config: RunConfig) -> int:
+    """Shared memory that a run takes, in all."""
+    return sum(HEADER_BYTES + segment.body_bytes for segment in _plan(config))
+
+
+def create_segments(shm: Path, config: RunConfig) -> Board:
+    """Create all segments in the folder ``shm``; returns the board, with a name for this life of the run.
+
+    Raises OSError where the memory is not there.
+    """
+    created: Segment | None = None
+    for name, body_bytes, schema in _plan(config):
+        if created is not None:
+            created.close()
+        created = Segment.create(shm / name, body_bytes, schema)
+    assert created is not None
+    board = Board(created)
+    board[Word.LIFE] = random.SystemRandom().getrandbits(_LIFE_BITS)
+    return board

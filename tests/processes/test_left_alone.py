@@ -1,0 +1,108 @@
+"""A lockstep run whose replay process or learner is killed, or stopped, ends as if it had been left alone."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import Word
+from tests.processes.rig import ENDLESS, LEARNER, LOCKSTEP, REPLAY, Process, Run
+
+ARGUMENTS = (
+    *LOCKSTEP,
+    "episodes=12",
+    "evaluate_every=2",
+    "checkpoint_s=3",
+    "supervision.hang_s=3",
+    "selection={strategy: 'TDE(1.0)[PER]', capacity: 300}",
+)
+"""TD errors decide what is kept, a checkpoint comes every third episode: whoever comes back has much to do again."""
+
+Left = tuple[bytes, str, dict[str, bytes], object]
+
+
+def left_by(run: Run) -> Left:
+    """Rows, memory, policies and updates of a run that is over."""
+    summary = run.summary()
+    buffer, learner = summary["buffer"], summary["learner"]
+    assert isinstance(buffer, dict)
+    assert isinstance(learner, dict)
+    policies = {path.name: path.read_bytes() for path in (run.folder / "policies").glob("*.onnx")}
+    return (run.folder / "episodes.csv").read_bytes(), str(buffer["digest"]), policies, learner["updates"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    with Run(tmp_path_factory.mktemp("alone") / "run", "pendulum", *ARGUMENTS) as run:
+        assert run.ended() == ExitCode.OK
+        return left_by(run)
+
+
+def ends_as(run: Run, alone: Left) -> None:
+    assert run.ended() == ExitCode.OK
+    assert left_by(run) == alone
+    whole = run.summary()["whole"]
+    assert isinstance(whole, dict)
+    assert whole["complete"]
+    assert whole["reproducible"]
+    assert not run.leftovers()
+
+
+def past(run: Run, barrier: int) -> None:
+    run.until(lambda: run.word(Word.BARRIER) > barrier, f"the barrier after episode {barrier}")
+
+
+def test_whoever_is_killed_and_whenever(tmp_path: Path, alone: Left) -> None:
+    with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
+        before: dict[str, Process] = {}
+        for barrier, module in ((0, LEARNER), (2, REPLAY), (4, LEARNER), (5, REPLAY), (7, REPLAY), (7, LEARNER)):
+            past(run, barrier)
+            before[module] = run.child(module, other_than=before.get(module))
+            before[module].kill()
+            before[module].wait()
+        ends_as(run, alone)
+
+
+def test_whoever_is_stopped_is_noticed_and_replaced(tmp_path: Path, alone: Left) -> None:
+    with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
+        for barrier, module in ((4, REPLAY), (8, LEARNER)):
+            past(run, barrier)
+            stopped = run.child(module)
+            stopped.kill(signal.SIGSTOP)
+            stopped.wait()
+        ends_as(run, alone)
+        hung = run.summary()["hung"]
+        assert isinstance(hung, dict)
+        assert min(hung.values()) >= 1
+
+
+def test_a_process_that_was_stopped_for_a_moment_goes_on(tmp_path: Path, alone: Left) -> None:
+    with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
+        for barrier, module in ((3, REPLAY), (6, LEARNER)):
+            past(run, barrier)
+            process = run.child(module)
+            process.kill(signal.SIGSTOP)
+            process.kill(signal.SIGCONT)
+        ends_as(run, alone)
+        assert run.summary()["started_again"] == {"replay": 0, "learner": 0}
+
+
+def test_in_real_time_a_replay_process_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, "checkpoint_s=1") as run:
+        last = None
+        for episode in (10, 25):
+            run.until(lambda episode=episode: run.word(Word.EPISODE) > episode, f"episode {episode}")  # type: ignore[misc]
+            last = run.child(REPLAY, other_than=last)
+            last.kill()
+            last.wait()
+        run.until(lambda: run.word(Word.EPISODE) > 40, "episode 40")
+        run.process.kill(signal.SIGINT)
+        assert run.ended() == ExitCode.INTERRUPTED
+        whole = run.summary()["whole"]
+        assert isinstance(whole, dict)
+        assert whole["complete"], whole
+        assert [int(row["episode"]) for row in run.rows()] == list(range(1, len(run.rows()) + 1))
+        assert whole["experiences"]["expected"] == run.word(Word.TAKEN)

@@ -1,0 +1,60 @@
+"""Which records may leave the ring, and where a successor begins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.replay.horizon import releasable, take_over
+
+CAPACITY = 100
+
+
+@given(
+    tail=st.integers(0, 1000),
+    kept=st.integers(0, CAPACITY),
+    durable=st.integers(0, 1200),
+    logged=st.none() | st.integers(0, 1200),
+    full=st.booleans(),
+    lockstep=st.booleans(),
+)
+def test_nothing_leaves_that_was_not_taken_in_and_nothing_comes_back(
+    tail: int, kept: int, durable: int, logged: int | None, full: bool, lockstep: bool
+) -> None:
+    upto = releasable(
+        tail=tail, taken=tail + kept, durable=durable, capacity=CAPACITY, full=full, lockstep=lockstep, logged=logged
+    )
+    assert tail <= upto <= tail + kept
+    if not full and lockstep:
+        assert upto <= max(tail, durable)
+        assert logged is None or upto <= max(tail, logged)
+    if not lockstep:
+        assert tail + kept - upto <= CAPACITY // 2, "the loop finds room"
+
+
+def test_in_lockstep_a_full_ring_yields_only_when_there_is_nothing_left_to_take_in() -> None:
+    def upto(taken: int, *, full: bool) -> int:
+        return releasable(tail=0, taken=taken, durable=10, capacity=CAPACITY, full=full, lockstep=True)
+
+    assert upto(CAPACITY, full=True) == CAPACITY // 2
+    assert upto(CAPACITY, full=False) == 10
+    assert upto(CAPACITY - 1, full=True) == 10
+
+
+@pytest.mark.parametrize(
+    ("tail", "restored", "expected"),
+    [
+        (0, None, (0, 0)),
+        (40, None, (40, 40)),
+        (40, {"life": 7, "taken": 60}, (60, 0)),
+        (70, {"life": 7, "taken": 60}, (70, 10)),
+        (0, {"life": 6, "taken": 60}, (0, 0)),
+        (5, {"taken": 60}, (5, 5)),
+    ],
+    ids=["a new run", "no checkpoint", "the usual", "the ring had to yield", "another life's", "an older version's"],
+)
+def test_a_successor_begins_behind_the_checkpoint_of_its_own_life(
+    tail: int, restored: dict[str, int] | None, expected: tuple[int, int]
+) -> None:
+    assert take_over(tail, 7, restored) == expected

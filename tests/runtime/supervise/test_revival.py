@@ -1,0 +1,131 @@
+"""What is started again, when, and what is given up."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from runtime.exit_codes import ExitCode
+from runtime.supervise.restarts import KILLED, MOST
+from runtime.supervise.revival import FIRST_SIGN_S, Revived
+
+HANG_S = 5.0
+LOOK_S = 0.25
+
+
+class Child:
+    """A child that ends when told to."""
+
+    def __init__(self, born_s: float) -> None:
+        self.born_s, self.code = born_s, None
+        self.killed = self.closed = False
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A revived process in virtual time."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.children: list[Any] = []
+        self.said: list[str] = []
+        self.refused = 0
+        self.process = Revived("replay", self._launch, HANG_S, self.said.append)
+        self.process.start()
+
+    def _launch(self) -> Any:
+        if self.refused:
+            self.refused -= 1
+            raise OSError(24, "Too many open files")
+        self.children.append(Child(self.now_s))
+        return self.children[-1]
+
+    def look(self, seconds: float, *, sign: int = 0, reached: int = 0, may_end: bool = False) -> None:
+        for _ in range(int(seconds / LOOK_S)):
+            self.now_s += LOOK_S
+            self.process.look(self.now_s, sign=sign, reached=reached, may_end=may_end)
+
+    def end(self, code: int, **how: Any) -> None:
+        self.children[-1].code = code
+        self.look(LOOK_S, **how)
+
+
+def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed() -> None:
+    bench = Bench()
+    for sign in range(200):
+        bench.look(HANG_S - 1.0, sign=sign)
+    assert not bench.children[0].killed
+    bench.look(HANG_S, sign=199)
+    assert bench.children[0].killed
+    assert (bench.process.hangs, len(bench.said)) == (1, 1)
+    bench.end(-signal.SIGKILL, sign=199)
+    assert len(bench.children) == 2
+    assert bench.children[0].closed
+
+
+def test_until_its_first_sign_it_has_longer() -> None:
+    bench = Bench()
+    bench.look(FIRST_SIGN_S - 1.0, sign=3)
+    assert not bench.children[0].killed
+    bench.look(2.0, sign=3)
+    assert bench.children[0].killed
+
+
+def test_an_end_that_was_to_come_is_none() -> None:
+    bench = Bench()
+    bench.end(ExitCode.OK, may_end=True)
+    assert len(bench.children) == 1
+    assert not bench.process.gone
+    bench.end(ExitCode.OK, may_end=False)
+    assert len(bench.children) == 2
+
+
+def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
+    bench = Bench()
+    for _ in range(MOST):
+        bench.end(1)
+        bench.look(20.0, sign=len(bench.children))
+    assert not bench.process.gone
+    bench.end(1)
+    assert bench.process.gone
+    killed = Bench()
+    for _ in range(int(MOST / KILLED)):
+        killed.end(-signal.SIGKILL)
+        killed.look(20.0, sign=len(killed.children))
+    assert not killed.process.gone
+    killed.end(-signal.SIGKILL)
+    assert killed.process.gone
+
+
+def test_whoever_brings_the_run_further_is_in_no_loop() -> None:
+    bench = Bench()
+    for reached in range(1, 100):
+        bench.end(1, reached=reached)
+    assert not bench.process.gone
+    assert len(bench.children) == 100
+
+
+def test_a_refusal_of_the_configuration_is_final() -> None:
+    bench = Bench()
+    bench.end(ExitCode.CONFIGURATION)
+    assert bench.process.gone
+
+
+def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
+    bench = Bench()
+    bench.refused = 2
+    bench.end(1)
+    assert bench.process.child is None
+    assert "cannot be started: Too many open files" in bench.said[-1]
+    bench.look(3.0)
+    assert len(bench.children) == 2
+    assert len(bench.said) == 2, "said once, however often it is tried"
+    assert not bench.process.gone
