@@ -129,8 +129,8 @@ class LearnerDesk:
             case Offer():
                 if len(payloads) != 1:
                     return Answer(Refused("an offer carries one payload"))
-                verdict = self._policies.judge(request.policy_id, payloads[0], self._recorded(), learner=ticket.key)
-                return Answer(verdict)
+                model = payloads[0]
+                return Answer(self._policies.judge(model, self._recorded(), learner=ticket.key, closed=self.closed))
             case Done():
                 self.updates, self.updates_per_s = request.updates, request.updates_per_s
                 self.done = max(self.done, min(request.episode, self.closed))

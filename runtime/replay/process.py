@@ -16,6 +16,7 @@ from runtime.link.listening import listen
 from runtime.log.sink import open_log
 from runtime.policy.probation import terms_of
 from runtime.record import RecordLayout
+from runtime.replay.admission_rate import admission_rate
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
@@ -94,6 +95,8 @@ class ReplayProcess:
             slot,
             run_folder / "policies",
             self._events.write,
+            admission_rate(config),
+            lockstep=config.lockstep,
         )
         config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
@@ -201,6 +204,7 @@ class ReplayProcess:
         self._figures.add(records)
         self._tick_events.add(records)
         self._watch.add(records)
+        self._policies.follow(records, self._ring.dropped)
         self._timing.add(records)
         self._log.add(records)
         if self._telemetry is not None:
