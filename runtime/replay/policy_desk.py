@@ -91,14 +91,16 @@ class PolicyDesk:
         self._take_over()
 
     def _take_over(self) -> None:
-        """Go on beside a loop that has policies from a replay process before this one."""
+        """Go on beside a loop that has policies from a replay process before this one.
+
+        Which of the files acted under that one is not known, so all of them stay.
+        """
         newest = self._slot.peek()
         if newest is None:
             return
         if newest.policy_id > self._folder.newest:  # the process before was killed before it had filed this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
-        self._folder.reopen(self._slot.taken)
         self.active_id = newest.policy_id
 
     @property

@@ -278,6 +278,25 @@ def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(desk: Desk
     assert after.filed == [1, 2, 3, 49]
 
 
+def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(desk: Desk, tmp_path: Path) -> None:
+    for n in range(1, 5):
+        desk.offer(n)
+        desk.slot.take()
+        desk.acts(n)
+    desk.take_back(4, "no number")
+    slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
+    resumed = Desk(tmp_path, slot)
+    assert resumed.reinstate() == 3
+    after = Desk(tmp_path, slot)  # the one before was killed before the loop had taken anything
+    assert after.next_id == 5
+    after.acts(3)
+    for n in range(5, 9):
+        after.offer(n)
+        slot.take()
+    after.acts(3, 8)
+    assert after.filed == [1, 2, 3, 4, 8]
+
+
 def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
