@@ -48,7 +48,7 @@ class Agent:
         self.sampler_lost = False
         """Whether a saved state was taken without what its sampler knew."""
         self.policies = 0
-        """Id of the newest policy offered."""
+        """Id of the newest policy that the rig has admitted, by its own word."""
         self.handled = 0
         """Last training episode whose updates have been done."""
 
@@ -106,17 +106,16 @@ class Agent:
             self._sampler.updated(slots, td)
             yield Replayed(slots, generations.copy(), np.abs(td))
 
-    def export(self, run_id: str) -> tuple[int, bytes]:
-        """Build the next policy; returns (id, ONNX bytes)."""
-        self.policies += 1
+    def export(self, run_id: str) -> bytes:
+        """Build a policy as ONNX bytes; it calls itself by the id that the rig gives next, if all goes well."""
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
-            policy_id=self.policies,
+            policy_id=self.policies + 1,
             parent_run=run_id,
             training_step=self._ddpg.updates,
         )
-        return self.policies, export_policy(self._ddpg.actor_layers(0), contract)
+        return export_policy(self._ddpg.actor_layers(0), contract)
 
     def save(self, path: Path) -> None:
         """Write everything that learning goes on from (not the mirror: the rig owns it), atomically and durably."""

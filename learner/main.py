@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +25,7 @@ import torch
 
 from learner.agent import Agent, Replayed
 from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
+from learner.offering import Offering
 from learner.settings import LearnerSettings
 from learner.states import States
 from runtime.config.document import ConfigError
@@ -35,7 +35,7 @@ from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.link.client import PATIENCE_S, LinkClient, LinkClosed, RequestRejected
 from runtime.link.keys import LearnerKeys
-from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Offer, Rows, Ruling, Verdict
+from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
 from runtime.replay.checkpoint.upkeep import is_due
 from runtime.supervise.report import report, show_life
 
@@ -78,8 +78,10 @@ class LearnerProcess:
             return stop[0]
 
         self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
-        self._rulings: Counter[str] = Counter()
-        self._link = Attachment(config, self._client, connection.role, _warn, self._heed)
+        self._link = Attachment(
+            config, self._client, connection.role, _warn, lambda ruling: self._offering.heed(ruling)
+        )
+        self._offering = Offering(self._link, _ME)
         self._states = States(state)
         self._saved_s = time.monotonic()
         self._settled = -1
@@ -120,9 +122,7 @@ class LearnerProcess:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(_ME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
-        if self._rulings:
-            said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
-            report(_ME, "event", f"policies on probation: {said}", **self._rulings)
+        self._offering.sum_up()
 
     def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=attached.closed, wait_ms=0)
@@ -174,7 +174,8 @@ class LearnerProcess:
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
         """Take up a run that is under way."""
         agent = self._agent
-        agent.policies = max(agent.policies, attached.next_policy_id - 1)
+        if not (self._lockstep and resumes):  # else it does the same again, whatever the rig has heard of it by now
+            agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
         if resumes:
             if attached.next_policy_id <= 1:  # a rig that has none of its policies any more
@@ -195,6 +196,8 @@ class LearnerProcess:
         if rows.upto < rows.inserted:
             return  # still catching up
         agent, settings = self._agent, self._settings
+        if self._offering.due:
+            self._offer()
         if settings.updates_per_transition is not None:
             self._learn_continuously(rows)
             return
@@ -257,10 +260,7 @@ class LearnerProcess:
         )
 
     def _offer(self) -> None:
-        policy_id, model = self._agent.export(self._run_id)
-        verdict = self._link.ask(Offer(policy_id, self._agent.updates), model)
-        if isinstance(verdict, Verdict) and not verdict.accepted:
-            report(_ME, "warning", f"policy {policy_id} refused at {verdict.stage}: {verdict.reason}")
+        self._offering.offer(self._agent, self._run_id, lockstep=self._lockstep)
 
     def _conclude(self, episode: int) -> None:
         """All that follows from an episode is done: have it on disk before the rig relies on it, then say so."""
@@ -289,14 +289,6 @@ class LearnerProcess:
         if now_s - self._shown_s > _SIGN_S:
             self._shown_s = now_s
             show_life(_ME)
-
-    def _heed(self, ruling: Ruling) -> None:
-        """Tell of a policy that failed its probation; those that passed are counted."""
-        self._rulings[ruling.verdict] += 1
-        if ruling.verdict == "rolled_back":
-            report(_ME, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")
-        elif ruling.verdict == "failed":
-            report(_ME, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
     def save(self, at_most_every_s: float = 0.0) -> None:
         """Write what to go on from; in lockstep that is written where the rig writes its own, and nowhere between."""

@@ -108,6 +108,10 @@ _HEAD: Final = (
 )
 
 
+MAX_POLICY_ID: Final = (1 << 32) - 1
+"""Highest id that fits into a record; 0 stands for no policy."""
+
+
 class RecordLayout:
     """Layout of the step record of a rig with given numbers of sensors, observations and actions.
 

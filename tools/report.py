@@ -169,7 +169,7 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
         synthetic = f", {buffer['synthetic']} synthetic" if buffer.get("synthetic") else ""
         yield "buffer", f"{buffer.get('stored')} of {buffer.get('capacity')} experiences{synthetic}, {size:.3g} MB"
     if policies:
-        words = ("offered", "admitted", "refused", "rolled_back")
+        words = ("offered", "admitted", "refused", "too_soon", "rolled_back")
         yield "policies", ", ".join(f"{policies.get(w, 0)} {w.replace('_', ' ')}" for w in words)
     yield "ticks", f"{summary.get('ticks', 0)}, {summary.get('missed_ticks', 0)} missed"
     for name, key in (("time of a tick", "tick_us"), ("lateness", "lateness_us")):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from runtime.config.problem import NodePath
 from runtime.config.schema import Link
 from runtime.link.endpoint import parse_tcp
@@ -15,6 +17,9 @@ _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
     """List (path, message) for a link that would be open to others, or does not work."""
     at = ("link", "listen")
+    rate = link.admissions_per_s
+    if not isinstance(rate, msgspec.UnsetType) and not 0.01 <= rate <= 1000.0:
+        yield (("link", "admissions_per_s"), f"expected 0.01 to 1000, got {rate:g} at link.admissions_per_s")
     if link.listen is None:
         if link.keys is not None:
             yield ("link", "keys"), "keys are of no use where nobody listens; say where: link.listen at link.keys"

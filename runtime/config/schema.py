@@ -116,6 +116,8 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rig's folder of keys (`onrig keys`)."""
     allow_plain_loopback: bool = False
     """Without keys: let whoever is on this machine connect, unencrypted, to a loopback address."""
+    admissions_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    """Policies that are judged per second of device time (not in lockstep: one at each barrier)."""
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

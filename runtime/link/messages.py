@@ -39,6 +39,9 @@ UNKNOWN: Final = "unknown"
 LEASE: Final = "lease"
 """Code of a refusal: another learner pushes."""
 
+RATE: Final = "rate"
+"""Stage of a verdict: this offer came too soon after the last one.  It was not judged; a newer one may come later."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Token = Annotated[bytes, msgspec.Meta(max_length=16)]
 
@@ -67,6 +70,7 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     closed: int
     """Last training episode whose transitions are all in the buffer."""
     next_policy_id: int
+    """Id that the rig gives to the next policy it admits."""
     lockstep: bool
     version: int = LINK_VERSION
     memory: bytes = b""
@@ -137,9 +141,8 @@ class Errors(msgspec.Struct, frozen=True, tag="errors"):
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """A policy; one payload: the ONNX bytes."""
+    """A policy; one payload: the ONNX bytes, by which the rig knows it again."""
 
-    policy_id: int
     updates: int
 
 
@@ -147,8 +150,10 @@ class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
     """What became of an offered policy."""
 
     policy_id: int
+    """The id that the rig gave it, whatever its metadata say; 0: it has none."""
     accepted: bool
     stage: str = ""
+    """Where it was refused: a step of admission, ``probation`` where it was rolled back before, or RATE."""
     reason: str = ""
 
 

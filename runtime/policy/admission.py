@@ -34,7 +34,6 @@ WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 HOPELESS: Final = 20.0
 """A first impression of this many budgets is refused at once, so that slow models cannot hold up the process."""
-MAX_ID: Final = 1 << 31
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,9 +136,12 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
     difference = contract_mismatch(contract, wanted)
     if difference is not None:
         raise ModelRefused("contract", difference)
-    for name, value in (("policy_id", contract.policy_id), ("training_step", contract.training_step)):
-        if not 0 <= value < (MAX_ID if name == "policy_id" else 1 << 63):
-            raise ModelRefused("contract", f"{name} is {value}")
+    for name, value, least in (
+        ("policy_id", contract.policy_id, -(1 << 63)),  # its maker's word, of which nothing depends here
+        ("training_step", contract.training_step, 0),
+    ):
+        if not least <= value < 1 << 63:
+            raise ModelRefused("contract", f"{name} is beyond 64 bits" if value >= 1 << 63 else f"{name} is {value}")
     warnings = []
     if contract.delay_periods < wanted.delay_periods:
         warnings.append(f"trained for {contract.delay_periods} periods of delay, the rig has {wanted.delay_periods}")

@@ -36,6 +36,7 @@ class PolicyContract(msgspec.Struct, frozen=True):
     actions: tuple[Signal, ...]
     rate_hz: float
     policy_id: int
+    """What its maker calls it, for people; the rig gives each policy that it admits an id of its own."""
     parent_run: str
     training_step: int
     delay_periods: float = 1.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "latency"]
-"""The steps of admission, in order."""
+Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "latency", "ids"]
+"""The steps of admission, in order; last, whether there is an id left."""
 
 MAX_REASON: Final = 300
 

@@ -86,7 +86,10 @@ class Continuity:
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
         """Episode of the checkpoint that this process began with, which need not be written again."""
-        self._synced_policy = 0
+        self._new_names = True
+        """Whether the names in the run folder may not be on disk yet."""
+        self._beside: list[Path] = []
+        """Policies that the checkpoint collected last takes along."""
 
     @property
     def dropped(self) -> int:
@@ -135,7 +138,6 @@ class Continuity:
         self._parts.figures.resume(counts)
         self._parts.builder.gaps = counts["gaps"]
         self._parts.policies.resume(counts)
-        self._synced_policy = counts["next_policy"] - 1
         self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
         self.lost = counts.get("lost", 0)
         self.unlogged_before = counts.get("unlogged", 0)
@@ -176,11 +178,13 @@ class Continuity:
         desk, figures, keepsake = self._parts.desk, self._parts.figures, self._parts.keepsake
         if counts is not None:
             desk.error_batch = 0  # its learner, too, is a new one
+            self._new_names = False
             self._written_at = recovery.start.episode if self._config.lockstep else -1
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
         figures.follow(recovery.rows, recovery.unrecorded)
         desk.closed = recovery.start.episode
+        self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
         if keepsake.take() is None:  # else there is a loop already, and it says itself where it is
             keepsake.put(encode_state(recovery.start))
@@ -199,15 +203,22 @@ class Continuity:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def at_episode(self, episode: int) -> bool:
-        """Write a checkpoint if one is due after this episode (lockstep: the loop waits); whether one stands now."""
+        """At the barrier after this episode: write a checkpoint if one is due; whether one stands now (lockstep)."""
+        self._parts.policies.settle()
         if episode > self._written_at:
-            self._upkeep.at_episode(episode, self._present)
+            self._collected(self._upkeep.at_episode(episode, self._present))
         counts = self._upkeep.durable
         return counts is not None and counts["closed"] == episode
 
     def at_time(self, now_s: float) -> None:
         """Collect a checkpoint if one is due at ``now_s``, of the monotonic clock (real time)."""
-        self._upkeep.at_time(now_s, self._present)
+        self._collected(self._upkeep.at_time(now_s, self._present))
+
+    def _collected(self, written: bool) -> None:
+        """One that was collected is tried until it is on disk; what it takes along need not be taken again."""
+        if written:
+            self._parts.policies.synced(self._beside)
+            self._new_names = False
 
     def close(self) -> None:
         """Write the last checkpoint, if the run can be gone on from where it stands."""
@@ -220,11 +231,15 @@ class Continuity:
     def _present(self) -> Present:
         """What goes into a checkpoint beside the memory; raises CheckpointError where it would rely on missing rows."""
         parts = self._parts
-        if not parts.rows.flush():
-            raise CheckpointError(
-                f"{self._folder / 'episodes.csv'}: {parts.rows.waiting} rows wait for room on the disk; "
-                "no checkpoint is written before them"
-            )
+        parts.policies.settle()
+        for waiting, what in (
+            (0 if parts.rows.flush() else parts.rows.waiting, "rows"),
+            (parts.policies.waiting, "policies"),
+        ):
+            if waiting:
+                raise CheckpointError(
+                    f"{self._folder}: {waiting} {what} wait for room on the disk; no checkpoint is written before them"
+                )
         taken, opened = parts.ring.taken, parts.accounts.first_seq
         log = self._log.account()
         extra = {
@@ -250,13 +265,11 @@ class Continuity:
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")
-        if not self._synced_policy:  # the names of these files are new
+        if self._new_names:
             beside.append(self._folder)
-        policies = self._folder / "policies"
-        if extra["next_policy"] - 1 > self._synced_policy:
-            beside += [policies / f"{n}.onnx" for n in range(self._synced_policy + 1, extra["next_policy"])]
-            beside.append(policies)
-            self._synced_policy = extra["next_policy"] - 1
+        self._beside = parts.policies.unsynced
+        if self._beside:
+            beside += [*self._beside, self._folder / "policies"]
         return Present(extra, note, beside)
 
     def _is_at_rest(self) -> bool:

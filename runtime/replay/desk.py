@@ -142,8 +142,8 @@ class LearnerDesk:
                 if len(payloads) != 1:
                     return Answer(Refused("an offer carries one payload"))
                 self._touched = True
-                verdict = self._policies.judge(request.policy_id, payloads[0], self._recorded(), learner=ticket.key)
-                return Answer(verdict)
+                model = payloads[0]
+                return Answer(self._policies.judge(model, self._recorded(), learner=ticket.key, closed=self.closed))
             case Done():
                 return self._done(request)
 

@@ -80,7 +80,7 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     except OSError as error:  # no descriptors, no room, no permission
         report(NAME, "error", f"{error.filename or run_folder}: {error.strerror or error}")
         return ExitCode.PREFLIGHT
-    if config.policy is not None and not process.took_over and not process.policy:
+    if config.policy is not None and process.begins and not process.policy:
         reason = process.admit_file(Path(config.policy))
         if reason is not None:
             report(NAME, "error", f"{config.policy}: refused: {reason}")

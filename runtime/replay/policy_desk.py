@@ -1,10 +1,10 @@
-"""Where offered policies are judged, filed and handed to the loop (ARCHITECTURE §4)."""
+"""Where offered policies are judged, given their ids, filed and handed to the loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -12,24 +12,30 @@ from numpy.typing import NDArray
 
 from hw.rig import Rig
 from runtime.config.schema import RunConfig
-from runtime.link.messages import Verdict
-from runtime.policy.admission import MAX_ID, AdmissionLimits, Refused, admit
+from runtime.link.messages import RATE, Verdict
+from runtime.policy.admission import AdmissionLimits, Refused, admit
 from runtime.policy.contract import PolicyContract, contract_for
 from runtime.policy.probes import probe_states
 from runtime.random_streams import Role, stream
+from runtime.record import MAX_POLICY_ID
+from runtime.replay.admission_rate import AdmissionRate
+from runtime.replay.policy_folder import PolicyFolder
 from runtime.replay.withdrawn import Withdrawn, digest_of
 from runtime.shm.slot import PolicySlot
 
 _PROBES: Final = 64
 _RECORDED: Final = 64
-_KEPT_VERDICTS: Final = 64
-"""Repeated offers are answered from memory this far back."""
+_KEPT: Final = 64
+"""Repeated offers are answered from memory this far back, among those admitted and among those refused."""
 
 _LATENCY_US: Final = 200.0
 _LATENCY_SHARE: Final = 0.1
 """Of a period, where that is less."""
+_TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
 
 Event = Callable[..., None]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
@@ -44,36 +50,64 @@ def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
 
 
 class PolicyDesk:
-    """Judges each policy once, whoever offers it and however often."""
+    """Judges each policy once, whoever offers it and however often.
+
+    A policy is known by its bytes.  Admitted ones get ids that count up by one; what a policy calls itself is not
+    looked at.  ``rate`` limits how often one is judged (None: never refused for that); in ``lockstep`` which files stay
+    depends on records alone.
+    """
 
     def __init__(
-        self, rig: Rig, rate_hz: float, seed: int, limits: AdmissionLimits, slot: PolicySlot, folder: Path, event: Event
+        self,
+        rig: Rig,
+        rate_hz: float,
+        seed: int,
+        limits: AdmissionLimits,
+        slot: PolicySlot,
+        folder: Path,
+        event: Event,
+        rate: AdmissionRate | None = None,
+        *,
+        lockstep: bool = False,
     ) -> None:
         self._wanted: PolicyContract = contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0)
-        self._limits, self._slot, self._folder, self._event = limits, slot, folder, event
+        self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
         self._probes = desk_probes(self._wanted, seed)
         self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)
         self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals], np.float32)
-        self._verdicts: dict[int, tuple[bytes, Verdict]] = {}
+        self._admitted: dict[bytes, int] = {}
+        self._refused: dict[bytes, Verdict] = {}
+        self._training_steps: dict[int, int] = {}
         self.offered = self.admitted = self.refused = 0
+        self.too_soon = 0
+        """Offers that were not judged, for they came faster than the rig judges."""
         self.active_id = 0
         """The one admitted last."""
-        folder.mkdir(exist_ok=True)
+        self._acting = self._dropped = 0
+        self._folder = PolicyFolder(folder)
         self._withdrawn = Withdrawn(folder)
         if self._withdrawn.damaged:
             event("rolled_back_unreadable", reason=self._withdrawn.damaged)
-        self._training_steps: dict[int, int] = {}
-        self._filed = {int(p.stem): digest_of(p.read_bytes()) for p in folder.glob("*.onnx") if p.stem.isdecimal()}
-        """Policies that a replay process before this one admitted."""
-        self._forgotten = -1
-        """Highest id whose verdict is no longer kept."""
-        self._used = 0
-        """Highest id used before the checkpoint that this process goes on from."""
+        if not lockstep:  # there all that came after the checkpoint happens again
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Go on beside a loop that has policies from a replay process before this one.
+
+        Which of the files acted under that one is not known, so all of them stay.
+        """
+        newest = self._slot.peek()
+        if newest is None:
+            return
+        if newest.policy_id > self._folder.newest:  # the process before was killed before it had filed this one
+            self._file(newest.policy_id, newest.model)
+        _keep(self._admitted, digest_of(newest.model), newest.policy_id)
+        self.active_id = newest.policy_id
 
     @property
     def next_id(self) -> int:
-        """Id that the next policy should bear: they count up."""
-        return max((*self._verdicts, *self._filed, self._used), default=0) + 1
+        """Id of the policy that is admitted next."""
+        return self._folder.newest + 1
 
     def counts(self) -> dict[str, int]:
         """What a checkpoint keeps of the desk."""
@@ -81,31 +115,46 @@ class PolicyDesk:
             "offered_policies": self.offered,
             "admitted_policies": self.admitted,
             "refused_policies": self.refused,
+            "too_soon_policies": self.too_soon,
             "next_policy": self.next_id,
+            "acted_policy": self._folder.acted,
             "rolled_back_policies": self.rolled_back,
         }
+
+    def number_after(self, policy_id: int) -> None:
+        """Give out no id up to this one: the run has written of them, even if their files were lost."""
+        self._folder.newest = max(self._folder.newest, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Go on counting from a checkpoint's counts."""
         self.offered = counts["offered_policies"]
         self.admitted = counts["admitted_policies"]
         self.refused = counts["refused_policies"]
-        self._used = counts["next_policy"] - 1
+        self.too_soon = counts.get("too_soon_policies", 0)
+        newest = counts["next_policy"] - 1
+        self._folder.go_on(newest)
+        if self._lockstep:  # what came after the checkpoint happens again
+            self._folder.reopen(counts.get("acted_policy", newest))
 
     def reinstate(self) -> int:
         """Put the newest filed policy that is still admitted into the slot; its id, 0 where there is none.
 
-        It is judged as a file is; that it is fast enough has been seen before.
+        It is judged as a file is, but for its latency, which was measured when it was admitted.
         """
         limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
-        for policy_id in sorted(self._filed, reverse=True):
-            if self._withdrawn.reason(self._filed[policy_id]) is not None:
+        for policy_id in reversed(self._folder.ids()):
+            if self._withdrawn.has(policy_id):
                 continue
-            model = (self._folder / f"{policy_id}.onnx").read_bytes()
+            try:
+                model = self._folder.model(policy_id)
+            except OSError as error:
+                self._event("policy_not_reinstated", policy=policy_id, reason=error.strerror or str(error))
+                continue
+            if self._withdrawn.entry(digest_of(model)) is not None:
+                continue
             result = admit(model, self._wanted, self._probes, limits)
-            if isinstance(result, Refused) or result.contract.policy_id != policy_id:
-                why = result.reason if isinstance(result, Refused) else f"it is policy {result.contract.policy_id}"
-                self._event("policy_not_reinstated", policy=policy_id, reason=why)
+            if isinstance(result, Refused):
+                self._event("policy_not_reinstated", policy=policy_id, reason=result.reason)
                 continue
             self.active_id = policy_id
             self._slot.put(policy_id, model)
@@ -113,52 +162,124 @@ class PolicyDesk:
             return policy_id
         return 0
 
-    def judge(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local") -> Verdict:
+    # -- offers ------------------------------------------------------------------------------------------------------
+
+    def judge(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
         ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.  ``learner`` is
-        who offers it (``NAME:FINGERPRINT`` of its key), for the record.
+        who offers it (``NAME:FINGERPRINT`` of its key), for the record; ``closed`` the last training episode that is
+        over.
         """
         digest = digest_of(model)
-        known = self._verdicts.get(policy_id)
-        if known is not None and known[0] == digest:
-            return known[1]
-        self.offered += 1
-        filed = self._filed.get(policy_id)
-        reused = known is not None or (policy_id <= self._forgotten if filed is None else filed != digest)
-        why = self._withdrawn.reason(digest)
-        if why is None:
-            verdict = self._verdict(policy_id, model, recorded, reused=reused)
-        else:
-            verdict = _rolled_back(policy_id, why)
-        if verdict.accepted:
-            self.admitted += 1
-            self.active_id = policy_id
-            self._slot.put(policy_id, model)
-            self._file(policy_id, model)
-            self._event("policy_admitted", policy=policy_id, learner=learner)
-        else:
-            self.refused += 1
-            self._event("policy_refused", policy=policy_id, learner=learner, stage=verdict.stage, reason=verdict.reason)
-        if not reused and 0 <= policy_id < MAX_ID:
-            self._verdicts[policy_id] = (digest, verdict)
-            while len(self._verdicts) > _KEPT_VERDICTS:
-                self._forgotten = max(self._forgotten, min(self._verdicts))
-                del self._verdicts[min(self._verdicts)]
-        return verdict
+        known = self._known(digest)
+        if known is not None:
+            return known
+        if self._rate is not None and not self._rate.take(closed):
+            self.too_soon += 1
+            return _TOO_SOON
+        return self._judge(digest, model, recorded, learner)
 
     def adopt(self, model: bytes) -> Verdict:
-        """Judge a policy from a file, under the id that its own metadata bear."""
-        none = np.zeros((0, len(self._centre)), np.float32)
-        result = admit(model, self._wanted, self._probes, self._limits)
+        """Judge the policy from a file that a run begins with."""
+        digest = digest_of(model)
+        known = self._known(digest)
+        if known is not None and not known.accepted:
+            return known
+        if (
+            self._slot.version and not self._lockstep
+        ):  # put there before this process was started anew; it may have been followed by others
+            return Verdict(self.active_id, accepted=True)
+        if known is not None:
+            self.active_id = known.policy_id
+            self._slot.put(known.policy_id, model)
+            return known
+        return self._judge(digest, model, np.zeros((0, len(self._centre)), np.float32), "file")
+
+    def _known(self, digest: bytes) -> Verdict | None:
+        """Answer for a policy that was judged before."""
+        entry = self._withdrawn.entry(digest)
+        if entry is not None:
+            return Verdict(
+                entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
+            )
+        policy_id = self._admitted.get(digest)
+        if policy_id is None:
+            policy_id = self._folder.recall(digest)
+        return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
+
+    def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
+        self.offered += 1
+        policy_id = self.next_id
+        seen = recorded[:_RECORDED] * self._half + self._centre
+        probes = np.concatenate([self._probes, seen.astype(np.float32)])
+        result = admit(model, self._wanted, probes, self._limits)
+        if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
+            result = Refused("ids", f"{MAX_POLICY_ID} policies were admitted, and records hold no higher id")
         if isinstance(result, Refused):
-            return Verdict(0, False, result.stage, result.reason)
-        why = self._withdrawn.reason(digest_of(model))
-        if why is not None:
-            return _rolled_back(result.contract.policy_id, why)
-        if self._slot.version:  # put there before this process was started anew; it may have been followed by others
-            return Verdict(result.contract.policy_id, True)
-        return self.judge(result.contract.policy_id, model, none, learner="file")
+            self.refused += 1
+            verdict = Verdict(0, accepted=False, stage=result.stage, reason=result.reason)
+            _keep(self._refused, digest, verdict)
+            self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
+            return verdict
+        for warning in result.warnings:
+            self._event("policy_warning", policy=policy_id, reason=warning)
+        _keep(self._training_steps, policy_id, result.contract.training_step)
+        _keep(self._admitted, digest, policy_id)
+        self.admitted += 1
+        self.active_id = policy_id
+        self._file(policy_id, model)  # first: a process that takes over must not give its id to another
+        self._slot.put(policy_id, model)
+        if not self._lockstep:
+            self._folder.drop_overtaken(self._slot.taken)
+        self._event("policy_admitted", policy=policy_id, learner=learner)
+        return Verdict(policy_id, accepted=True)
+
+    def _file(self, policy_id: int, model: bytes) -> None:
+        reason = self._folder.file(policy_id, model)
+        if reason:  # a full disk must not keep a good policy from the loop
+            self._event("policy_not_filed", policy=policy_id, reason=reason)
+
+    # -- what became of them -----------------------------------------------------------------------------------------
+
+    def follow(self, records: NDArray[np.void], dropped: int) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``): who acted; ``dropped`` were lost so far."""
+        if self._rate is not None:
+            self._rate.ticked(len(records))
+        if dropped != self._dropped:
+            self._dropped = dropped
+            self._folder.keep_all()
+        ids = records["policy_id"]
+        if not len(ids) or (ids == self._acting).all():
+            return
+        self._acting = int(ids[-1])
+        superseded = self._folder.note(i for i in np.unique(ids).tolist() if i)
+        if superseded and not self._lockstep:
+            self._folder.prune()
+
+    def settle(self) -> None:
+        """At a barrier, or when a checkpoint is due: remove what never acted, file what a full disk did not take."""
+        self._folder.prune()
+        self._folder.retry()
+
+    @property
+    def unsynced(self) -> list[Path]:
+        """Policies filed since a checkpoint last took them along."""
+        return [self._folder.path(policy_id) for policy_id in self._folder.unsynced()]
+
+    def synced(self, paths: list[Path]) -> None:
+        """Hear that a checkpoint takes these along."""
+        self._folder.synced(int(path.stem) for path in paths)
+
+    @property
+    def waiting(self) -> int:
+        """Admitted policies that wait for room on the disk."""
+        return self._folder.unfiled
+
+    @property
+    def unfiled(self) -> int:
+        """Admitted policies that are not on file: the disk was full."""
+        return self._folder.unfiled + self._folder.lost
 
     @property
     def rolled_back(self) -> int:
@@ -171,12 +292,12 @@ class PolicyDesk:
 
     def take_back(self, policy_id: int, reason: str) -> None:
         """Never admit a policy again: the loop has rolled it back."""
-        known = self._verdicts.get(policy_id)
-        digest = known[0] if known is not None else self._filed.get(policy_id)
-        if digest is None:  # nobody can offer it again under its id
-            return
-        if known is not None:
-            self._verdicts[policy_id] = (digest, _rolled_back(policy_id, reason))
+        digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
+        if digest is None:
+            try:
+                digest = digest_of(self._folder.model(policy_id))
+            except OSError:  # its bytes are unknown, and so is who offers them again
+                return
         try:
             self._withdrawn.add(policy_id, digest, reason)
         except OSError as error:
@@ -186,32 +307,9 @@ class PolicyDesk:
         """Updates after which a policy admitted lately was exported, by its own word; None for others."""
         return self._training_steps.get(policy_id)
 
-    def _verdict(self, policy_id: int, model: bytes, recorded: NDArray[np.float32], *, reused: bool) -> Verdict:
-        if reused:
-            return Verdict(policy_id, False, "contract", f"id {policy_id} has been used for another policy")
-        seen = recorded[:_RECORDED] * self._half + self._centre
-        result = admit(model, self._wanted, np.concatenate([self._probes, seen.astype(np.float32)]), self._limits)
-        if isinstance(result, Refused):
-            return Verdict(policy_id, False, result.stage, result.reason)
-        if result.contract.policy_id != policy_id:
-            reason = f"offered as policy {policy_id}, its metadata say {result.contract.policy_id}"
-            return Verdict(policy_id, False, "contract", reason)
-        for warning in result.warnings:
-            self._event("policy_warning", policy=policy_id, reason=warning)
-        self._training_steps[policy_id] = result.contract.training_step
-        while len(self._training_steps) > _KEPT_VERDICTS:
-            del self._training_steps[next(iter(self._training_steps))]
-        return Verdict(policy_id, True)
 
-    def _file(self, policy_id: int, model: bytes) -> None:
-        path = self._folder / f"{policy_id}.onnx"
-        fresh = path.with_suffix(".tmp")
-        try:
-            fresh.write_bytes(model)
-            fresh.replace(path)
-        except OSError as error:  # a full disk must not keep a good policy from the loop
-            self._event("policy_not_filed", policy=policy_id, reason=error.strerror or str(error))
-
-
-def _rolled_back(policy_id: int, reason: str) -> Verdict:
-    return Verdict(policy_id, False, "probation", f"it was rolled back: {reason}")
+def _keep(latest: dict[K, V], key: K, value: V) -> None:
+    """Remember one more, and forget the oldest where there are too many."""
+    latest[key] = value
+    while len(latest) > _KEPT:
+        del latest[next(iter(latest))]

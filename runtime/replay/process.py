@@ -16,6 +16,7 @@ from runtime.link.listening import listen
 from runtime.log.sink import open_log
 from runtime.policy.probation import terms_of
 from runtime.record import Kind, RecordLayout
+from runtime.replay.admission_rate import admission_rate
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
@@ -98,12 +99,16 @@ class ReplayProcess:
         standing = Standing(self._board[Word.LIFE], took_over=self._board[Word.REPLAY_LOOKS] > 0)
         self.took_over = standing.took_over
         """Whether another replay process was here before, beside this loop."""
+        self.begins = not standing.took_over
+        """Whether nothing of the run has happened yet, as far as this process goes on from it."""
         self._told = self._board[Word.TAKEN]
         """Number of the first record of which nobody has been told."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
         upkeep = Upkeep(run_folder / "buffer", self._memory, config, _warn, self._beat)
+        if config.lockstep and upkeep.restored is None:
+            self.begins = True
         goes_back = config.lockstep if standing.took_over else resumes
         self.recovery = recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn) if goes_back else None
         """What was cut of a run that goes on, resumed or taken over."""
@@ -116,6 +121,8 @@ class ReplayProcess:
             slot,
             run_folder / "policies",
             self._events.write,
+            admission_rate(config),
+            lockstep=config.lockstep,
         )
         config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
@@ -269,6 +276,7 @@ class ReplayProcess:
         self._memory.insert(self._builder.add(records))
         self._figures.add(records)
         self._watch.add(records)
+        self._policies.follow(records, self._ring.dropped)
         self._timing.add(records)
         self._log.add(records)
         untold = records if self._told <= records["seq"][0] else records[records["seq"] >= self._told]

@@ -31,6 +31,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
         "policy_age_s": round(policy_age_s, 3),
         "policy_behind": desk.updates_behind(active_policy),
         "stored": parts.memory.storage.stored,
+        "policies_too_soon": parts.policies.too_soon,
     }
 
 
@@ -69,6 +70,7 @@ def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, o
             "offered": policies.offered,
             "admitted": policies.admitted,
             "refused": policies.refused,
+            "too_soon": policies.too_soon,
             "rolled_back": policies.rolled_back,
             "active": active_policy,
         },

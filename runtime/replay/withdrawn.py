@@ -56,10 +56,9 @@ class Withdrawn:
         """Whether a policy of this id is on the list."""
         return any(entry.policy == policy_id for entry in self._entries.values())
 
-    def reason(self, digest: bytes) -> str | None:
-        """Say why a policy was rolled back; None where it was not."""
-        entry = self._entries.get(digest.hex())
-        return None if entry is None else entry.reason
+    def entry(self, digest: bytes) -> Entry | None:
+        """Say which policy was rolled back and why; None where it was not."""
+        return self._entries.get(digest.hex())
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
         """Put a policy on the list; raises OSError where it cannot be written, and then it is kept in memory only."""

@@ -2,6 +2,7 @@
 
 Two buffers alternate, so that the one being read is never the one being written; a CRC catches the rest.
 It covers version and id as well: a weakly ordered memory may show the version before what lies behind it.
+In return the loop leaves word of what it took, so that the replay process knows what can no longer act.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 
 from runtime.shm.segment import Segment
 
-SLOT_SCHEMA: Final = "policy-slot-2"
+SLOT_SCHEMA: Final = "policy-slot-3"
 MAX_POLICY_BYTES: Final = 4 * 1024 * 1024
 _META: Final = struct.Struct("<III")  # policy id, length, CRC-32
 _BUFFER_BYTES: Final = MAX_POLICY_BYTES + 64
@@ -33,16 +34,22 @@ def _crc(version: int, policy_id: int, model: bytes) -> int:
 
 
 class PolicySlot:
-    """Single writer, single reader; ``version`` counts the policies put in."""
+    """Single writer, single reader; ``version`` counts the policies put in, ``taken`` is the reader's."""
 
     def __init__(self, segment: Segment) -> None:
         self._version = segment.body[:8].cast("Q")
+        self._taken = segment.body[8:16].cast("Q")
         self._body = segment.body
 
     @property
     def version(self) -> int:
         """Number of policies put in so far; cheap enough to look at in every tick."""
         return self._version[0]
+
+    @property
+    def taken(self) -> int:
+        """Id of the policy that the loop took last; 0 before the first.  One between it and the newest never acts."""
+        return self._taken[0]
 
     @property
     def newest_bytes(self) -> int:
@@ -62,7 +69,15 @@ class PolicySlot:
         self._version[0] = version
 
     def take(self) -> SlotPolicy | None:
-        """Copy the newest policy out; None when there is none, or when it was overwritten in the meantime."""
+        """Copy the newest policy out (loop only); None when there is none, or when it was overwritten meanwhile."""
+        version = self._version[0]
+        if version:
+            # Said before it is copied: a writer that replaces it while this goes on sees the word, or is seen here.
+            self._taken[0] = _META.unpack_from(self._body, 64 + (version & 1) * _BUFFER_BYTES)[0]
+        return self.peek()
+
+    def peek(self) -> SlotPolicy | None:
+        """Copy the newest policy out and leave no word of it; None as in ``take``."""
         version = self._version[0]
         if version == 0:
             return None
@@ -78,3 +93,4 @@ class PolicySlot:
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""
         self._version.release()
+        self._taken.release()

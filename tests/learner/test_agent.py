@@ -64,15 +64,15 @@ def test_the_same_seed_learns_the_same_and_another_does_not() -> None:
     assert learned(other, 50) != learned(agent(seed=1), 50)
 
 
-def test_policies_bear_ids_that_count_up_and_the_contract_of_the_rig() -> None:
+def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contract_of_the_rig() -> None:
     a = agent()
     learned(a, 5)
     for policy_id in (1, 2):
-        id_, model = a.export("run-7")
-        assert id_ == policy_id
+        model = a.export("run-7")
         metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
         contract = json.loads(metadata[METADATA_KEY])
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
+        a.policies = policy_id  # the rig took it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
 
 
@@ -80,8 +80,7 @@ def test_policies_bear_ids_that_count_up_and_the_contract_of_the_rig() -> None:
 def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str, tmp_path: Path) -> None:
     first = agent(strategy)
     learned(first, 20)
-    first.export("run")
-    first.handled = 3
+    first.policies, first.handled = 1, 3
     first.save(tmp_path / "learner.npz")
     again = agent(strategy)
     learned(again, 7)

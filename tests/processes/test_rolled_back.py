@@ -37,7 +37,7 @@ class Learner:
         self._link.attach()
 
     def offer(self, policy_id: int, model: bytes) -> Verdict:
-        verdict = self._link.ask(Offer(policy_id, 0), model)
+        verdict = self._link.ask(Offer(0), model)
         assert isinstance(verdict, Verdict)
         return verdict
 

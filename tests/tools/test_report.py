@@ -22,7 +22,7 @@ SUMMARY = {
     "tick_us": {"p50": 100.0, "p99": 250.4, "p999": 900.0, "max": 5000.0},
     "lateness_us": {"p50": None, "p99": None, "p999": None, "max": None},
     "buffer": {"capacity": 20000, "stored": 20000, "bytes": 640000, "strategy": "FULL[Uniform]", "synthetic": 0},
-    "policies": {"offered": 101, "admitted": 100, "refused": 1, "rolled_back": 0, "active": 101},
+    "policies": {"offered": 101, "admitted": 100, "refused": 1, "too_soon": 7, "rolled_back": 0, "active": 101},
 }
 
 
@@ -67,7 +67,7 @@ def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsy
     assert rows["configuration"].startswith("rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz")
     assert rows["ended"] == "completed, episode 100 of 500"
     assert rows["buffer"] == "20000 of 20000 experiences, 0.64 MB"
-    assert rows["policies"] == "101 offered, 100 admitted, 1 refused, 0 rolled back"
+    assert rows["policies"] == "101 offered, 100 admitted, 1 refused, 7 too soon, 0 rolled back"
     assert rows["ticks"] == "40200, 3 missed"
     assert rows["time of a tick"] == "p50 100 us, p99 250 us, p99.9 900 us, max 5000 us"
     assert "lateness" not in rows, "none in lockstep"

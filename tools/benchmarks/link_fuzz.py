@@ -84,7 +84,7 @@ def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
         (Pull(10, 3, 0, 50, 2), []),
         (Confirm(4, bytes(16)), []),
         (Errors(9), [e.tobytes() for e in errors]),
-        (Offer(5, 600), [model]),
+        (Offer(600), [model]),
         (Done(4, 400, 123.5), []),
         (Leave(), []),
     ]

@@ -91,7 +91,7 @@ def admission(policies: int, folder: Path) -> Judged:
             )
             model = untrained(end.config, contract, seed=n)
             start, busy = time.perf_counter_ns(), time.thread_time_ns()
-            verdict = desk.judge(n, model, recorded)
+            verdict = desk.judge(model, recorded)
             durations.busy.append(time.thread_time_ns() - busy)
             durations.wall.append(time.perf_counter_ns() - start)
             if not verdict.accepted and verdict.stage != "latency":
@@ -122,17 +122,18 @@ def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[La
             for _ in agent.learn(_UPDATES):
                 pass
             start = time.perf_counter_ns()
-            policy_id, model = agent.export("bench")
+            model = agent.export("bench")
             exported = time.perf_counter_ns()
-            verdict = link.ask(Offer(policy_id, agent.updates), model)
+            verdict = link.ask(Offer(agent.updates), model)
             judged = time.perf_counter_ns()
             if not isinstance(verdict, Verdict) or not verdict.accepted:
                 refused += 1
                 continue
+            agent.policies = verdict.policy_id
             seat.take_newest()
             in_effect = time.perf_counter_ns()
-            if seat.policy_id != policy_id:
-                raise RuntimeError(f"policy {policy_id} was admitted and is not in the slot")
+            if seat.policy_id != verdict.policy_id:
+                raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")
             for durations, ns in zip(times, (exported - start, judged - exported, in_effect - judged), strict=True):
                 durations.append(ns)
     finally:

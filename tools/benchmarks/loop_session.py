@@ -110,6 +110,8 @@ class LoopSession:
         alone = "local_learner=false" in settings or not self._config.local_learner
         if alone and self._config.policy is None:
             settings.append(f"policy={self._starting_policy()}")
+        if self._swaps_s is not None:  # the swapper is to be refused nothing
+            settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
         traced = self._config.device.port is None and "--device" not in subject.flags

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
             contract = contract_for(
                 config.rig, config.rate_hz, policy_id=policy_id, parent_run="bench", training_step=policy_id
             )
-            client.ask(Offer(policy_id, policy_id), untrained(config, contract, seed=policy_id))
+            client.ask(Offer(policy_id), untrained(config, contract, seed=policy_id))
             policy_id += 1
             due_s += every_s
             time.sleep(max(0.0, due_s - time.monotonic()))

@@ -154,7 +154,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--algorithm", choices=ALGORITHMS, default="ddpg")
     p.add_argument("--steps", type=int, default=0, help="training steps on the twin first (default: none)")
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--id", type=int, default=1, help="id of the policy, new to the run that is to take it (default: 1)")
+    p.add_argument(
+        "--id",
+        type=int,
+        default=1,
+        help="what the policy calls itself; a rig gives it a number of its own (default: 1)",
+    )
     return p
 
 

@@ -84,7 +84,8 @@ def _describe(kind: str, event: Event) -> tuple[str, str, str] | None:
         case "tick":
             return _tick(event)
         case "policy_refused":
-            return "policy", "warn", f"policy {event.get('policy')} refused at {_reason(event)}"
+            which = f"policy {event['policy']}" if event.get("policy") else "a policy"  # none: it has no number
+            return "policy", "warn", f"{which} refused at {_reason(event)}"
         case "policy_rolled_back":
             return "policy", "bad", f"policy {event.get('policy')} rolled back: {_reason(event)}"
         case "policy_probation_failed":

@@ -68,18 +68,22 @@ class Upkeep:
         """The counts of the newest checkpoint on disk; None when there is none."""
         return self._writer.durable_extra
 
-    def at_time(self, now_s: float, counts: Counts) -> None:
-        """Collect a checkpoint if one is due at ``now_s`` (of any clock that only goes forward)."""
+    def at_time(self, now_s: float, counts: Counts) -> bool:
+        """Collect a checkpoint if one is due at ``now_s`` (of any clock that only goes forward).
+
+        True when one was collected: all that it relies on (``Present.beside``) is then on disk before it.  The same
+        holds for the other ways to write one.
+        """
         if self._due_s is None:
             self._due_s = now_s + self._every_s
         if now_s >= self._due_s:
             self._due_s = now_s + self._every_s
-            self._write(counts, wait=False)
+            return self._write(counts, wait=False)
+        return False
 
-    def at_episode(self, episode: int, counts: Counts) -> None:
+    def at_episode(self, episode: int, counts: Counts) -> bool:
         """Write a checkpoint if one is due after this episode."""
-        if is_due(self._config, episode):
-            self._write(counts, wait=True)
+        return is_due(self._config, episode) and self._write(counts, wait=True)
 
     def close(self, counts: Counts | None) -> None:
         """Write the last one (None: it is written already, and nothing may follow it)."""
@@ -88,7 +92,8 @@ class Upkeep:
             self._write(counts, wait=True)
         self._writer.close()
 
-    def _write(self, counts: Counts, *, wait: bool) -> None:
+    def _write(self, counts: Counts, *, wait: bool) -> bool:
+        written = False
         try:
             now = counts()
             present = now if isinstance(now, Present) else Present(now)
@@ -98,6 +103,7 @@ class Upkeep:
             self._failing = self._failing and not written
         except CheckpointError as error:
             self._complain(error)
+        return written
 
     def _wait(self) -> None:
         try:

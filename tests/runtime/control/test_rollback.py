@@ -66,7 +66,7 @@ class Rig:
         return [event for event in self.events if event["kind"] == kind]
 
     def offer(self, policy_id: int, model: bytes) -> Verdict:
-        return self.policies.judge(policy_id, model, np.zeros((0, 2), np.float32), learner="test")
+        return self.policies.judge(model, np.zeros((0, 2), np.float32), learner="test")
 
     def run(self) -> Records:
         """To the end, and what the watch makes of the records, in batches of odd sizes."""
@@ -169,11 +169,11 @@ def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited:
     arguments = (rig.config.rig, rig.config.rate_hz, rig.config.seed, admission_limits(rig.config))
     after = PolicyDesk(*arguments, rig.bench.slot, tmp_path / "policies", lambda kind, **what: None)
     assert after.rolled_back == 1
-    for verdict in (after.judge(BAD, bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
+    for verdict in (after.judge(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
         assert (verdict.accepted, verdict.stage) == (False, "probation")
         assert "rolled back" in verdict.reason
     assert rig.bench.slot.version == version
-    assert after.judge(3, rig.model(3), np.zeros((0, 2), np.float32)).accepted
+    assert after.judge(rig.model(3), np.zeros((0, 2), np.float32)).accepted
 
 
 def test_equal_runs_are_rolled_back_equally_bit_for_bit(

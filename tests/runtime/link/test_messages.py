@@ -35,7 +35,7 @@ REQUESTS = [
     Pull(3, 2, 100, 50, 7),
     Confirm(4, b"\x00\xff"),
     Errors(9),
-    Offer(5, 600),
+    Offer(600),
     Done(4, 400, 123.5),
     Leave(),
 ]

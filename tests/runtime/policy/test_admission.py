@@ -103,8 +103,8 @@ def altered(**changes: object) -> PolicyContract:
         (altered(format=2), "format is 2"),
         (altered(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
         (altered(observations=CONTRACT.observations[::-1]), "observations are ['omega', 'theta']"),
-        (altered(policy_id=-1), "policy_id is -1"),
-        (altered(policy_id=1 << 31), "policy_id is 2147483648"),
+        (altered(policy_id=1 << 63), "policy_id is beyond 64 bits"),
+        (altered(policy_id=-(1 << 63) - 1), "policy_id is -9223372036854775809"),
         (altered(training_step=-1), "training_step is -1"),
     ],
 )

@@ -41,6 +41,33 @@ class Keepsake:
         self.data = data
 
 
+class Policies:
+    """A desk that has filed some policies."""
+
+    def __init__(self) -> None:
+        self.unsynced: list[Path] = []
+        self.resumed: list[dict[str, int]] = []
+        self.after = self.settled = self.waiting = 0
+
+    def resume(self, counts: dict[str, int]) -> None:
+        self.resumed.append(counts)
+
+    def number_after(self, policy_id: int) -> None:
+        self.after = policy_id
+
+    def reinstate(self) -> int:
+        return 6
+
+    def counts(self) -> dict[str, int]:
+        return {"next_policy": 1 << 31}
+
+    def settle(self) -> None:
+        self.settled += 1
+
+    def synced(self, paths: list[Path]) -> None:
+        self.unsynced = [path for path in self.unsynced if path not in paths]
+
+
 COUNTS = {
     "closed": 7,
     "error_batch": 3,
@@ -82,9 +109,11 @@ def parts(
         ),
         builder=SimpleNamespace(gaps=0, add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
-        policies=SimpleNamespace(resume=lambda counts: None, reinstate=lambda: 6, counts=lambda: {"next_policy": 7}),
+        policies=Policies(),
         keepsake=Keepsake(None if state is None else encode_state(state)),
-        rows=SimpleNamespace(count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=3),
+        rows=SimpleNamespace(
+            count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=0 if room else 3
+        ),
         accounts=SimpleNamespace(whole=whole, first_seq=None, add=lambda records: []),
     )
 
@@ -99,12 +128,18 @@ class Upkeep:
         self.restored, self.note, self.damaged = restored, NOTE, ()
         self.durable = restored
         self.written: list[Any] = []
+        self.collects = True
 
     def close(self, present: Any) -> None:
         self.written.append(None if present is None else present())
 
-    def at_episode(self, episode: int, present: Any) -> None:
+    def at_episode(self, episode: int, present: Any) -> bool:
         self.written.append(episode)
+        return self.collects
+
+    def at_time(self, now_s: float, present: Any) -> bool:
+        self.written.append(present())
+        return self.collects
 
 
 def made(
@@ -194,7 +229,7 @@ def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
 def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
     of = parts(LoopState(4), room=False)
     ending, _, _ = made(tmp_path, of)
-    with pytest.raises(CheckpointError, match="3 rows wait for room"):
+    with pytest.raises(CheckpointError, match="3 rows and 0 policies wait for room"):
         ending.close()
 
 
@@ -202,7 +237,7 @@ def recovery(episode: int) -> Any:
     return SimpleNamespace(
         start=LoopState(episode, True, 4000),
         durations=None,
-        rows=[],
+        rows=[SimpleNamespace(policy_id=n) for n in (3, 21, 20)],
         unrecorded=[1, 2],
         cut={"rows": 1, "policies": 2, "bytes": 3},
     )
@@ -217,6 +252,7 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     assert resumed.begin(recovery(8)) == 6
     assert decode_state(of.keepsake.data).episode == (99 if there_is_a_loop else 8)
     assert (of.desk.closed, of.desk.updates, of.desk.mismatches, of.desk.error_batch) == (8, 40, 1, 0)
+    assert of.policies.after == 21, "no id is given twice, not even where files were lost"
     assert resumed.dropped == 5 + 11, "those before this process, and its own"
     (name, values) = told[0]
     assert name == "resumed"
@@ -246,12 +282,40 @@ def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
 
 
 def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
+    """What there is counts, and no number that somebody else chose: the next id may be anything."""
     of = parts(LoopState(4))
-    ending, upkeep, _ = made(tmp_path, of)
-    ending.close()
-    of.policies.counts = lambda: {"next_policy": 9}
-    ending.close()
+    running, upkeep, _ = made(tmp_path, of, lockstep=False)
     policies = tmp_path / "policies"
-    first, second = (present.beside for present in upkeep.written)
-    assert first == [tmp_path / "episodes.csv", tmp_path, *(policies / f"{n}.onnx" for n in range(1, 7)), policies]
-    assert second == [tmp_path / "episodes.csv", policies / "7.onnx", policies / "8.onnx", policies]
+    of.policies.unsynced = [policies / "1.onnx", policies / "5.onnx"]
+    running.at_time(0.0)
+    of.policies.unsynced.append(policies / "6.onnx")
+    running.at_time(1.0)
+    running.at_time(2.0)
+    rows = [tmp_path / "episodes.csv", tmp_path / "events.jsonl"]
+    assert [present.beside for present in upkeep.written] == [
+        [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies],
+        [*rows, policies / "6.onnx", policies],
+        rows,
+    ]
+    assert of.policies.settled == 3
+
+
+def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> None:
+    of = parts(LoopState(4))
+    running, upkeep, _ = made(tmp_path, of, lockstep=False)
+    of.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
+    upkeep.collects = False  # the one before is not on disk yet
+    running.at_time(0.0)
+    upkeep.collects = True
+    running.at_time(1.0)
+    first, second = upkeep.written
+    assert first.beside == second.beside
+    assert of.policies.unsynced == []
+
+
+def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not(tmp_path: Path) -> None:
+    of = parts(LoopState(4))
+    running, _, _ = made(tmp_path, of)
+    for episode in (1, 2, 3):
+        running.at_episode(episode)
+    assert of.policies.settled == 3

@@ -390,18 +390,18 @@ def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
 
 
 def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
-    verdict = rig.ask(Offer(1, 0), b"no policy")
+    verdict = rig.ask(Offer(0), b"no policy")
     assert isinstance(verdict, Verdict)
-    assert (verdict.policy_id, verdict.accepted, verdict.stage) == (1, False, "format")
-    assert isinstance(rig.ask(Offer(2, 0)), Refused)
-    assert isinstance(rig.ask(Offer(2, 0), b"", b""), Refused)
+    assert (verdict.policy_id, verdict.accepted, verdict.stage) == (0, False, "format")
+    assert isinstance(rig.ask(Offer(0)), Refused)
+    assert isinstance(rig.ask(Offer(0), b"", b""), Refused)
 
 
 # -- who may do what ---------------------------------------------------------------------------------------------------
 
 
 def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
-    for request in (Pull(0, 0), Errors(1), Done(0, 0, 0.0), Offer(1, 0), Confirm(0, b""), Leave()):
+    for request in (Pull(0, 0), Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
         answer = rig.ask(request, who=C)
         assert isinstance(answer, Refused)
         assert answer.code == UNKNOWN
@@ -414,7 +414,7 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
     rig.insert(3)
     for who in (B, C):
         assert isinstance(rig.ask(Pull(0, 0), who=who), Rows)
-        for request in (Errors(1), Done(0, 0, 0.0), Offer(1, 0), Confirm(0, b"")):
+        for request in (Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
             answer = rig.ask(request, who=who)
             assert isinstance(answer, Refused)
             assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
@@ -571,7 +571,7 @@ REQUESTS = st.one_of(
     st.builds(Pull, INTS, INTS, INTS, INTS),
     st.builds(Confirm, INTS, st.binary(max_size=20)),
     st.builds(Errors, INTS),
-    st.builds(Offer, INTS, INTS),
+    st.builds(Offer, INTS),
     st.builds(Done, INTS, INTS, st.floats()),
     st.builds(Leave),
 )

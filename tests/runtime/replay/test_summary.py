@@ -30,7 +30,7 @@ def parts(normalized: float | None = 0.9) -> Any:
             error_batches=7,
         ),
         builder=SimpleNamespace(gaps=2),
-        policies=SimpleNamespace(offered=9, admitted=8, refused=1, rolled_back=2),
+        policies=SimpleNamespace(offered=9, admitted=8, refused=1, too_soon=40, rolled_back=2),
         memory=SimpleNamespace(
             offered=990,
             strategy="FIFO[Uniform]",
@@ -44,6 +44,7 @@ def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
     fields = progress(parts(), active_policy=30, policy_age_s=1.23456)
     assert (fields["policy"], fields["policy_age_s"], fields["policy_behind"]) == (30, 1.235, 100)
     assert (fields["episode"], fields["normalized"], fields["stored"]) == (5, 0.9, 3)
+    assert fields["policies_too_soon"] == 40
 
 
 @pytest.mark.parametrize(("score", "told"), [(0.9, 0.9), (None, math.nan)])
@@ -64,7 +65,8 @@ def test_the_summary_counts_everything_once() -> None:
         "synthetic": 2,
         "digest": "abcd",
     }
-    assert found["policies"]["active"] == 8
+    counts = {"offered": 9, "admitted": 8, "refused": 1, "too_soon": 40, "rolled_back": 2, "active": 8}
+    assert found["policies"] == counts
     assert found["learner"] == {"updates": 400, "updates_per_s": 12.5, "error_batches": 7}
 
 

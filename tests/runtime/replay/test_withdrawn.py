@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from runtime.replay.withdrawn import FILE_NAME, Withdrawn, digest_of
+from runtime.replay.withdrawn import FILE_NAME, Entry, Withdrawn, digest_of
 
 BAD, WORSE = digest_of(b"bad"), digest_of(b"worse")
 
 
 def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
-    assert Withdrawn(tmp_path).reason(BAD) is None
+    assert Withdrawn(tmp_path).entry(BAD) is None
     Withdrawn(tmp_path).add(3, BAD, "no number")
     Withdrawn(tmp_path).add(9, WORSE, "slow")
     again = Withdrawn(tmp_path)
-    assert (len(again), again.reason(BAD), again.reason(WORSE)) == (2, "no number", "slow")
+    entries = [Entry(3, BAD.hex(), "no number"), Entry(9, WORSE.hex(), "slow")]
+    assert (len(again), [again.entry(BAD), again.entry(WORSE)]) == (2, entries)
     assert (again.has(3), again.has(9), again.has(4)) == (True, True, False)
     assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
 
@@ -39,4 +40,4 @@ def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) ->
     list_ = Withdrawn(tmp_path / "gone")
     with pytest.raises(OSError, match="No such file"):
         list_.add(3, BAD, "no number")
-    assert list_.reason(BAD) == "no number"
+    assert list_.entry(BAD) == Entry(3, BAD.hex(), "no number")

@@ -99,3 +99,24 @@ def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for
     segment.body[:8] = (2).to_bytes(8, "little")
     slot.put(3, b"third")
     assert slot.take() == SlotPolicy(3, 3, b"third")
+
+
+def test_the_reader_leaves_word_of_what_it_took_and_whoever_peeks_does_not(segment: Segment) -> None:
+    writer, reader = PolicySlot(segment), PolicySlot(segment)
+    assert reader.take() is None
+    writer.put(7, b"seven")
+    assert writer.peek() == SlotPolicy(1, 7, b"seven")
+    assert writer.taken == 0
+    assert reader.take() == SlotPolicy(1, 7, b"seven")
+    writer.put(9, b"nine")
+    assert (writer.taken, reader.taken) == (7, 7)
+
+
+def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a writer that replaces it in this moment would take it for one that nobody has."""
+    slot = PolicySlot(segment)
+    slot.put(7, b"seven")
+    seen: list[int] = []
+    monkeypatch.setattr(slot, "peek", lambda: seen.append(slot.taken))
+    slot.take()
+    assert seen == [7]

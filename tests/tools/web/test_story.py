@@ -17,12 +17,12 @@ def test_policies_come_with_their_verdicts_and_reasons() -> None:
     story = Story()
     events: list[dict[str, object]] = [
         {"kind": "policy_admitted", "policy": 1},
-        {"kind": "policy_refused", "policy": 2, "stage": "outputs", "reason": "not finite"},
+        {"kind": "policy_refused", "policy": 0, "stage": "outputs", "reason": "not finite"},
         {"kind": "policy_rolled_back", "policy": 1, "reason": "trips"},
     ]
     items, policies = story.take([msgspec.json.encode(e) for e in events])
-    assert policies == [[1, "admitted", ""], [2, "refused", "outputs: not finite"], [1, "rolled back", "trips"]]
-    assert [i["text"] for i in items] == ["policy 2 refused at outputs: not finite", "policy 1 rolled back: trips"]
+    assert policies == [[1, "admitted", ""], [0, "refused", "outputs: not finite"], [1, "rolled back", "trips"]]
+    assert [i["text"] for i in items] == ["a policy refused at outputs: not finite", "policy 1 rolled back: trips"]
     assert story.policies == policies
 
 

@@ -139,7 +139,7 @@ def policies_sheet(m: Material) -> Sheet | None:
         return None
     rows = tuple(
         (
-            f"{number(e.fields.get('policy')):.0f}",
+            f"{number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
             VERDICTS[e.kind][0],
             ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w)),
         )

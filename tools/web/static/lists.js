@@ -61,7 +61,7 @@ export class Lists {
     const fine = ([, verdict]) => VERDICTS[verdict] === "good";
     const newest = this.policies.filter(fine).slice(-6).reverse();
     const told = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
-    const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(`policy ${id}`, VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
+    const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(named(id), VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
     show("policy-list", policyLines, "no policy has been offered yet");
     const eventLines = [...this.items].reverse().map((e) => line(clock(e.t), e.level, e.text));
     show("events", eventLines, "nothing to report");
@@ -88,10 +88,10 @@ export class Lists {
     ctx.globalAlpha = 1;
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    ctx.fillText(`policy ${this.policies[0][0]}`, 2, height - 8);
+    ctx.fillText(named(this.policies[0][0]), 2, height - 8);
     if (n > 1) {
       ctx.textAlign = step * n > width / 2 ? "right" : "left";
-      ctx.fillText(`policy ${this.policies[n - 1][0]}`, step * n > width / 2 ? step * n : step * n + 70, height - 8);
+      ctx.fillText(named(this.policies[n - 1][0]), step * n > width / 2 ? step * n : step * n + 70, height - 8);
     }
   }
 
@@ -118,6 +118,11 @@ export class Lists {
     ctx.fillText(`episode ${last}`, width - 2, height - 8);
     this.safety.describe(`Interventions per episode; at most ${most}`);
   }
+}
+
+/** A refused policy has no number. */
+function named(id) {
+  return id ? `policy ${id}` : "a policy";
 }
 
 function line(when, level, text) {

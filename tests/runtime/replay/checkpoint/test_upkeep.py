@@ -83,6 +83,19 @@ def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
     assert number(run) == 4
 
 
+def test_whoever_has_one_written_hears_whether_it_was_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    assert not run.upkeep.at_time(100.0, run.counts), "not due"
+    assert run.upkeep.at_time(110.0, run.counts)
+    run.upkeep._writer.wait()
+    monkeypatch.setattr(run.upkeep._writer, "write", lambda *what: False)
+    assert not run.upkeep.at_time(120.0, run.counts), "the one before is not on disk yet"
+    monkeypatch.undo()
+    run.upkeep.close(run.counts)
+
+
 def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     every = int(CONFIG.checkpoint_s / CONFIG.task.episode_s)

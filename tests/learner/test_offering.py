@@ -1,0 +1,90 @@
+"""What a learner makes of the rig's word on its policies."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from learner import offering
+from learner.attachment import Unfit
+from learner.offering import Offering
+from runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
+
+
+class Link:
+    """Answers offers as it is told."""
+
+    def __init__(self, *answers: ReplyMessage) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[object, bytes]] = []
+
+    def ask(self, request: object, model: bytes) -> ReplyMessage:
+        self.asked.append((request, model))
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(offering, "report", lambda who, what, line, **more: lines.append(line))
+    return lines
+
+
+def made(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
+    link: Any = Link(*answers)
+    clock = SimpleNamespace(now_s=0.0)
+    agent: Any = SimpleNamespace(policies=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
+    return Offering(link, "learner", lambda: clock.now_s), agent, clock
+
+
+def test_the_rig_says_under_which_id_it_took_a_policy(said: list[str]) -> None:
+    offers, agent, _ = made(Verdict(9, accepted=True))
+    offers.offer(agent, "run", lockstep=True)
+    assert offers._link.asked == [(Offer(600), b"run's")]
+    assert (agent.policies, offers.due, said) == (9, False, [])
+
+
+def test_one_that_was_refused_changes_no_number_and_is_told_of(said: list[str]) -> None:
+    offers, agent, _ = made(Verdict(0, accepted=False, stage="bounds", reason="too much"))
+    offers.offer(agent, "run", lockstep=False)
+    assert (agent.policies, offers.due) == (4, False)
+    assert said == ["policy after 600 updates refused at bounds: too much"]
+
+
+def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said: list[str]) -> None:
+    offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
+    offers.offer(agent, "run", lockstep=False)
+    assert (agent.policies, offers.due, said) == (4, False, [])
+    clock.now_s = 1.0
+    assert offers.due
+    offers.offer(agent, "run", lockstep=False)
+    assert (agent.policies, offers.due) == (5, False)
+    offers.sum_up()
+    assert said == ["policies offered sooner than the rig judges them: 1"]
+
+
+def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
+    offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE))
+    offers.offer(agent, "run", lockstep=True)
+    clock.now_s = 1000.0
+    assert not offers.due
+
+
+def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
+    offers, agent, _ = made(Accepted())
+    with pytest.raises(Unfit):
+        offers.offer(agent, "run", lockstep=True)
+
+
+def test_rulings_are_counted_and_the_bad_ones_told_of(said: list[str]) -> None:
+    offers, _, _ = made()
+    for n, verdict in enumerate(("passed", "passed", "rolled_back", "failed"), 1):
+        offers.heed(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
+    offers.sum_up()
+    assert said == [
+        "policy 3 was rolled back by the rig: slow",
+        "policy 4 failed its probation: slow",
+        "policies on probation: 1 failed, 2 passed, 1 rolled back",
+    ]
