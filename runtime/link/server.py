@@ -30,7 +30,7 @@ from runtime.link.messages import (
     decode_request,
     encode,
 )
-from runtime.link.porch import Porch, peer_name
+from runtime.link.porch import Porch, Shed, peer_name
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
@@ -149,8 +149,8 @@ class LinkServer:
         refused, self._gate.refused = self._gate.refused, []
         return refused
 
-    def shed(self) -> list[tuple[str, str, int]]:
-        """(address, why, how many) of tcp connections that were ended since the last call."""
+    def shed(self) -> list[Shed]:
+        """Tcp connections that were ended since the last call."""
         return [] if self._porch is None else self._porch.shed()
 
     def wait(self, timeout_ms: int) -> bool:
