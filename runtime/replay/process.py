@@ -160,6 +160,8 @@ class ReplayProcess:
             self._board[Word.LEARNER_NS] = self._desk.heard_ns
         for key in self._server.refused_keys():
             self._events.write("learner_turned_away", key=key)
+        for address, why, connections in self._server.shed():
+            self._events.write("connections_ended", address=address, why=why, connections=connections)
         done = self._desk.done
         if self._lockstep and done + 1 > self._board[Word.BARRIER] and done <= self._board[Word.CLOSED]:
             self._continuity.at_episode(done)
@@ -213,6 +215,7 @@ class ReplayProcess:
                 self._figures.add_training(row)
 
     def _report_progress(self) -> None:
+        self._events.look()
         told = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._watch.age_s)
         report(NAME, "progress", "", **told)
 
