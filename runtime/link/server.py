@@ -257,8 +257,14 @@ class LinkServer:
         guest = self._guests.get(peer)
         if guest is not None and self._porch is not None and not self._porch.may_answer(guest, sum(map(len, frames))):
             return zmq.EAGAIN  # it has not read the answers before this one
+        socket = self._doors[peer[0]][0]
         try:
-            self._doors[peer[0]][0].send_multipart([peer[1:], *frames], zmq.NOBLOCK)
+            try:
+                socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
+            except zmq.Again:
+                # ZeroMQ hears only now and then that what it sent before has left; asked for its events it listens.
+                socket.getsockopt(zmq.EVENTS)
+                socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             return error.errno or zmq.EHOSTUNREACH
         self.work += sum(map(len, frames))

@@ -150,7 +150,7 @@ def _garbage(rng: random.Random) -> bytes:
 
 
 class RawPeer:
-    """A plain learner without ZeroMQ, so that it can break its rules; a context."""
+    """A plain learner without ZeroMQ, so that it can break its rules; a context.  OSError where the rig is silent."""
 
     def __init__(self, endpoint: Tcp, *, source: str = "127.0.0.1") -> None:
         self._line = socket.socket()
@@ -158,6 +158,9 @@ class RawPeer:
         self._line.settimeout(_CONNECT_S)
         self._line.connect(on_loopback(endpoint))
         self._line.sendall(greeting() + READY)
+        answer = b""
+        while b"READY" not in answer and (data := self._line.recv(_PIECE)):  # ZeroMQ takes no message before that
+            answer += data
         self._line.setblocking(False)
         self._asked = 0
 

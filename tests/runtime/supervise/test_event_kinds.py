@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.supervise.event_kinds import Weight, kind_of, shortened, times
+from runtime.supervise.event_kinds import Value, Weight, kind_of, shortened, times
 
 
 @pytest.mark.parametrize("kind", ["learner_attached", "learner_turned_away", "policy_refused", "connections_ended"])
@@ -18,7 +18,7 @@ def test_whatever_bears_a_fault_is_vital() -> None:
 
 
 def test_texts_are_cut_and_nothing_else() -> None:
-    fields = {"a": "x" * 20, "b": 10**30, "c": None}
+    fields: dict[str, Value] = {"a": "x" * 20, "b": 10**30, "c": None}
     assert shortened(fields, 10) == {"a": "x" * 7 + "...", "b": 10**30, "c": None}
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from runtime.supervise.event_kinds import COUNT
+from runtime.supervise.event_kinds import COUNT, Value
 from runtime.supervise.repeats import FIRST_S, LONGEST_S, MAX_WINDOWS, Repeats, Told
 
 
@@ -43,7 +43,7 @@ def test_another_event_s_turn_closes_what_is_due_before_it() -> None:
 
 def test_a_fault_is_never_counted_but_told() -> None:
     repeats = Repeats()
-    fields = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
+    fields: dict[str, Value] = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
     assert [len(repeats.take("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
     fields["fault"] = 0
     assert [len(repeats.take("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
