@@ -24,6 +24,7 @@ from runtime.link.keys import KeyFault
 from runtime.link.listening import Unreachable
 from runtime.log.sink import LogMissing
 from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.growth import Overgrown
 from runtime.replay.process import NAME, ReplayProcess
 from runtime.replay.recovery import Recovery
 from runtime.replay.resynthesis import Resynthesiser
@@ -85,11 +86,15 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
             return ExitCode.CONFIGURATION
     where = " and ".join(process.endpoints)
     report(NAME, "ready", where if process.recovery is None else f"{where}; {_resumed(process, process.recovery)}")
-    while not stop and not process.finished:
-        if not process.turn():
-            process.idle()
-    while process.turn():
-        pass
+    try:
+        while not stop and not process.finished:
+            if not process.turn():
+                process.idle()
+        while process.turn():
+            pass
+    except Overgrown as error:  # at once, before the machine's memory is used up: another process goes on
+        report(NAME, "warning", str(error))
+        return ExitCode.INTERNAL
     process.finish()
     return ExitCode.OK
 

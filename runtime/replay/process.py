@@ -20,6 +20,7 @@ from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from runtime.replay.growth import Growth
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
@@ -133,6 +134,7 @@ class ReplayProcess:
         self.policy = self._continuity.go_on(self.recovery) if self.recovery is not None else 0
         """Id of the policy that a resumed run goes on with; 0 without one."""
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
+        self._growth = Growth(self._memory.storage.nbytes)
 
     def _standing(self) -> Standing:
         return standing(self._parts, dropped=self._continuity.dropped)
@@ -148,7 +150,7 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing."""
+        """Do what there is to do; False when there was nothing.  Raises Overgrown."""
         records = self._ring.peek()
         if len(records):
             self._take(records)
@@ -167,6 +169,7 @@ class ReplayProcess:
             self._continuity.at_episode(done)
             self._board[Word.BARRIER] = done + 1
         now = time.monotonic()
+        self._growth.look(now)
         if not self._lockstep:
             self._continuity.at_time(now)
         if now - self._reported_s > _PROGRESS_S:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from runtime.link.endpoint import Tcp
-from runtime.link.messages import RequestMessage, encode
+from runtime.link.messages import Attach, Leave, RequestMessage, encode
 
 MOST: Final = 4000
 """Sockets of one crowd."""
@@ -207,3 +207,16 @@ class RawPeer:
                 break
             sent, rest = sent + n, rest[n:]
         return sent
+
+
+def noisy(endpoint: Tcp, seconds: float, most: int = 1_000_000, *, source: str = "127.0.0.1") -> int:
+    """Attach and leave over and over, up to ``most`` times, on a new connection where one is ended; how often."""
+    limit, rounds = time.monotonic() + seconds, 0
+    while time.monotonic() < limit and rounds < most:
+        with contextlib.suppress(OSError), RawPeer(endpoint, source=source) as peer:
+            while time.monotonic() < limit and rounds < most:
+                peer.ask(Attach())
+                peer.ask(Leave())
+                rounds += 1
+                peer.read()
+    return rounds
