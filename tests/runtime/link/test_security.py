@@ -1,4 +1,4 @@
-"""Who may enter over tcp: the two traps of CURVE (TRAPS, "ZeroMQ"), and what a learner is told that may not."""
+"""Who may enter over tcp: the two traps of CURVE, and what a learner is told that may not."""
 
 from __future__ import annotations
 
