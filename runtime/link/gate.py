@@ -17,6 +17,7 @@ from runtime.link.keys import fingerprint
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = b"onrig"
 _PER_TURN: Final = 16
+_KEPT: Final = 64
 _VERSION: Final = b"1.0"
 _FRAMES: Final = 7
 """Version, request id, domain, address, identity, mechanism, one credential."""
@@ -60,7 +61,7 @@ class Gate:
             except zmq.Again:
                 return
             reply = verdict(request, self._allowed)
-            if reply[2] != b"200" and len(self.refused) < _PER_TURN:
+            if reply[2] != b"200" and len(self.refused) < _KEPT:
                 self.refused.append(fingerprint(request[6]) if len(request) == _FRAMES else "?")
             self.socket.send_multipart(reply, zmq.NOBLOCK)
 

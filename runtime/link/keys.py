@@ -7,7 +7,7 @@ A folder of keys holds one folder for each machine, to be copied there::
     NAME/secret.key         pair of a learner
     NAME/rig.key            public key of the rig it talks to
 
-Every file is 0600, every folder 0700; a key that others could read or replace is no key (TRAPS, "ZeroMQ").
+Every file is 0600, every folder 0700; a key that others could read or replace is no key.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ def listen(local: str, link: Link) -> LinkServer:
         return LinkServer(local, _door(link))
     except zmq.ZMQError as error:
         raise Unreachable(f"{link.listen or local}: {zmq.strerror(error.errno or 0)}; see link.listen") from None
+    except OSError as error:
+        raise Unreachable(f"{link.listen}: {error.strerror or error}; see link.listen") from None
 
 
 def _door(link: Link) -> TcpDoor | None:

@@ -4,11 +4,12 @@ Never blocks, and does a bounded amount of work at a time: a peer that does not 
 again, one that asks without end waits for its next turn.
 
 There is one door for this machine (ipc, in a folder of mode 0700), and where the configuration says so one for others
-(tcp, CURVE, and only keys on the list).
+(tcp, CURVE, and only keys on the list), with a porch before it (``runtime.link.porch``).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ import zmq
 
 from runtime.link.endpoint import Tcp
 from runtime.link.gate import DOMAIN, Gate
+from runtime.link.guests import HANDSHAKE_S, Guest
 from runtime.link.keys import RigKeys
 from runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -28,6 +30,7 @@ from runtime.link.messages import (
     decode_request,
     encode,
 )
+from runtime.link.porch import Porch, Shed, peer_name
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
@@ -44,6 +47,10 @@ _LOST_MS: Final = 10_000
 """A connection silent for so long is closed, however politely its other end vanished."""
 _NUDGE: Final = bytes(_ID_BYTES)
 """Request id of what answers no question; learners count from 1."""
+_SEALED_BYTES: Final = 33
+"""What CURVE adds to a frame: its name, a nonce, flags and the seal."""
+_GUESTS: Final = 256
+"""Connections whose place on the porch is remembered."""
 
 
 class Answer(NamedTuple):
@@ -74,11 +81,13 @@ class TcpDoor(NamedTuple):
 
 
 class LinkServer:
-    """A ROUTER socket for each door.  Raises ``zmq.ZMQError`` where an endpoint cannot be bound."""
+    """A ROUTER socket for each door.  Raises ``zmq.ZMQError`` or OSError where an endpoint cannot be listened at."""
 
     def __init__(self, endpoint: str, tcp: TcpDoor | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate: Gate | None = None
+        self._porch: Porch | None = None
+        self._guests: dict[bytes, Guest] = {}
         self._doors: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
         self.work = 0
@@ -86,8 +95,12 @@ class LinkServer:
         try:
             self._open(endpoint, "local", None, None)
             if tcp is not None:
-                self._open(str(tcp.endpoint), "plain", tcp.endpoint, tcp.keys)
-        except zmq.ZMQError:
+                inner = f"{endpoint}.tcp"
+                self._open(inner, "plain", tcp.endpoint, tcp.keys)
+                sealed = 0 if tcp.keys is None else _SEALED_BYTES
+                path = inner.removeprefix("ipc://")
+                self._porch = Porch(tcp.endpoint, path, longest=MAX_REQUEST_BYTES + sealed, overhead=sealed)
+        except (zmq.ZMQError, OSError):
             self.close()
             raise
         self._poller = zmq.Poller()
@@ -110,7 +123,7 @@ class LinkServer:
             options |= {
                 zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
                 zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
-                zmq.IPV6: int(tcp.ipv6),
+                zmq.HANDSHAKE_IVL: round(1000 * HANDSHAKE_S),
             }
         for option, value in options.items():
             socket.setsockopt(option, value)
@@ -126,7 +139,8 @@ class LinkServer:
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Where the doors are, with the ports that were found for them."""
-        return tuple(socket.getsockopt_string(zmq.LAST_ENDPOINT) for socket, _ in self._doors)
+        local = self._doors[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
+        return (local,) if self._porch is None else (local, self._porch.endpoint)
 
     def refused_keys(self) -> list[str]:
         """Fingerprints of keys that were turned away since the last call."""
@@ -134,6 +148,10 @@ class LinkServer:
             return []
         refused, self._gate.refused = self._gate.refused, []
         return refused
+
+    def shed(self) -> list[Shed]:
+        """Tcp connections that were ended since the last call."""
+        return [] if self._porch is None else self._porch.shed()
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait for a request; True when there is one."""
@@ -143,7 +161,14 @@ class LinkServer:
         return any(socket in ready for socket, _ in self._doors)
 
     def serve(self, handle: Handle) -> None:
-        """Handle what has arrived, up to a bounded amount of work, the doors in turn."""
+        """Handle what has arrived, up to a bounded amount of work, the doors in turn.
+
+        Raises what ended the thread of the porch: without it nobody could enter any more.
+        """
+        if self._porch is not None:
+            if self._porch.failure is not None:
+                raise self._porch.failure
+            self._porch.served_s = time.monotonic()
         if self._gate is not None:
             self._gate.answer()
         self.work = 0
@@ -168,15 +193,38 @@ class LinkServer:
         except zmq.Again:
             return None
         frames: list[bytes] = []
+        sizes: list[int] = []
         last = first
         while last.more:
             last = socket.recv(copy=False)
+            sizes.append(len(last))
             if len(frames) < _MAX_FRAMES:
                 frames.append(last.bytes)
         key = name
         if name != "local" and self._gate is not None:
             key = str(last.get("User-Id"))
-        return Ticket(bytes([door]) + first.bytes, frames[0] if frames else b"", key), frames[1:]
+        peer = bytes([door]) + first.bytes
+        if name != "local":
+            self._take_in(peer, last, sizes)
+        return Ticket(peer, frames[0] if frames else b"", key), frames[1:]
+
+    def _take_in(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
+        """Let the porch know that a whole message of this connection has been taken."""
+        if self._porch is None:
+            return
+        guest = self._guests.get(peer)
+        if guest is None:
+            try:
+                name = peer_name(int(frame.get(zmq.SRCFD)))
+            except (OSError, zmq.ZMQError):
+                return  # it has gone since
+            guest = self._porch.guest(name)
+            if guest is None:
+                return
+            self._guests[peer] = guest
+            while len(self._guests) > _GUESTS:
+                del self._guests[next(iter(self._guests))]
+        self._porch.took(guest, sizes)
 
     def take(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
         """Handle one message, the frames behind its request id; True when that was heavy."""
@@ -206,8 +254,17 @@ class LinkServer:
         """Send without waiting; returns 0 or an error number."""
         if not peer or peer[0] >= len(self._doors):
             return zmq.EHOSTUNREACH
+        guest = self._guests.get(peer)
+        if guest is not None and self._porch is not None and not self._porch.may_answer(guest, sum(map(len, frames))):
+            return zmq.EAGAIN  # it has not read the answers before this one
+        socket = self._doors[peer[0]][0]
         try:
-            self._doors[peer[0]][0].send_multipart([peer[1:], *frames], zmq.NOBLOCK)
+            try:
+                socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
+            except zmq.Again:
+                # ZeroMQ hears only now and then that what it sent before has left; asked for its events it listens.
+                socket.getsockopt(zmq.EVENTS)
+                socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             return error.errno or zmq.EHOSTUNREACH
         self.work += sum(map(len, frames))
@@ -220,3 +277,5 @@ class LinkServer:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
+        if self._porch is not None:  # last: it passes on what they had still to say
+            self._porch.close()

@@ -232,14 +232,12 @@ class Continuity:
         """What goes into a checkpoint beside the memory; raises CheckpointError where it would rely on missing rows."""
         parts = self._parts
         parts.policies.settle()
-        for waiting, what in (
-            (0 if parts.rows.flush() else parts.rows.waiting, "rows"),
-            (parts.policies.waiting, "policies"),
-        ):
-            if waiting:
-                raise CheckpointError(
-                    f"{self._folder}: {waiting} {what} wait for room on the disk; no checkpoint is written before them"
-                )
+        parts.rows.flush()
+        if parts.rows.waiting or parts.policies.waiting:
+            raise CheckpointError(
+                f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies wait for room on the "
+                "disk; no checkpoint is written before them"
+            )
         taken, opened = parts.ring.taken, parts.accounts.first_seq
         log = self._log.account()
         extra = {

@@ -24,6 +24,7 @@ from runtime.link.keys import KeyFault
 from runtime.link.listening import Unreachable
 from runtime.log.sink import LogMissing
 from runtime.replay.checkpoint import CheckpointError
+from runtime.replay.growth import Overgrown
 from runtime.replay.process import NAME, ReplayProcess, Rewind
 from runtime.replay.recovery import Recovery
 from runtime.replay.resynthesis import Resynthesiser
@@ -101,6 +102,9 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         # In lockstep everything since the checkpoint happens once more: a process that knows nothing else does it.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
+    except Overgrown as error:  # at once, before the machine's memory is used up: another process goes on
+        report(NAME, "warning", str(error))
+        return ExitCode.INTERNAL
     process.finish()
     return ExitCode.OK
 

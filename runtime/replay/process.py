@@ -21,6 +21,7 @@ from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from runtime.replay.growth import Growth
 from runtime.replay.horizon import Horizon
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
@@ -166,6 +167,7 @@ class ReplayProcess:
             self._log.add(self._continuity.context)
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
         self._horizon = Horizon(self._ring, lockstep=config.lockstep)
+        self._growth = Growth(self._memory.storage.nbytes)
         self._opened = -1
         """Last training episode that was concluded here."""
         self._blocked_s: float | None = None
@@ -188,7 +190,7 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing.  Raises Rewind."""
+        """Do what there is to do; False when there was nothing.  Raises Rewind or Overgrown."""
         self._beat()
         records = self._next_records()
         if len(records):
@@ -202,9 +204,12 @@ class ReplayProcess:
             self._board[Word.LEARNER_NS] = self._desk.heard_ns
         for key in self._server.refused_keys():
             self._events.write("learner_turned_away", key=key)
+        for address, why, connections in self._server.shed():
+            self._events.write("connections_ended", address=address, why=why, connections=connections)
         if self._desk.replaced:
             self._replace_learner()
         now = time.monotonic()
+        self._growth.look(now)
         if self._lockstep:
             self._conclude(self._desk.done)
         else:
@@ -292,6 +297,7 @@ class ReplayProcess:
                 self._figures.add_training(row)
 
     def _report_progress(self) -> None:
+        self._events.look()
         told = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._watch.age_s)
         report(NAME, "progress", "", **told)
 

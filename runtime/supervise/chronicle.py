@@ -34,6 +34,7 @@ class Chronicle:
 
     def note(self, report: Report) -> None:
         """Take one report."""
+        self._events.look()
         fault = report.values.get("fault")
         if report.kind == "error":
             self.errors.append(report.message)

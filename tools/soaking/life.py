@@ -17,6 +17,7 @@ from runtime.replay.transitions import TransitionBuilder
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingHistory
 from runtime.shm.segment import Segment, SegmentError, live_folders
+from runtime.supervise.event_kinds import times
 from runtime.supervise.states import State
 from tools.soaking.ledger import Life, Told
 from tools.soaking.mirror import read_kept
@@ -51,7 +52,7 @@ class EventTail:
 
     def _take(self, event: dict[str, object]) -> None:
         kind, now_s = str(event.get("kind")), time.monotonic()
-        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        self.kinds[kind] = self.kinds.get(kind, 0) + times(event)
         if kind in ("policy_admitted", "policy_refused"):
             self.decided_s = now_s
         if kind == "tick":

@@ -17,6 +17,7 @@ from runtime.config.schema import RunConfig
 from runtime.record import Rule
 from runtime.replay.episodes import COLUMNS
 from runtime.shm.board import Word
+from runtime.supervise.event_kinds import COUNT, times
 from runtime.supervise.states import State
 from runtime.view.reader import Figures, ViewReader
 from runtime.view.tail import Tail
@@ -151,11 +152,14 @@ def read_event(line: bytes) -> Happened | None:
         return None
     kind = str(event.pop("kind", "?"))
     t = event.pop("t_unix_s", 0.0)
+    count = times(event)
+    event.pop(COUNT, None)
     if kind in _QUIET or (kind == _TRANSITION and event.get("fault") is None):
         return None
     alarming = kind in ("error", "fault", "warning", "policy_refused", "policy_rolled_back", "post_mortem_failed")
     clock = time.strftime("%H:%M:%S", time.localtime(t if isinstance(t, int | float) else 0.0))
-    return Happened(clock, f"{kind}: {_in_words(kind, event)}", alarming or event.get("fault") not in (None, 0))
+    told = f"{kind}: {_in_words(kind, event)}" + (f" ({count} times)" if count > 1 else "")
+    return Happened(clock, told, alarming or event.get("fault") not in (None, 0))
 
 
 def _in_words(kind: str, event: Mapping[str, object]) -> str:

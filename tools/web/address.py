@@ -12,6 +12,7 @@ TOKEN: Final = "ONRIG_WEB_TOKEN"
 """Environment variable (a command line is for all to see) with the token of a page that is started again."""
 FIRST_PORT: Final = 8089
 _TRIED: Final = 20
+_BACKLOG: Final = 128
 _ANY: Final = ("", "*", "0.0.0.0", "::")
 _NOWHERE: Final = "192.0.2.1"
 """An address for documentation: asking for a route to it sends nothing and names this machine's own address."""
@@ -60,7 +61,7 @@ def listen_at(address: Address) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((address.host, port))
-            listening.listen(16)
+            listening.listen(_BACKLOG)
         except OSError as error:
             listening.close()
             failure = error

@@ -11,6 +11,8 @@ import msgspec
 
 _QUEUED: Final = 400
 """Messages that wait for a watcher: some 15 seconds' worth."""
+_STALLED: Final = 40
+"""Messages that wait for a watcher who does not read; he gives way where there are too many."""
 _END: Final = b""
 
 
@@ -31,6 +33,11 @@ class Watcher:
 
     def __init__(self) -> None:
         self._frames: queue.Queue[bytes] = queue.Queue(_QUEUED)
+
+    @property
+    def behind(self) -> int:
+        """Messages that wait for it."""
+        return self._frames.qsize()
 
     def put(self, data: bytes) -> bool:
         """Add a message; False when it cannot keep up."""
@@ -68,9 +75,9 @@ class Hub:
         self._ended = False
 
     def join(self, story_so_far: Callable[[], Iterable[Message]]) -> Watcher | None:
-        """Add a watcher, who first hears the story so far; None where there are too many already."""
+        """Add a watcher, who first hears the story so far; None where there are too many already who read."""
         with self._lock:
-            if len(self._watchers) >= self._limit:
+            if len(self._watchers) >= self._limit and not self._let_go_a_stalled_one():
                 return None
             watcher = Watcher()
             for message in story_so_far():
@@ -80,6 +87,14 @@ class Hub:
             self._watchers.append(watcher)
             self.somebody.set()
             return watcher
+
+    def _let_go_a_stalled_one(self) -> bool:
+        slowest = max(self._watchers, key=lambda w: w.behind, default=None)
+        if slowest is None or slowest.behind < _STALLED:
+            return False
+        slowest.end()
+        self._watchers.remove(slowest)
+        return True
 
     def leave(self, watcher: Watcher) -> None:
         """Take a watcher out."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
-from collections import Counter
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,15 +18,19 @@ import msgspec
 from tools.web.assets import Asset
 from tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
 from tools.web.hub import Hub, Message
+from tools.web.places import Places, Stage
 
-_CONNECTIONS: Final = 32
-_PER_ADDRESS: Final = 16
-"""Of them, for one address: a neighbour that holds on to all it gets leaves places for who wants to stop the rig."""
 _PATIENCE_S: Final = 10.0
 """For a request to arrive whole, and for a watcher to take what it is sent."""
 _PULSE_S: Final = 5.0
 """A comment goes out after so long a silence: it shows a browser that is gone."""
 _ORDER_BYTES: Final = 256
+_LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_UNREAD_BYTES: Final = 1 << 18
+_UNREAD_S: Final = 0.5
+"""What came and was not read is taken in so far before a connection is closed: else its answer would be lost."""
+_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+_TOO_SLOW: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
 STOP_LEVELS: Final = {"fade": 1, "now": 2}
 
 
@@ -59,24 +64,28 @@ class PageServer(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.site = site
-        self._places = threading.Lock()
-        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._places: Places[socket.socket] = Places()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in a thread of its own, or turn it away where there are too many."""
+        """Serve a connection in a thread of its own; where there are too many, one gives way or it is turned away."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
-        if self._take_place(_host_of(client_address)):
-            try:
-                super().process_request(request, client_address)
-            except RuntimeError:  # no thread to be had
-                self._give_place(_host_of(client_address))
-                raise
+        with self._lock:
+            place, left = self._places.take(_host_of(client_address), request)
+            if left is not None:
+                hang_up(left.who, _BUSY if left.stage is Stage.ARRIVING else b"")
+        if place is None:
+            with contextlib.suppress(OSError):
+                request.settimeout(0.2)
+                request.sendall(_BUSY)
+            self.shutdown_request(request)
             return
-        with contextlib.suppress(OSError):
-            request.settimeout(0.2)
-            request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n")
-        self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self._leave(request)
+            raise
 
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
@@ -85,21 +94,39 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._give_place(_host_of(client_address))
+            if isinstance(request, socket.socket):
+                self._leave(request)
 
-    def _take_place(self, host: str) -> bool:
-        with self._places:
-            free = self._taken.total() < _CONNECTIONS and self._taken[host] < _PER_ADDRESS
-            self._taken[host] += free
-            return free
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close a connection; while it has a place, nobody else hangs up on a descriptor that is another's by then."""
+        if isinstance(request, socket.socket):
+            self._leave(request)
+        super().shutdown_request(request)
 
-    def _give_place(self, host: str) -> None:
-        with self._places:
-            self._taken[host] -= 1
-            self._taken += Counter()  # addresses without a place are forgotten
+    def _leave(self, request: socket.socket) -> None:
+        with self._lock:
+            place = self._places.of(request)
+            if place is not None:
+                self._places.give(place)
+
+    def come_to(self, request: socket.socket, stage: Stage) -> None:
+        """Note how far a connection has come."""
+        with self._lock:
+            place = self._places.of(request)
+            if place is not None:
+                place.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that has gone is no error; nothing a page does is worth a line on the terminal."""
+
+
+def hang_up(line: socket.socket, word: bytes) -> None:
+    """End a connection from another thread, with a last word if it takes one at once."""
+    with contextlib.suppress(OSError):
+        if word:
+            line.send(word, socket.MSG_DONTWAIT)
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _host_of(client_address: object) -> str:
@@ -112,7 +139,9 @@ class Handler(BaseHTTPRequestHandler):
     server: PageServer
     server_version = "onrig"
     sys_version = ""
+    default_request_version = "HTTP/1.0"  # who names no version gets an answer of today all the same
     timeout = _PATIENCE_S
+    raw_requestline: bytes
 
     def setup(self) -> None:
         """A request that comes a byte at a time is no reason to wait for ever: it must be there whole in good time."""
@@ -125,17 +154,41 @@ class Handler(BaseHTTPRequestHandler):
         """End of the connection."""
         self._arrival.cancel()
         super().finish()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Take in what has come and nobody has read, for a moment: closing on it would cost the answer."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            limit, unread = time.monotonic() + _UNREAD_S, _UNREAD_BYTES
+            while unread > 0 and (left_s := limit - time.monotonic()) > 0:
+                self.connection.settimeout(left_s)
+                if not (data := self.connection.recv(65536)):
+                    return
+                unread -= len(data)
 
     def _give_up(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+        hang_up(self.connection, _TOO_SLOW)
+
+    def _arrived(self, stage: Stage = Stage.ANSWERING) -> None:
+        self._arrival.cancel()
+        self.server.come_to(self.connection, stage)
+
+    def parse_request(self) -> bool:
+        """Read the request's head; an empty line is answered, too."""
+        if not self.raw_requestline.strip():
+            self.requestline, self.request_version, self.command = "", self.default_request_version, ""
+            self.close_connection = True
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return False
+        return super().parse_request()
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the terminal belongs to the run."""
 
     def do_GET(self) -> None:
         """Files, the stream, surfaces."""
-        self._arrival.cancel()
+        self._arrived()
         site = self.server.site
         try:
             url = urlsplit(self.path)
@@ -169,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(refusal)
             return
         level = self._level()
-        self._arrival.cancel()
+        self._arrived()
         if level is None:
             self._refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
         elif not site.stop(level):
@@ -183,11 +236,13 @@ class Handler(BaseHTTPRequestHandler):
         return {name: values[0] for name, values in found.items() if len(values) == 1}
 
     def _level(self) -> int | None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > _ORDER_BYTES:
+        lengths = self.headers.get_all("Content-Length", [])
+        if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]) or "Transfer-Encoding" in self.headers:
+            return None
+        if (length := int(lengths[0])) > _ORDER_BYTES:
             return None
         try:
-            return STOP_LEVELS.get(msgspec.json.decode(self.rfile.read(int(length)), type=Order).how)
+            return STOP_LEVELS.get(msgspec.json.decode(self.rfile.read(length), type=Order).how)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             return None
 
@@ -209,6 +264,7 @@ class Handler(BaseHTTPRequestHandler):
         if watcher is None:
             self._refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open"))
             return
+        self._arrived(Stage.STREAMING)
         try:
             self.send_response(HTTPStatus.OK)
             self._headers("text/event-stream; charset=utf-8")

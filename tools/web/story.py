@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from runtime.supervise.event_kinds import times
+
 Event = dict[str, object]
 Item = dict[str, object]
 
@@ -74,6 +76,8 @@ def _item(kind: str, event: Event) -> Item | None:
     if described is None:
         return None
     what, level, text = described
+    count = times(event)
+    text += f" ({count} times)" if count > 1 else ""
     return {"t": event.get("t_unix_s"), "what": what, "level": level, "text": text}
 
 
@@ -111,6 +115,11 @@ def _describe(kind: str, event: Event) -> tuple[str, str, str] | None:
             return "run", "note", f"learner {event.get('learner', '')} {came}"
         case "learner_turned_away":
             return "run", "warn", f"a learner with an unknown key was turned away ({event.get('key')})"
+        case "connections_ended":
+            ended = f"{event.get('connections')} connections of {event.get('address')} were ended"
+            return "run", "warn", f"{ended}: {event.get('why')}"
+        case "events_dropped":
+            return "run", "warn", f"events.jsonl is full: left out so far are {event.get('which')}"
         case "memory_restored":
             return "run", "note", f"memory restored: {event.get('inserted')} experiences written so far"
         case "ended":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tools.web import hub as module
 from tools.web.hub import Hub, Message, frame
 
 
@@ -61,3 +62,19 @@ def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
 
 def test_text_from_a_log_cannot_forge_an_event() -> None:
     assert frame(Message("story", "a\n\nevent: ended\ndata: {}")).count(b"\n") == 3
+
+
+def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
+    hub = Hub(2)
+    reads, stalls = hub.join(list), hub.join(list)
+    assert reads is not None
+    assert stalls is not None
+    assert hub.join(list) is None
+    for n in range(module._STALLED):
+        hub.tell(lambda n=n: [Message("status", n)])  # type: ignore[misc]
+        reads.next(0.0)
+    assert hub.join(list) is not None
+    assert hub.join(list) is None, "the other one reads"
+    for _ in range(module._STALLED):
+        assert stalls.next(0.0) != b""
+    assert stalls.next(0.0) == b""

@@ -9,11 +9,16 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from runtime.link.endpoint import Tcp
+from tools.faultlab.peers import Crowd
+from tools.faultlab.visitors import StalledReaders, answer, bad_requests
+from tools.web import places
 from tools.web import server as module
 from tools.web.address import Address, listen_at
 from tools.web.assets import load_assets
 from tools.web.guard import SECURITY_HEADERS, Guard
 from tools.web.hub import Hub, Message
+from tools.web.places import PER_ADDRESS
 from tools.web.server import PageServer, Site
 
 JSON = {"Content-Type": "application/json"}
@@ -216,21 +221,52 @@ def test_an_address_that_is_none_is_answered(served: Served, target: str) -> Non
         assert b" 400 " in line.makefile("rb").readline()
 
 
-def test_a_neighbour_that_holds_on_to_its_connections_leaves_places_for_others(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_PER_ADDRESS", 2)
-    here = ("127.0.0.1", served.port)
-    with socket.create_connection(here, timeout=60), socket.create_connection(here, timeout=10):
+@pytest.mark.parametrize("first", [b"", b"POST /api/stop HT"], ids=["idle", "slow"])
+def test_stop_gets_through_however_many_hold_on_to_connections(served: Served, first: bytes) -> None:
+    with Crowd(Tcp("127.0.0.1", served.port), 200, first=first) as crowd:
+        for _ in range(3):
+            crowd.trickle(b"X")
+            assert served.order(b'{"how":"now"}') == 200
+            assert served.ask("GET", "/app.js")[0] == 200
+        assert 0 < crowd.left() <= PER_ADDRESS
+    assert served.stops == [2, 2, 2]
+
+
+def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
+    with (
+        StalledReaders(served.port, 40, "/app.js"),
+        StalledReaders(served.port, 40, "/api/stream"),
+        StalledReaders(served.port, 40, "/api/stream", source="127.0.0.2"),
+    ):
+        assert served.order(b'{"how":"fade"}') == 200
+        for n in range(100):
+            served.hub.tell(lambda n=n: [Message("status", {"tick": n, "more": "x" * 100_000})])  # type: ignore[misc]
+        assert served.order(b'{"how":"now"}') == 200
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("GET", "/api/stream")
+            assert connection.getresponse().status == 200, "a page that reads takes the place of one that does not"
+    assert served.stops == [1, 2]
+
+
+def test_where_everybody_watches_the_next_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PER_ADDRESS", 2)
+    with StalledReaders(served.port, 2, "/api/stream") as readers:
+        for line in readers._lines:
+            assert line.recv(12) == b"HTTP/1.0 200"
         assert served.ask("GET", "/")[0] == 503
-        other = http.client.HTTPConnection(*here, timeout=60, source_address=("127.0.0.2", 0))
-        with contextlib.closing(other):
-            other.request("GET", "/")
-            assert other.getresponse().status == 200
+
+
+@pytest.mark.parametrize("what", sorted(bad_requests(0)))
+def test_whatever_is_no_request_gets_an_answer(served: Served, what: str) -> None:
+    status = answer(served.port, bad_requests(served.port)[what]).partition(b"\r\n")[0].split()
+    assert status[0] == b"HTTP/1.0"
+    assert 400 <= int(status[1]) < 600
+    assert served.stops == []
 
 
 def test_a_request_that_never_arrives_whole_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.02)
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(b"GET / HT")
-        assert line.recv(100) == b""
+        assert line.recv(12) == b"HTTP/1.0 408"

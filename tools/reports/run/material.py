@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from runtime.config.schema import RunConfig
 from runtime.replay.timing import FILE as TIMING_FILE
 from runtime.replay.timing import Timing
+from runtime.supervise.event_kinds import times
 from runtime.view.layout import BINS_PER_OCTAVE
 from tools.plots import episode_columns
 
@@ -135,11 +136,11 @@ def number(value: object, default: float = 0.0) -> float:
 
 def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
     """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each one counts
-    ``amount`` (a field), or 1.  Where the word is ``none`` it does not count."""
+    ``amount`` (a field), or as many as its line stands for.  Where the word is ``none`` it does not count."""
     found: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)
-        n = 1 if amount is None else int(number(event.fields.get(amount)))
+        n = times(event.fields) if amount is None else int(number(event.fields.get(amount)))
         if event.kind == "tick" and isinstance(word, str) and word != "none" and n:
             found.setdefault(word, Counter())[int(number(event.fields.get("episode")))] += n
     return found

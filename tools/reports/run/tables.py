@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from runtime.supervise.event_kinds import COUNT, times
 from tools.reports.run.charts import VERDICTS
 from tools.reports.run.material import Event, Material, by_episode, number
 from tools.reports.sheet import Sheet
@@ -101,10 +102,11 @@ def events_sheet(m: Material) -> Sheet | None:
     for event in m.events:
         if event.kind in _QUIET:
             continue
-        row = (f"{event.t_unix_s - start:.1f}", event.kind, "", _told(event))
+        n = times(event.fields)
+        row = (f"{event.t_unix_s - start:.1f}", event.kind, str(n) if n > 1 else "", _told(event))
         if rows and rows[-1][1::2] == row[1::2]:
             before = rows[-1]
-            rows[-1] = (before[0], before[1], str(int(before[2] or 1) + 1), before[3])
+            rows[-1] = (before[0], before[1], str(int(before[2] or 1) + n), before[3])
         else:
             rows.append(row)
     if not rows:
@@ -114,14 +116,17 @@ def events_sheet(m: Material) -> Sheet | None:
     if left_out > 0:
         notes = (f"{left_out} lines between the first {_FIRST} and the last are left out here.", *notes)
         rows = [*rows[:_FIRST], *rows[len(rows) - (_MOST - _FIRST) :]]
-    quiet = Counter(e.kind for e in m.events if e.kind in _QUIET)
+    quiet: Counter[str] = Counter()
+    for event in m.events:
+        if event.kind in _QUIET:
+            quiet[event.kind] += times(event.fields)
     if quiet:
         notes = (*notes, "Not listed: " + ", ".join(f"{n} {kind}" for kind, n in sorted(quiet.items())) + ".")
     return Sheet("Events", 4, ("s after start", "event", "times", "what"), tuple(rows), notes)
 
 
 def _told(event: Event) -> str:
-    fields = dict(event.fields)
+    fields = {name: value for name, value in event.fields.items() if name != COUNT}
     message = str(fields.pop("message", "") or "")
     source = fields.pop("source", None)
     for word in ("cause", "hint", "detail", "fault"):
@@ -141,7 +146,8 @@ def policies_sheet(m: Material) -> Sheet | None:
         (
             f"{number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
             VERDICTS[e.kind][0],
-            ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w)),
+            ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w))
+            + (f" (the last of {times(e.fields)})" if times(e.fields) > 1 else ""),
         )
         for e in bad[-_MOST:]
     )

@@ -1,0 +1,127 @@
+"""Who of the connections at the tcp door gives way, and how much each may have under way.  Pure.
+
+A connection is *outside* until the rig has taken a whole request from it, then *inside*.  Nobody is turned away at the
+door: where there are too many, one that is there gives way.  Outside that is the one that has got least far with its
+handshake, and of these the oldest; inside the one whose last request is the longest ago.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+OUTSIDE: Final = 64
+OUTSIDE_PER_ADDRESS: Final = 24
+INSIDE: Final = 64
+INSIDE_PER_ADDRESS: Final = 32
+HANDSHAKE_S: Final = 10.0
+"""From the connection to the first whole request."""
+STALE_S: Final = 5.0
+"""How long a message may lie about unfinished that leaves no room for others'."""
+MAX_FRAMES: Final = 256
+"""Sent by one connection and not taken by the rig; a request has at most five, a heartbeat comes every 2 s."""
+MAX_BYTES: Final = 10 * 1024 * 1024
+"""Likewise: two of the largest requests."""
+MAX_BYTES_OF_ALL: Final = 24 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
+"""Answers to one connection that have not left yet: one of the largest."""
+MAX_ANSWER_BYTES_OF_ALL: Final = 24 * 1024 * 1024
+FRAME_COST: Final = 128
+"""What a frame takes in memory beside its bytes."""
+
+
+@dataclass
+class Guest:
+    """One connection."""
+
+    address: str
+    arrived_s: float
+    progress: int = 0
+    """How far the handshake has got; only to be compared."""
+    entered: bool = False
+    heard_s: float = 0.0
+    """When the rig took its last request."""
+    frames: deque[int] = field(default_factory=deque)
+    """Sizes of the frames that were passed on and not taken, on the wire, the oldest first."""
+    passed: int = 0
+    """Cost of all frames passed on so far."""
+    taken: int = 0
+    """Cost of those the rig has taken, and of what went before them."""
+    since_s: float = 0.0
+    """When the first of the frames not taken was passed on."""
+    answered: int = 0
+    """Bytes of answers given so far, counted on from where all of them had left."""
+    left: int = 0
+    """Bytes that have left towards it."""
+
+    @property
+    def under_way(self) -> int:
+        """Cost of what was passed on and not taken."""
+        return max(0, self.passed - self.taken)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of answers that have not left."""
+        return max(0, self.answered - self.left)
+
+    def pass_on(self, sizes: Sequence[int], now_s: float) -> None:
+        """Note that frames of these sizes begin to be passed on."""
+        if sizes and not self.frames:
+            self.since_s = now_s
+        self.frames.extend(sizes)
+        self.passed += sum(sizes) + FRAME_COST * len(sizes)
+
+    def take(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
+        """Note that the rig has taken a message of frames of these sizes, each ``overhead`` longer on the wire.
+
+        Heartbeats and the handshake, which the rig does not see, went before them.
+        """
+        self.entered, self.heard_s, self.since_s = True, now_s, now_s
+        for size in sizes:
+            while self.frames:
+                gone = self.frames.popleft()
+                self.taken += gone + FRAME_COST
+                if gone == size + overhead:
+                    break
+
+    def may_answer(self, size: int, others: int) -> bool:
+        """Whether an answer of ``size`` bytes may wait for it; ``others``: what waits for everybody, it included."""
+        waiting = self.waiting
+        fits = waiting + size <= MAX_ANSWER_BYTES and others + size <= MAX_ANSWER_BYTES_OF_ALL
+        if fits:
+            self.answered = self.left + waiting + size
+        return fits
+
+
+def may_read(guest: Guest, of_all: int) -> bool:
+    """Whether more may be read from a connection, where ``of_all`` is under way altogether."""
+    return guest.under_way < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
+
+
+def too_many(guests: Collection[Guest], *, entered: bool) -> Guest | None:
+    """The one that gives way among those outside, or inside; None where there is room for one more."""
+    there = [g for g in guests if g.entered == entered]
+    total, per_address = (INSIDE, INSIDE_PER_ADDRESS) if entered else (OUTSIDE, OUTSIDE_PER_ADDRESS)
+    by_address = Counter(g.address for g in there)
+    if not by_address:
+        return None
+    address, most = by_address.most_common(1)[0]
+    if most <= per_address and len(there) <= total:
+        return None
+    crowd = [g for g in there if g.address == address]
+    if entered:
+        return min(crowd, key=lambda g: g.heard_s)
+    return min(crowd, key=lambda g: (g.progress, g.arrived_s))
+
+
+def outstayed(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
+    """Why a connection is ended, or None; ``served_s`` is when the rig last looked for requests."""
+    if not guest.entered and now_s - guest.arrived_s > HANDSHAKE_S:
+        return "no request"
+    if len(guest.frames) > MAX_FRAMES:
+        return "frames without end"
+    if not may_read(guest, of_all) and guest.under_way and served_s - guest.since_s > STALE_S:
+        return "a message without end"
+    return None

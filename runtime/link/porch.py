@@ -1,0 +1,241 @@
+"""The tcp door's porch: takes connections in, passes their bytes on to ZeroMQ, and ends those that only stand about.
+
+ZeroMQ accepts whoever comes, for as long as there are descriptors, and collects the frames of a message without
+bound.  So the rig accepts by itself, in a thread that sleeps while nothing arrives, and passes bytes on to a socket in
+the rig's folder, where ZeroMQ does all else: handshake, keys, encryption.  Of what passes, only the lengths of frames
+are looked at.  Who gives way and who has too much under way, ``runtime.link.guests`` decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from runtime.link.endpoint import Tcp
+from runtime.link.guests import Guest, may_read, outstayed, too_many
+from runtime.link.listener import endpoint_of, listening_at
+from runtime.link.relay import Relay
+from runtime.link.zmtp import NotZmtp
+
+_ACCEPTED: Final = 16
+"""In one go; then those that are there already have their turn."""
+_PAUSE_S: Final = 0.01
+_NO_ROOM_S: Final = 0.2
+_LOOK_S: Final = 0.25
+_BLOCKED_S: Final = 0.02
+_FAREWELL_S: Final = 0.2
+_SWITCH_S: Final = 0.0005
+"""How long the rig's thread may keep the interpreter to itself while bytes wait, and this one likewise."""
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_TOLD: Final = 16
+"""Addresses told of one by one."""
+_OTHERS: Final = "others"
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Shed(NamedTuple):
+    """Connections that were ended."""
+
+    address: str
+    why: str
+    connections: int
+
+
+class Porch:
+    """Listens at ``endpoint``; a thread of its own passes on to the Unix socket ``inner``.
+
+    Raises OSError where it cannot listen.  ``longest``: bytes of the longest frame; ``overhead``: bytes by which
+    encryption lengthens one.
+    """
+
+    def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
+        self._inner, self._longest, self._overhead = inner, longest, overhead
+        self._listener = listening_at(endpoint)
+        self.endpoint = endpoint_of(self._listener)
+        """Where it listens, with the port that was found."""
+        self._relays: set[Relay] = set()
+        self._by_name: dict[bytes, Guest] = {}
+        self._selector = selectors.DefaultSelector()
+        self._accepts_at = self._look_at = 0.0
+        self._accepting = False
+        self.served_s = time.monotonic()
+        """When the rig last looked for requests."""
+        self._shed: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self.failure: BaseException | None = None
+        """What ended the thread."""
+        self._stop = False
+        self._waker, self._sleeper = socket.socketpair()
+        self._waker.setblocking(False)
+        self._selector.register(self._sleeper, _READ)
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(_SWITCH_S, self._switch_s))
+        self._thread = threading.Thread(target=self._run, name="porch", daemon=True)
+        self._thread.start()
+
+    # -- for the rig's thread --------------------------------------------------------------------------------------
+
+    def guest(self, name: bytes) -> Guest | None:
+        """The connection whose socket to ZeroMQ has this name."""
+        return self._by_name.get(name)
+
+    def took(self, guest: Guest, sizes: Sequence[int]) -> None:
+        """Note that the rig has taken a message with frames of these sizes (bytes)."""
+        blocked = not self._may_read(guest)
+        guest.take(sizes, self._overhead, time.monotonic())
+        if blocked:
+            self._wake()
+
+    def may_answer(self, guest: Guest, size: int) -> bool:
+        """Whether an answer of ``size`` bytes may wait for a connection."""
+        return guest.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
+
+    def shed(self) -> list[Shed]:
+        """Connections that were ended since the last call."""
+        if not self._shed:
+            return []
+        with self._lock:
+            shed, self._shed = self._shed, Counter()
+        return [Shed(address, why, n) for (address, why), n in shed.items()]
+
+    def close(self) -> None:
+        """End every connection and the thread."""
+        self._stop = True
+        self._wake()
+        self._thread.join()
+        sys.setswitchinterval(self._switch_s)
+        for end in (self._waker, self._sleeper, self._listener):
+            end.close()
+        self._selector.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b".")
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stop:
+                self._turn()
+            limit = time.monotonic() + _FAREWELL_S
+            while any(relay.inner is not None for relay in self._relays) and time.monotonic() < limit:
+                self._turn()  # what ZeroMQ has said last is still on its way
+        except BaseException as failure:  # the rig must hear of it: without the porch nobody enters any more
+            self.failure = failure
+        for relay in list(self._relays):
+            self._end(relay)
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        self._heed_listener(now_s)
+        timeout = _LOOK_S if self._accepting else max(0.0, min(_LOOK_S, self._accepts_at - now_s))
+        if self._stop or any(relay.blocked for relay in self._relays):
+            timeout = min(timeout, _BLOCKED_S)
+        for key, mask in self._selector.select(timeout):
+            if key.fileobj is self._sleeper:
+                self._sleeper.recv(4096)
+            elif key.fileobj is self._listener:
+                self._accept(time.monotonic())
+            elif key.data in self._relays:
+                outer = key.fileobj is key.data.outer
+                up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
+                self._pass_on(key.data, up=bool(mask & up), down=bool(mask & down))
+        now_s = time.monotonic()
+        if now_s >= self._look_at:
+            self._look_at = now_s + _BLOCKED_S
+            self._look_round(now_s)
+
+    def _heed_listener(self, now_s: float) -> None:
+        wanted = now_s >= self._accepts_at and not self._stop
+        if wanted and not self._accepting:
+            self._selector.register(self._listener, _READ)
+        elif self._accepting and not wanted:
+            self._selector.unregister(self._listener)
+        self._accepting = wanted
+
+    def _accept(self, now_s: float) -> None:
+        for _ in range(_ACCEPTED):
+            try:
+                outer, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._accepts_at = now_s + _NO_ROOM_S
+                    return
+                continue  # gone before it was taken in
+            outer.setblocking(False)
+            with contextlib.suppress(OSError):
+                outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
+            self._relays.add(relay)
+            self._pass_on(relay, up=True)  # whoever is a learner has said so by now
+            self._make_room(entered=False)
+        self._accepts_at = now_s + _PAUSE_S
+
+    def _make_room(self, *, entered: bool) -> None:
+        while (guest := too_many([relay.guest for relay in self._relays], entered=entered)) is not None:
+            self._turn_out(next(relay for relay in self._relays if relay.guest is guest), "too many")
+
+    def _look_round(self, now_s: float) -> None:
+        of_all = self._under_way()
+        for relay in list(self._relays):
+            why = outstayed(relay.guest, now_s, self.served_s, of_all)
+            if why is not None:
+                self._turn_out(relay, why)
+            elif relay.blocked and may_read(relay.guest, of_all):
+                self._pass_on(relay, up=True)
+        self._make_room(entered=True)
+
+    def _may_read(self, guest: Guest) -> bool:
+        return may_read(guest, self._under_way())
+
+    def _under_way(self) -> int:
+        return sum(relay.guest.under_way for relay in self._relays.copy())
+
+    def _pass_on(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
+        try:
+            if up:
+                relay.upwards(time.monotonic(), self._may_read, self._inner)
+                if relay.name:
+                    self._by_name[relay.name] = relay.guest
+            if down:
+                relay.downwards()
+        except NotZmtp:
+            self._turn_out(relay, "no learner")
+        except OSError:
+            self._end(relay)
+        else:
+            if relay.over:
+                self._end(relay)
+            else:
+                relay.watch(self._selector)
+
+    def _turn_out(self, relay: Relay, why: str) -> None:
+        address = relay.guest.address
+        with self._lock:
+            known = {known for known, _ in self._shed}
+            self._shed[address if address in known or len(known) < _TOLD else _OTHERS, why] += 1
+        self._end(relay)
+
+    def _end(self, relay: Relay) -> None:
+        self._relays.discard(relay)
+        self._by_name.pop(relay.name, None)
+        relay.close(self._selector)
+
+
+def peer_name(fd: int) -> bytes:
+    """Abstract name of the socket at the other end of a descriptor of ours; raises OSError where it is gone."""
+    with socket.socket(fileno=os.dup(fd)) as end:
+        name = end.getpeername()
+        return name if isinstance(name, bytes) else b""

@@ -1,0 +1,111 @@
+"""One connection at the tcp door: the learner's socket, ours to ZeroMQ, and what waits in between."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from runtime.link.guests import Guest
+from runtime.link.zmtp import FrameMeter
+
+_UP_PIECE: Final = 65_536
+_DOWN_PIECE: Final = 262_144
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Relay:
+    """Passes bytes on, a piece at a time and only as fast as they are taken.
+
+    ZeroMQ hears of a connection once it has begun as a learner's does.
+    """
+
+    def __init__(self, outer: socket.socket, guest: Guest, longest: int) -> None:
+        self.outer, self.guest = outer, guest
+        self.inner: socket.socket | None = None
+        self.name = b""
+        """Of the socket to ZeroMQ, as its other end sees it."""
+        self.blocked = False
+        """It has too much under way: nothing is read from it."""
+        self._meter = FrameMeter(longest)
+        self._up = self._down = b""
+        self._up_ended = self._down_ended = False
+        self._masks = [0, 0]
+
+    @property
+    def over(self) -> bool:
+        """Whether an end has hung up and all it said has been passed on."""
+        return (self._up_ended and (not self._up or self.inner is None)) or (self._down_ended and not self._down)
+
+    def upwards(self, now_s: float, may_read: Callable[[Guest], bool], inner: str) -> None:
+        """Pass on to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError where an end is gone."""
+        if (not self._up or self.inner is None) and not self._up_ended:
+            self.blocked = not may_read(self.guest)
+            if not self.blocked and (data := _received(self.outer, _UP_PIECE)) is not None:
+                self._up_ended = not data
+                self.guest.pass_on(self._meter.take(data), now_s)
+                self.guest.progress = self._meter.signed + min(self._meter.frames, 2)
+                self._up += data
+                if self._meter.signed and self.inner is None:
+                    self._connect(inner)
+        if self._up and self.inner is not None:
+            self._up = self._up[_sent(self.inner, self._up) :]
+
+    def downwards(self) -> None:
+        """Pass on to the learner; raises OSError where an end is gone."""
+        if self.inner is None:
+            return
+        if not self._down and not self._down_ended and (data := _received(self.inner, _DOWN_PIECE)) is not None:
+            self._down_ended = not data
+            self._down = data
+        if self._down:
+            sent = _sent(self.outer, self._down)
+            self.guest.left += sent
+            self._down = self._down[sent:]
+
+    def _connect(self, inner: str) -> None:
+        self.inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.inner.setblocking(False)
+        self.inner.bind("")  # Linux finds a name that nobody has
+        self.name = self.inner.getsockname()
+        self.inner.connect(inner)
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Have the selector wake us for what there is to be passed on."""
+        reads = (not self._up or self.inner is None) and not self._up_ended and not self.blocked
+        wanted = [(_READ if reads else 0) | (_WRITE if self._down else 0), 0]
+        if self.inner is not None:
+            wanted[1] = (_READ if not self._down and not self._down_ended else 0) | (_WRITE if self._up else 0)
+        for n, end in enumerate((self.outer, self.inner)):
+            if end is None or wanted[n] == self._masks[n]:
+                continue
+            if not self._masks[n]:
+                selector.register(end, wanted[n], self)
+            elif wanted[n]:
+                selector.modify(end, wanted[n], self)
+            else:
+                selector.unregister(end)
+            self._masks[n] = wanted[n]
+
+    def close(self, selector: selectors.BaseSelector) -> None:
+        """Hang up at both ends."""
+        for n, end in enumerate((self.outer, self.inner)):
+            if end is not None:
+                if self._masks[n]:
+                    selector.unregister(end)
+                end.close()
+
+
+def _received(end: socket.socket, most: int) -> bytes | None:
+    try:
+        return end.recv(most)
+    except BlockingIOError:
+        return None
+
+
+def _sent(end: socket.socket, data: bytes) -> int:
+    try:
+        return end.send(data)
+    except BlockingIOError:
+        return 0

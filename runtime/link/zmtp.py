@@ -1,0 +1,80 @@
+"""The frames of a ZMTP 3 stream, as they go by: how long each is, nothing of what is in it.  Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GREETING_BYTES: Final = 64
+_SIGNATURE: Final = 11
+"""Ten bytes of signature and the version's first."""
+_LONG: Final = 2
+_RESERVED: Final = 0xF8
+_VERSION: Final = 3
+
+
+class NotZmtp(Exception):
+    """These bytes come from no learner: no greeting of ZMTP 3, a frame that cannot be, or one that is too long."""
+
+
+class FrameMeter:
+    """Measures a stream that arrives in pieces."""
+
+    def __init__(self, longest: int) -> None:
+        """``longest``: bytes of the longest frame that there may be."""
+        self._longest = longest
+        self._head = bytearray()
+        self._wanted = GREETING_BYTES
+        self._greeting = True
+        self._left = 0
+        self.signed = False
+        """Whether the stream has begun as one of ZMTP 3 does."""
+        self.frames = 0
+        """How many have begun."""
+
+    def take(self, data: bytes) -> list[int]:
+        """Take the next bytes; sizes (bytes) of the frames that begin in them.  Raises NotZmtp."""
+        sizes: list[int] = []
+        at, end = 0, len(data)
+        while at < end:
+            if self._left:
+                step = min(self._left, end - at)
+                self._left -= step
+                at += step
+                continue
+            step = min(self._wanted - len(self._head), end - at)
+            self._head += data[at : at + step]
+            at += step
+            if self._greeting and not self.signed:
+                self._check_signature()
+            if len(self._head) < self._wanted:
+                continue
+            if self._greeting:
+                self._greeting = False
+            elif (size := self._size()) is None:
+                self._wanted = 9
+                continue
+            else:
+                sizes.append(size)
+                self._left = size
+            self._head.clear()
+            self._wanted = 2
+        self.frames += len(sizes)
+        return sizes
+
+    def _check_signature(self) -> None:
+        head = self._head
+        if head[0] != 0xFF or (len(head) > 9 and head[9] != 0x7F) or (len(head) > 10 and head[10] < _VERSION):
+            raise NotZmtp("no greeting of ZMTP 3")
+        self.signed = len(head) >= _SIGNATURE - 1
+
+    def _size(self) -> int | None:
+        """Size of the frame whose head has arrived; None where its head is longer than that."""
+        flags = self._head[0]
+        if flags & _RESERVED:
+            raise NotZmtp("a frame with flags that there are not")
+        if flags & _LONG and len(self._head) < 9:
+            return None
+        size = int.from_bytes(self._head[1:], "big")
+        if size > self._longest:
+            raise NotZmtp(f"a frame of {size} bytes")
+        return size

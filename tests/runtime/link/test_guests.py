@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from runtime.link import guests as module
+from runtime.link.guests import (
+    FRAME_COST,
+    HANDSHAKE_S,
+    INSIDE_PER_ADDRESS,
+    MAX_ANSWER_BYTES,
+    MAX_ANSWER_BYTES_OF_ALL,
+    MAX_BYTES,
+    MAX_FRAMES,
+    OUTSIDE,
+    OUTSIDE_PER_ADDRESS,
+    STALE_S,
+    Guest,
+    may_read,
+    outstayed,
+    too_many,
+)
+
+MIB = 1 << 20
+
+
+def test_outside_the_one_that_got_least_far_gives_way_and_of_these_the_oldest() -> None:
+    there = [Guest("a", float(n), progress=2 if n < 3 else 0) for n in range(OUTSIDE_PER_ADDRESS)]
+    assert too_many(there, entered=False) is None
+    there.append(Guest("a", 99.0, progress=1))
+    assert too_many(there, entered=False) is there[3]
+
+
+def test_an_address_with_its_share_takes_nothing_from_others() -> None:
+    there = [Guest(f"host {n % 4}", float(n)) for n in range(OUTSIDE)]
+    there.append(Guest("learner", 100.0))
+    assert too_many(there, entered=False) is there[0]
+    crowd = [Guest("a", float(n)) for n in range(OUTSIDE_PER_ADDRESS + 1)]
+    left = too_many([Guest("learner", -1.0), *crowd], entered=False)
+    assert left is crowd[0]
+
+
+def test_inside_the_one_silent_longest_gives_way() -> None:
+    there = [Guest("a", float(n), entered=True, heard_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
+    outside = [Guest("a", 0.0) for _ in range(OUTSIDE_PER_ADDRESS)]
+    assert too_many([*there, *outside], entered=True) is there[-1]
+    assert too_many([*there[1:], *outside], entered=True) is None
+
+
+def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
+    guest = Guest("a", 0.0)
+    assert outstayed(guest, HANDSHAKE_S, 0.0, 0) is None
+    assert outstayed(guest, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
+    guest.take([8, 30], 0, 5.0)
+    assert outstayed(guest, 1e6, 1e6, 0) is None
+
+
+def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
+    overhead = 33
+    guest = Guest("a", 0.0)
+    for n in range(10_000):
+        guest.pass_on([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
+        guest.take([8, 20_000], overhead, float(n))
+        assert guest.under_way == 0
+    guest.pass_on([40, 41, 53], 1.0)
+    assert guest.under_way == 40 + 41 + 53 + 3 * FRAME_COST
+
+
+def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection() -> None:
+    guest = Guest("a", 0.0, entered=True)
+    guest.pass_on([4 * MIB] * 3, 10.0)
+    assert not may_read(guest, guest.under_way)
+    assert outstayed(guest, 99.0, 10.0 + STALE_S, guest.under_way) is None, "a rig that does not look is no reason"
+    assert outstayed(guest, 99.0, 10.1 + STALE_S, guest.under_way) == "a message without end"
+    guest.take([4 * MIB] * 3, 0, 99.0)
+    assert may_read(guest, guest.under_way)
+
+
+def test_all_together_are_bounded_too() -> None:
+    guest = Guest("a", 0.0)
+    assert may_read(guest, module.MAX_BYTES_OF_ALL - 1)
+    assert not may_read(guest, module.MAX_BYTES_OF_ALL)
+    assert guest.under_way < MAX_BYTES
+
+
+def test_frames_without_end_end_the_connection() -> None:
+    guest = Guest("a", 0.0, entered=True)
+    guest.pass_on([0] * MAX_FRAMES, 0.0)
+    assert outstayed(guest, 0.0, 0.0, 0) is None
+    guest.pass_on([0], 0.0)
+    assert outstayed(guest, 0.0, 0.0, 0) == "frames without end"
+
+
+def test_answers_that_nobody_reads_do_not_pile_up() -> None:
+    guest, size = Guest("a", 0.0), 8 * MIB
+    assert guest.may_answer(size, 0)
+    assert not guest.may_answer(size, size)
+    assert guest.may_answer(MAX_ANSWER_BYTES - size, size)
+    guest.left += size
+    assert guest.waiting == MAX_ANSWER_BYTES - size
+    guest.left += 2 * size  # heartbeats and such: no credit for later
+    assert guest.waiting == 0
+    assert guest.may_answer(size, 0)
+    assert not guest.may_answer(size, size)
+    assert not Guest("b", 0.0).may_answer(size, MAX_ANSWER_BYTES_OF_ALL - size + 1)

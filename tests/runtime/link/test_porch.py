@@ -1,0 +1,206 @@
+"""The tcp door against peers that wish it no good: a listed learner gets in, and the process stays small."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.link import porch as module
+from runtime.link.client import LinkClient
+from runtime.link.endpoint import Tcp, parse_tcp
+from runtime.link.guests import HANDSHAKE_S, INSIDE_PER_ADDRESS, MAX_BYTES_OF_ALL, OUTSIDE_PER_ADDRESS
+from runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
+from runtime.link.messages import Accepted, Attach, Done, Pull
+from runtime.link.porch import Porch
+from runtime.link.server import Answer, Ticket
+from tests.runtime.link.doors import PATIENCE_S, OpenRig
+from tools.benchmarks.lossy_link import LossyLink
+from tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
+from tools.keys import main as make_keys
+
+CROWD = 700
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("k") / "keys"
+    make_keys([str(folder)])
+    return folder
+
+
+@pytest.fixture
+def learner_keys(keys: Path) -> LearnerKeys:
+    return load_learner_keys(keys)
+
+
+def enters(endpoint: str, keys: LearnerKeys | None) -> bool:
+    client = LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)
+    with contextlib.closing(client):
+        return client.ask(Attach())[0] == Accepted()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until(holds: Callable[[], bool], rig: OpenRig) -> None:
+    """Ask the rig, which takes its time, until something holds."""
+    for _ in range(1000):
+        if holds():
+            return
+        enters(rig.local, None)
+    raise AssertionError("it does not come about")
+
+
+@pytest.mark.parametrize("first", [b"", greeting(b"CURVE")[:11]], ids=["idle", "slow"])
+def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes
+) -> None:
+    with OpenRig(socket_folder, load_rig_keys(keys)) as rig:
+        endpoint = parse_tcp(rig.endpoint)
+        before = descriptors()
+        with Crowd(endpoint, CROWD, first=first, source="127.0.0.3") as crowd:
+            assert enters(rig.endpoint, learner_keys), "from another address than the crowd's"
+            crowd.trickle(b"\0")
+            until(lambda: crowd.left() <= OUTSIDE_PER_ADDRESS, rig)
+            assert descriptors() - before < CROWD + 3 * OUTSIDE_PER_ADDRESS + 20, "its own are few"
+        with Crowd(endpoint, CROWD, first=first) as crowd:
+            assert enters(rig.endpoint, learner_keys), "and from the same"
+        told = rig.server.shed()
+        ended = sum(shed.connections for shed in told if shed.why == "too many")
+        assert ended >= 2 * (CROWD - OUTSIDE_PER_ADDRESS) - 50
+        assert len(told) < 10, "told of in a few words"
+
+
+def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: Path) -> None:
+    with OpenRig(socket_folder, None) as rig:
+        garbled(parse_tcp(rig.endpoint), 300, 1)
+        assert enters(rig.endpoint, None)
+        ended = {shed.why: shed.connections for shed in rig.server.shed()}
+        assert ended["no learner"] > 100
+
+
+def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert HANDSHAKE_S > 1
+    monkeypatch.setattr("runtime.link.guests.HANDSHAKE_S", 0.05)
+    with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
+        until(lambda: crowd.left() == 0, rig)
+        assert [(shed.why, shed.connections) for shed in rig.server.shed()] == [("no request", 3)]
+
+
+@pytest.mark.parametrize("size", [0, 40, MIB, 4 * MIB])
+def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
+    socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.link.guests.STALE_S", 0.3)
+    with OpenRig(socket_folder, None) as rig:
+        assert enters(rig.endpoint, None)
+        before = resident_bytes()
+        with RawPeer(parse_tcp(rig.endpoint)) as peer:
+            peer.flood(size, 300 * MIB, 20.0)
+        assert enters(rig.endpoint, None)
+        assert resident_bytes() - before < 40 * MIB
+        (told,) = [shed.why for shed in rig.server.shed()]
+        assert told in ("a message without end", "frames without end")
+
+
+def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.link.guests.STALE_S", 2.0)
+    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+        endpoint = parse_tcp(rig.endpoint)
+        assert enters(rig.endpoint, None)
+        before = resident_bytes()
+        peers = [stack.enter_context(RawPeer(endpoint)) for _ in range(8)]
+        sent = sum(peer.flood(MIB, 100 * MIB, 0.2) for peer in peers)
+        assert sent < MAX_BYTES_OF_ALL + len(peers) * 8 * MIB, "beyond that it lies in the kernel"
+        assert resident_bytes() - before < 64 * MIB
+        assert enters(rig.endpoint, None), "another learner waits until they are ended, and gets in"
+
+
+def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
+    socket_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = bytes(8 * MIB)
+
+    def handle(rig: OpenRig, ticket: Ticket, request: object, payloads: object) -> Answer:
+        return Answer(Accepted(), (big,) if isinstance(request, Pull) else ())
+
+    monkeypatch.setattr(OpenRig, "_handle", handle)
+    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+        assert enters(rig.endpoint, None)
+        before = resident_bytes()
+        for peer in [stack.enter_context(RawPeer(parse_tcp(rig.endpoint))) for _ in range(6)]:
+            for _ in range(8):
+                peer.ask(Pull(0, 0))
+        assert enters(rig.endpoint, None)
+        assert resident_bytes() - before < 64 * MIB
+
+
+def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket_folder: Path) -> None:
+    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+        endpoint = parse_tcp(rig.endpoint)
+        for n in range(INSIDE_PER_ADDRESS + 8):
+            stack.enter_context(RawPeer(endpoint)).ask(Attach())
+            until(lambda n=n: rig.heard.count("plain") > n, rig)  # type: ignore[misc]
+        assert enters(rig.endpoint, None)
+        porch = rig.server._porch
+        assert porch is not None
+        until(lambda: len(porch._relays) <= INSIDE_PER_ADDRESS, rig)
+        assert sum(shed.connections for shed in rig.server.shed() if shed.why == "too many") >= 8
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
+) -> None:
+    with OpenRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig:
+        client = LinkClient(rig.endpoint, lambda: False, learner_keys if encrypted else None, patience_s=PATIENCE_S)
+        with contextlib.closing(client):
+            for n in range(60):
+                payloads = (bytes(MIB),) * 4 if n % 10 == 0 else (bytes(100),)
+                assert client.ask(Done(n, n, 0.0), *payloads)[0] == Accepted()
+        assert (client.connections, client.retries) == (1, 0)
+        assert rig.server.shed() == []
+        porch = rig.server._porch
+        assert porch is not None
+        assert all(guest.under_way < 10_000 for guest in porch._by_name.values())
+
+
+def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Porch, now_s: float) -> None:
+        raise RuntimeError("the porch broke")
+
+    monkeypatch.setattr(OpenRig, "__exit__", lambda self, *error: None)
+    with OpenRig(socket_folder, None) as rig:
+        rig._stop.set()
+        rig._thread.join()
+        monkeypatch.setattr(module.Porch, "_accept", fails)
+        with Crowd(parse_tcp(rig.endpoint), 1):
+            assert rig.server._porch is not None
+            rig.server._porch._thread.join(PATIENCE_S)
+            with pytest.raises(RuntimeError, match="the porch broke"):
+                rig.server.serve(rig._handle)
+    rig.server.close()
+
+
+def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
+    for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
+        porch = Porch(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
+        assert porch.endpoint.startswith(shown)
+        porch.close()
+
+
+def test_attacks_stay_on_this_machine(socket_folder: Path) -> None:
+    with pytest.raises(ValueError, match="stay on this machine"):
+        Crowd(Tcp("192.0.2.1", 5), 1)
+    with OpenRig(socket_folder, None) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
+        assert enters(wire.endpoint, None)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.link.zmtp import GREETING_BYTES, FrameMeter, NotZmtp
+from tools.faultlab.peers import READY, frame, greeting
+
+LONGEST = 100_000
+
+
+@given(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), max_size=6), st.lists(st.integers(1, 300), max_size=40))
+def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
+    stream = greeting() + READY + b"".join(frame(bytes(size), more=True) for size in sizes)
+    meter, found, at = FrameMeter(LONGEST), [], 0
+    for cut in [*cuts, len(stream)]:
+        found += meter.take(stream[at : at + cut])
+        at += cut
+    assert found == [len(READY) - 2, *sizes]
+    assert meter.frames == len(found)
+
+
+def test_a_stream_is_signed_once_its_signature_is_there() -> None:
+    meter = FrameMeter(LONGEST)
+    for byte in greeting()[:9]:
+        meter.take(bytes([byte]))
+    assert not meter.signed
+    meter.take(greeting()[9:10])
+    assert meter.signed
+    assert meter.take(greeting()[10:GREETING_BYTES]) == []
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"\x00",
+        b"\xff" + bytes(9),
+        greeting()[:10] + b"\x01",
+        greeting() + b"\x80\x00",
+        greeting() + b"\x02" + (LONGEST + 1).to_bytes(8, "big"),
+        greeting() + b"\x02" + b"\xff" * 8,
+    ],
+    ids=["HTTP", "zero", "no end of the signature", "version 1", "unknown flags", "too long", "far too long"],
+)
+def test_what_comes_from_no_learner_is_noticed_at_once(stream: bytes) -> None:
+    with pytest.raises(NotZmtp):
+        FrameMeter(LONGEST).take(stream)

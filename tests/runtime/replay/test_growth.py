@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.replay import growth as module
+from runtime.replay.growth import SLACK_BYTES, Growth, Overgrown
+
+
+class Statm:
+    """``/proc/self/statm`` of a process whose size the test says."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.tell(100 << 20)
+
+    def tell(self, size: int) -> None:
+        self._path.write_text(f"1 2 3 4 0 {size // module._PAGE} 0")
+
+
+@pytest.fixture
+def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Statm:
+    monkeypatch.setattr(module, "_STATM", tmp_path / "statm")
+    return Statm(tmp_path / "statm")
+
+
+def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: Statm) -> None:
+    storage = 50 << 20
+    growth = Growth(storage)
+    statm.tell((100 << 20) + 2 * storage + SLACK_BYTES)
+    growth.look(1.0)
+    statm.tell((102 << 20) + 2 * storage + SLACK_BYTES)
+    growth.look(1.0001)  # not again so soon
+    with pytest.raises(Overgrown, match="2 MiB more than its work explains"):
+        growth.look(2.0)
+
+
+def test_a_system_that_does_not_tell_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STATM", tmp_path / "none")
+    Growth(0).look(1.0)
+
+
+def test_this_process_has_a_size() -> None:
+    before = module._data_bytes()
+    assert before > 1 << 20
+    held = bytearray(64 << 20)
+    assert module._data_bytes() - before > 60 << 20
+    del held
