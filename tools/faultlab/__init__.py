@@ -1,0 +1,1 @@
+"""The fault laboratory: what attacks Onrig, and what must hold meanwhile."""
