@@ -110,7 +110,7 @@ def upper_side(case: Case) -> Sides:
     passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _carried_back(case.box, passing, case.command.high, case.late_s)
-    reach = math.ceil(case.angle_error / (_TURN / NODES))
+    reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # a turn is all there is
     around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
     return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, brake_from)
 

@@ -74,7 +74,7 @@ def _item(kind: str, event: Event) -> Item | None:
     if described is None:
         return None
     what, level, text = described
-    return {"t": event.get("t_unix_s"), "what": what, "level": level, "text": text}
+    return {"t": event.get("t_unix_s"), "what": what, "level": level, "text": printable(text)}
 
 
 def _describe(kind: str, event: Event) -> tuple[str, str, str] | None:
