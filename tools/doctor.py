@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.exit_codes import ExitCode
+from runtime.replaced_file import replace_file
 from tools.arguments import VerbParser
 from tools.diagnosis import (
     clocks,
@@ -104,7 +105,7 @@ def main(arguments: list[str]) -> int:
     if args.json is not None:
         text = json.dumps(as_data(Machine().describe(), checks), indent=1) + "\n"
         try:
-            sys.stdout.write(text) if args.json == "-" else Path(args.json).write_text(text, encoding="utf-8")
+            sys.stdout.write(text) if args.json == "-" else replace_file(Path(args.json), text.encode())
         except OSError as error:
             return _complain(f"--json: '{args.json}' cannot be written: {error.strerror or error}")
     return exit_code(checks)

@@ -20,6 +20,7 @@ from runtime.config.document import (
     convert_by_section,
     convert_sections,
     load_document,
+    origin_of,
     override,
     problem_at,
 )
@@ -169,7 +170,7 @@ def _named_part(document: Document, key: str, folder: str, beside: Path) -> Docu
 def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
     head, _, rest = assignment.partition(".")
     if head.strip() in parts and "=" not in head:
-        changed = override(parts[head.strip()], rest, origin=f"--set {assignment}")
+        changed = override(parts[head.strip()], rest, origin=origin_of(assignment))
         return document, {**parts, head.strip(): changed}
     return override(document, assignment), parts
 

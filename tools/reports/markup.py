@@ -8,5 +8,5 @@ from runtime.printable import printable_lines
 
 
 def escape(text: str) -> str:
-    """Make of any text what a browser shows as that text: no markup, no control characters, none that turn it around."""
+    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
     return escape_markup(printable_lines(text))

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from runtime.printable import printable
+
 Event = dict[str, object]
 Item = dict[str, object]
 
