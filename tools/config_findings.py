@@ -99,7 +99,10 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     capacity = _capacity(config)
     if not capacity or capacity > MOST_CAPACITY:
         return
-    strategy, rig = parse_strategy(config.selection.strategy), config.rig
+    try:
+        strategy, rig = parse_strategy(config.selection.strategy), config.rig
+    except ValueError:  # a finding of its own
+        return
     thinned = config.selection.write_probability < 1
     needed = bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
