@@ -82,7 +82,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """All that `onrig run` refuses, beside what every configuration is checked for."""
     found = [*plant_findings(config), *guard_findings(config), *_trial_only(config), *_memory_findings(config)]
     yield from found
-    if not found and not any(findings(config)):  # it is tried on states of a sound rig
+    if config.policy is not None and not found and not any(findings(config)):  # it is tried on states of a sound rig
         yield from _policy_findings(config)
     port = config.device.port
     if port is not None and (reason := no_port(Path(port.path))) is not None:
@@ -117,19 +117,18 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
     """A first policy that the rig would refuse; that it is slow on this machine is no fault of the configuration."""
-    if config.policy is None:
-        return
     from runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
     from tools.verdict import judge, read_model
 
+    policy = str(config.policy)
     try:
-        model = read_model(Path(config.policy), config)
+        model = read_model(Path(policy), config)
     except OSError as error:
-        yield ("policy",), f"'{config.policy}' cannot be read: {error.strerror or error} at policy"
+        yield ("policy",), f"'{policy}' cannot be read: {error.strerror or error} at policy"
         return
     verdict = model if isinstance(model, Refused) else judge(model, config)
     if isinstance(verdict, Refused) and verdict.stage != "latency":
-        yield ("policy",), f"'{config.policy}' is refused at {verdict.stage}: {verdict.reason} at policy"
+        yield ("policy",), f"'{policy}' is refused at {verdict.stage}: {verdict.reason} at policy"
 
 
 def _capacity(config: RunConfig) -> int:

@@ -115,6 +115,7 @@ def upper_side(case: Case) -> Sides:
     return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, brake_from)
 
 
+@lru_cache(maxsize=16)
 def feasible(case: Case) -> None:
     """Raise NoSafeSet where :func:`upper_side` would, in a fraction of its time."""
     _safe_curve(case, _fallback_curve(case, _brake_from(case)))
