@@ -60,7 +60,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             ("checkpoint_s",),
             f"expected {MIN_CHECKPOINT_S:g} to {MAX_CHECKPOINT_S:g}, got {config.checkpoint_s:g} at checkpoint_s",
         )
-    if config.policy is not None and not Path(config.policy).is_file():
+    if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     yield from _device_findings(config)
     yield from _supervision_findings(config)
@@ -70,6 +70,14 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _selection_findings(config)
     yield from exploration_findings(config)
     yield from limit_findings(config)
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; there is none of a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _steps(config: RunConfig) -> int:

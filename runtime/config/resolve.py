@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hw.rig import Rig
-from runtime.config.checks import Finding, findings
+from runtime.config.checks import Finding, findings, is_file
 from runtime.config.document import (
     Document,
     convert,
@@ -68,11 +68,11 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     """
     path = Path(name)
     if path.suffix or len(path.parts) != 1:
-        if (beside / path).is_file():
+        if is_file(beside / path):
             return beside / path
         raise FileNotFoundError(f"there is no file '{beside / path}'")
     local = beside / folder / f"{name}.yaml"
-    if folder and local.is_file():
+    if folder and is_file(local):
         return local
     known = shipped(folder)
     if name not in known:
