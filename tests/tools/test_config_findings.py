@@ -8,7 +8,6 @@ import pytest
 
 from runtime.config.document import ConfigError
 from tests.tools import policies
-from tools import config_findings
 from tools.cli import main
 from tools.load import load_for_learner, load_for_rig
 
@@ -44,7 +43,7 @@ def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytes
 def test_a_memory_that_this_machine_cannot_hold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(config_findings.os, "sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
+    monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
     line = problem(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
     assert "100000 experiences take 0.0032 GB, this machine has 0.001 GB" in line
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.config.yaml_nodes import read_tree
-from tools.faultlab import configurations
 from tools.faultlab.configurations import Mutant, judge, mutants
 from tools.faultlab.spoiling import Raw, emitted, spoil_text, spoil_tree
 
@@ -82,7 +81,7 @@ def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, mon
         sys.stderr.write(printed)
         return code
 
-    monkeypatch.setattr(configurations.check, "main", check)
+    monkeypatch.setattr("tools.check.main", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert finding.what.startswith(what)
@@ -92,7 +91,7 @@ def test_the_oracle_sees_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def check(arguments: list[str]) -> int:
         raise ZeroDivisionError("float division by zero")
 
-    monkeypatch.setattr(configurations.check, "main", check)
+    monkeypatch.setattr("tools.check.main", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert "ZeroDivisionError: float division by zero" in finding.what
