@@ -7,9 +7,6 @@ import os
 import sys
 from typing import Final
 
-from runtime.printable import printable
-from tools.terminal import printable_streams
-
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
     "run": "run a rig: device or twin, control, replay, learner",
@@ -55,8 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     verb = arguments[0]
     if verb not in VERBS:
-        sys.stderr.write(f"onrig: there is no verb '{printable(verb)}'; there are: {', '.join(VERBS)}\n")
+        sys.stderr.write(f"onrig: there is no verb {verb!r}; there are: {', '.join(VERBS)}\n")
         return 2
+    from tools.terminal import printable_streams
+
     module = importlib.import_module(f"tools.{verb}")
     try:
         with printable_streams():
