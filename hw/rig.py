@@ -6,10 +6,17 @@ A rig says nothing about physics (``sim.plants``) and nothing about purpose (``r
 from __future__ import annotations
 
 import math
+import re
+from typing import Final
 
 import msgspec
 
+from hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_UNIT: Final = re.compile(r"[\w%°/^*·.() -]*")
+MAX_OBSERVATIONS: Final = MAX_STATE_COUNTS
 
 
 class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,7 +24,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     unit: str
-    resolution: float
+    resolution: Positive
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
@@ -28,10 +35,10 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     unit: str
-    resolution: float
-    low: float
-    high: float
-    safe: float = 0.0
+    resolution: Positive
+    low: Quantity
+    high: Quantity
+    safe: Quantity = 0.0
 
     @property
     def centre(self) -> float:
@@ -49,13 +56,13 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     unit: str
-    low: float
-    high: float
+    low: Quantity
+    high: Quantity
     sensor: str | None = None
     """The sensor that measures it (default: the one of the same name)."""
     derivative_of: str | None = None
     """For a velocity no sensor measures: the sensor whose difference quotient is taken."""
-    cutoff_hz: float = 0.0
+    cutoff_hz: NotNegative = 0.0
     """First-order low-pass of the difference quotient; 0 for none."""
 
 
@@ -81,11 +88,23 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+def is_word(name: str) -> bool:
+    """Tell whether a name is fit for files, columns, topics and terminals: ASCII letters, digits and ``_ . + -``."""
+    return _WORD.fullmatch(name) is not None
+
+
+def _not_plain(text: str, *, unit: bool = False) -> str:
+    what = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
+    return f"expected {what}, got {text!r}"
+
+
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List what is wrong with a rig as (path, message) pairs; empty when it is sound."""
     problems: list[tuple[str, str]] = []
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
+    elif not is_word(rig.name):
+        problems.append(("name", _not_plain(rig.name)))
     if not rig.sensors or not rig.actuators or not rig.observations:
         problems.append(("", "needs at least one sensor, one actuator and one observation"))
     if not 1 <= rig.lease_periods <= 255:
@@ -99,10 +118,14 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     for kind, devices in channels.items():
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
-                if len(text.encode()) > limit:
+                if not (_WORD if field == "name" else _UNIT).fullmatch(text):
+                    problems.append((f"{kind}[{i}].{field}", _not_plain(text, unit=field == "unit")))
+                elif len(text.encode()) > limit:
                     problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
         problems.append(("", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}: a frame is full"))
+    if len(rig.observations) > MAX_OBSERVATIONS:
+        problems.append(("observations", f"at most {MAX_OBSERVATIONS}, got {len(rig.observations)}"))
     resolutions = {
         "sensors": [s.resolution for s in rig.sensors],
         "actuators": [a.resolution for a in rig.actuators],
@@ -116,15 +139,22 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"))
         elif not a.low <= a.safe <= a.high:
             problems.append((f"actuators[{i}].safe", f"{a.safe} lies outside [{a.low}, {a.high}]"))
+        elif a.resolution > 0 and a.high - a.low < a.resolution:
+            problems.append((f"actuators[{i}].resolution", f"{a.resolution} is coarser than the whole range"))
         elif a.resolution > 0 and max(abs(a.low), abs(a.high)) / a.resolution > MAX_COUNT:
             problems.append((f"actuators[{i}].resolution", f"{a.resolution} is too fine: the limits overflow 32 bits"))
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
+        for field, text in (("name", o.name), ("unit", o.unit)):
+            if not (_WORD if field == "name" else _UNIT).fullmatch(text):
+                problems.append((f"observations[{i}].{field}", _not_plain(text, unit=field == "unit")))
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
             problems.append((f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"))
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
             problems.append((f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"))
+        elif o.high - o.low < SMALLEST:
+            problems.append((f"observations[{i}]", f"low and high must be {SMALLEST:g} apart at least"))
         if o.cutoff_hz < 0:
             problems.append((f"observations[{i}].cutoff_hz", "must not be negative"))
     return problems

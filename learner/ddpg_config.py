@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+from hw.bounds import NotNegative, Positive
+
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,13 +18,13 @@ class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     network: Literal["small", "ddpg_original"] = "small"
     """Sizes of 000 Table 8."""
-    batch: Annotated[int, msgspec.Meta(ge=1)] = 16
+    batch: Batch = 16
     gamma: Fraction = 0.95
     tau: Rate = 1e-2
     """Target update per step; 000 does not state it (METHODS S3)."""
     actor_lr: Positive = 1e-4
     critic_lr: Positive = 1e-3
-    critic_decay: NonNegative = 5e-3
+    critic_decay: NotNegative = 5e-3
     """Weight decay of the critic's weights."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """000's L2 is ``coupled``; at these reward scales that stops learning (METHODS S2)."""

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from learner.ddpg_config import Fraction, NonNegative, Positive
+from hw.bounds import NotNegative, Positive
+from learner.ddpg_config import Batch, Fraction
 
 
 class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,12 +17,12 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Hidden layers of the critic of that size (000 Table 8): 50-50-20 or 400-300."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Discrete actions, uniform on [-1, 1] (000 §6.3)."""
-    batch: Annotated[int, msgspec.Meta(ge=1)] = 16
+    batch: Batch = 16
     gamma: Fraction = 0.95
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
     """Updates from one copy of the network to its target to the next."""
     lr: Positive = 1e-3
-    weight_decay: NonNegative = 5e-3
+    weight_decay: NotNegative = 5e-3
     """Of the weights, not of the biases."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """As in ``DdpgConfig`` (METHODS S2)."""
@@ -30,7 +31,7 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adam_eps: Positive = 1e-8
     reward_scale: Positive = 1e-3
     """Factor on every reward before it is learned from; 1e-3 pendulum (METHODS S1)."""
-    epsilon: tuple[tuple[float, float], ...] = ((1.0, 0.7), (500.0, 0.01))
+    epsilon: tuple[tuple[NotNegative, float], ...] = ((1.0, 0.7), (500.0, 0.01))
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
     ``runtime.explore.schedule.interpolate`` reads it."""
 

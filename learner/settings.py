@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from learner.ddpg_config import DdpgConfig, NonNegative
+from learner.ddpg_config import DdpgConfig
 from learner.dqn_config import DqnConfig, epsilon_problems
+from runtime.replay.strategy import MAX_EXPONENT
 
+Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
 _ON_A_RIG: Final = "the rig's learner exports DDPG policies; dqn is for `onrig experiment`"
 
 
@@ -19,15 +21,15 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rig runs DDPG; DQN is for trials on plants (000 §6.3)."""
     ddpg: DdpgConfig = DdpgConfig()
     dqn: DqnConfig = DqnConfig()
-    per_alpha: NonNegative = 0.7
+    per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; 000 eq. 7)."""
-    updates_per_episode: int | None = None
+    updates_per_episode: Annotated[int, msgspec.Meta(le=10_000_000)] | None = None
     """Batch updates after every training episode (000 §B.1; 100 for its 200 steps)."""
     updates_per_transition: float | None = None
     """Batch updates per experience, as they come in, instead (real time only)."""
-    threads: int = 1
+    threads: Annotated[int, msgspec.Meta(le=1024)] = 1
     """torch threads; one in lockstep, whatever stands here."""
-    backlog: int = 2000
+    backlog: Annotated[int, msgspec.Meta(le=1_000_000_000)] = 2000
     """Most updates the learner may owe in real time; what it cannot keep up with is not made up for later."""
 
     @property

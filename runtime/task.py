@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hw.rig import Rig
+from hw.bounds import SMALLEST, NotNegative, Positive, Quantity
+from hw.rig import Rig, is_word
 from runtime.reset.schema import Reset, reset_problems
 
 ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
@@ -26,18 +27,15 @@ ScalarTest = Callable[[Sequence[float]], bool]
 BatchedTest = Callable[[NDArray[np.floating[Any]]], NDArray[np.bool_]]
 BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
 
-_Weight = Annotated[float, msgspec.Meta(ge=0.0)]
-_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds that an observation runs into, and what that costs (000 App. A.2, METHODS C3)."""
 
     observation: str
-    low: float
-    high: float
-    penalty: _Weight
-    margin: _Weight
+    low: Quantity
+    high: Quantity
+    penalty: NotNegative
+    margin: NotNegative
     """The wall counts as met within this distance of a bound: the plant puts the ball exactly there, so half a
     count of the sensor is enough."""
 
@@ -45,13 +43,13 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The weights of 000 eq. (9), by the rig's names; SI units throughout.  What is not named costs nothing."""
 
-    target: dict[str, float]
+    target: dict[str, Quantity]
     """Observation name to reference value."""
-    weights: dict[str, _Weight]
+    weights: dict[str, NotNegative]
     """Observation name to the weight of its distance from the target."""
     folded: tuple[str, ...] = ()
     """Observations compared by their absolute value: ``| |x'| - target |`` (the pendulum's angle)."""
-    action_weights: dict[str, _Weight] = {}
+    action_weights: dict[str, NotNegative] = {}
     """Actuator name to the weight of the absolute applied action."""
     wall: Wall | None = None
 
@@ -59,20 +57,20 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean rewards per step that stand for 0 and 1 of the normalised performance mu_r (000 §5.1)."""
 
-    random_reward: float
-    reference_reward: float
+    random_reward: Quantity
+    reference_reward: Quantity
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task for one kind of rig, wholly from YAML."""
 
     name: str
-    episode_s: _Positive
-    start: dict[str, float]
+    episode_s: Positive
+    start: dict[str, Quantity]
     """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
     reward: Reward
     normalization: Normalization
-    terminate: dict[str, tuple[float, float]] = {}
+    terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: Reset | None = None
     """How a device without the capability RESET is brought to ``start``; without it such a device is refused."""
@@ -217,8 +215,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
 
     reward = task.reward
     seen = list(observations)
-    if not task.name:
-        problems.append(("name", "must not be empty"))
+    if not is_word(task.name):
+        problems.append(("name", f"expected a plain word of letters, digits and _ . + -, got {task.name!r}"))
     if not math.isfinite(task.episode_s):
         problems.append(("episode_s", "must be a finite number of seconds"))
     for path, values in (
@@ -257,6 +255,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
     n = task.normalization
     if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
         problems.append(("normalization", "needs finite numbers"))
+    elif n.random_reward < n.reference_reward < n.random_reward + SMALLEST:
+        problems.append(("normalization", f"the two rewards must be {SMALLEST:g} apart at least"))
     elif not n.random_reward < n.reference_reward:
         problems.append(("normalization", "needs random_reward < reference_reward"))
     return problems

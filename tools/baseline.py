@@ -29,6 +29,7 @@ from sim.baselines.yardstick import (
 from sim.twin.options import TwinOptions
 from tools.arguments import VerbParser
 from tools.load import complain, explain, load
+from tools.terminal import drawing_stream
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,4 +92,4 @@ def _progress(done: int, steps: int) -> None:
     """Show how far the induction is, on a terminal only, on a line that goes when it is done."""
     if sys.stderr.isatty():
         text = f"  backward induction: step {done} of {steps}" if done < steps else ""
-        print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
+        print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)

@@ -10,7 +10,7 @@ from runtime.config.schema import RunConfig, Scaled
 from runtime.exit_codes import ExitCode
 from runtime.task import episode_steps
 from tools.arguments import VerbParser
-from tools.load import complain, explain, load
+from tools.load import complain, explain, load_for_rig, tell
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     """Check; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
-        config = load(args.config, args.overrides)
+        config = load_for_rig(args.config, args.overrides, heed=tell)
     except ConfigError as error:
         return explain(error)
     print(f"{args.config}: sound: {in_one_line(config)}", flush=True)

@@ -52,11 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     verb = arguments[0]
     if verb not in VERBS:
-        sys.stderr.write(f"onrig: there is no verb '{verb}'; there are: {', '.join(VERBS)}\n")
+        sys.stderr.write(f"onrig: there is no verb {verb!r}; there are: {', '.join(VERBS)}\n")
         return 2
+    from tools.terminal import printable_streams
+
     module = importlib.import_module(f"tools.{verb}")
     try:
-        code: int = module.main(arguments[1:])
+        with printable_streams():
+            code: int = module.main(arguments[1:])
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -6,7 +6,9 @@ import sys
 import time
 from typing import Final, Protocol
 
+from runtime.printable import printable
 from runtime.supervise.report import Report
+from tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 5.0
 
@@ -53,13 +55,15 @@ class RichDisplay:
     def __init__(self, episodes: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.text import Text
 
-        self._console = Console()
+        self._text = Text
+        self._console = Console(file=drawing_stream(sys.stdout))
         self._progress = Progress(
             TextColumn("episode"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self._console,
@@ -71,7 +75,9 @@ class RichDisplay:
         """Move the bar, or print a line above it."""
         if report.kind in ("warning", "error", "fault"):
             colour = "yellow" if report.kind == "warning" else "red"
-            self._console.print(f"[{colour}]{report.source}[/]: {report.message}", highlight=False)
+            # Never a string: rich would read what a device or a learner says as markup, and drop or trip over it.
+            line = self._text.assemble((printable(report.source), colour), f": {printable(report.message)}")
+            self._console.print(line)
         elif report.kind == "progress":
             self._progress.update(self._task, completed=int(report.values.get("episode") or 0), figures=figures(report))
 
@@ -86,7 +92,7 @@ def figures(report: Report) -> str:
     score = v.get("normalized")
     shown = f"{score:.2f}" if isinstance(score, float) else "-"
     return (
-        f"normalized(20) {shown}  policy {v.get('policy')}  kept {v.get('stored')}  "
+        f"normalized(20) {shown}  policy {printable(str(v.get('policy')))}  kept {v.get('stored')}  "
         f"{float(v.get('updates_per_s') or 0):.0f} updates/s  missed {v.get('missed')}"
     )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.exit_codes import ExitCode
+from runtime.replaced_file import replace_file
 from tools.arguments import VerbParser
 from tools.diagnosis import (
     clocks,
@@ -33,6 +34,7 @@ from tools.diagnosis.check import Check, Verdict, as_data, exit_code, warned
 from tools.diagnosis.machine import Machine
 from tools.diagnosis.needs import Needs
 from tools.diagnosis.wheels import WheelFacts, judge_all, read_all, wanted, works
+from tools.terminal import drawing_stream
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
@@ -101,9 +103,9 @@ def main(arguments: list[str]) -> int:
         lines.show(check)
     lines.close(checks)
     if args.json is not None:
-        text = json.dumps(as_data(Machine().describe(), checks), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(as_data(Machine().describe(), checks), indent=1) + "\n"
         try:
-            sys.stdout.write(text) if args.json == "-" else Path(args.json).write_text(text, encoding="utf-8")
+            sys.stdout.write(text) if args.json == "-" else replace_file(Path(args.json), text.encode())
         except OSError as error:
             return _complain(f"--json: '{args.json}' cannot be written: {error.strerror or error}")
     return exit_code(checks)
@@ -162,22 +164,22 @@ class _Lines:
             return
         self._wipe()
         verdict = check.verdict.value
-        if self._coloured:
-            verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m"
-        print(f"{verdict}  {check.name:<{_NAME_WIDTH}}  {check.found}", flush=True)
+        drawn = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
+        drawing_stream(sys.stdout).write(drawn)
+        print(f"  {check.name:<{_NAME_WIDTH}}  {check.found}", flush=True)
         if check.remedy:
             print(f"      {'':<{_NAME_WIDTH}}  -> {check.remedy}", flush=True)
 
     def measuring(self, left_s: float) -> None:
         """Say on a terminal how long the measurement still takes."""
         if self._terminal and not self._quiet:
-            sys.stdout.write(f"\r      measuring the loop: {left_s:.0f} s left ")
+            drawing_stream(sys.stdout).write(f"\r      measuring the loop: {left_s:.0f} s left ")
             sys.stdout.flush()
             self._waiting = True
 
     def _wipe(self) -> None:
         if self._waiting:
-            sys.stdout.write("\r\033[K")
+            drawing_stream(sys.stdout).write("\r\033[K")
             self._waiting = False
 
     def close(self, checks: Sequence[Check]) -> None:

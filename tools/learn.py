@@ -16,7 +16,7 @@ from runtime.link.endpoint import parse_tcp
 from runtime.link.keys import KeyFault, load_learner_keys
 from runtime.supervise.report import speak_to_a_person
 from tools.arguments import VerbParser
-from tools.load import complain, explain, load_for_rig
+from tools.load import complain, explain, load_for_learner
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     """Learn until the rig's run ends; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
-        config = load_for_rig(args.config, args.overrides)
+        config = load_for_learner(args.config, args.overrides)
     except ConfigError as error:
         return explain(error)
     problem = endpoint_problem(

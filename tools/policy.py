@@ -10,12 +10,12 @@ from hw.transport import LinkError
 from runtime.config.document import ConfigError
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
-from runtime.policy.admission import Admitted, Refused, admit
-from runtime.policy.contract import contract_for
+from runtime.policy.admission import Admitted, Refused
 from runtime.replay.episodes import EpisodeRow
-from runtime.replay.policy_desk import admission_limits, desk_probes
+from runtime.replay.policy_desk import admission_limits
 from tools.arguments import VerbParser
 from tools.load import complain, explain, load
+from tools.verdict import judge, read_model
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         if args.seed is not None and not 0 <= args.seed < 1 << 63:
             return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {args.seed}")
     try:
-        model = _read(args.file, admission_limits(config).max_bytes)
+        model = read_model(args.file, config)
     except OSError as error:
         return complain("policy", f"{args.file}: cannot be read: {error.strerror or error}")
     if isinstance(model, Refused):
@@ -64,20 +64,6 @@ def main(arguments: list[str]) -> int:
     if args.verb == "check":
         return ExitCode.OK
     return _evaluate(config, model, verdict.contract.policy_id, args.episodes, args.seed)
-
-
-def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Admit a policy or refuse it as the rig would that has nothing in its memory yet."""
-    wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
-    return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
-
-
-def _read(path: Path, max_bytes: int) -> bytes | Refused:
-    """A policy's bytes; refused unread where they are too many."""
-    size = path.stat().st_size
-    if size > max_bytes:
-        return Refused("size", f"{size} bytes, at most {max_bytes} allowed")
-    return path.read_bytes()
 
 
 def _refuse(path: Path, verdict: Refused) -> int:

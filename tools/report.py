@@ -18,6 +18,7 @@ from runtime.exit_codes import ExitCode
 from runtime.replay.layout import Layout
 from runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from runtime.replay.strategy import parse_strategy
+from runtime.supervise.run_folder_trust import check_folder
 from tools.arguments import VerbParser
 from tools.check import in_one_line
 from tools.experiments.store import SPEC
@@ -60,6 +61,11 @@ def main(arguments: list[str]) -> int:
     """Report; returns the exit code."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
+    if args.tensorboard is None and folder.is_dir():
+        try:
+            check_folder(folder)
+        except OSError as error:
+            return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
     if not (folder / "config.yaml").is_file():
         if (folder / SPEC).is_file():
             from tools.reports.experiment import report_experiment

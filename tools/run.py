@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import stat
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from typing import Final
 import msgspec
 
 from runtime.config.document import ConfigError
-from runtime.config.schema import Port, RunConfig
+from runtime.config.schema import RunConfig
 from runtime.control.realtime import settle_loop_cpu
 from runtime.exit_codes import ExitCode
 from runtime.replay.wholeness import told
@@ -26,11 +25,11 @@ from runtime.supervise.supervisor import Supervisor
 from tools.arguments import VerbParser
 from tools.continuing import CannotResume, continued, wait_for_folder
 from tools.display import display_for
-from tools.load import complain, explain, load_for_rig
+from tools.load import complain, explain, load_for_rig, on_port, tell
+from tools.serial_port import missing_port, no_port
 from tools.web.address import parse_address
 from tools.web.beside import NoView, live_view
 
-_LINK_FILE_BYTES: Final = 4096
 _NO_TORCH: Final = (
     "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"
 )
@@ -67,22 +66,23 @@ def main(arguments: list[str]) -> int:
         if args.resume is not None:
             config = continued(args.resume, args.config, args.overrides)
         else:
-            config = load_for_rig(args.config, args.overrides)
+            config = load_for_rig(args.config, args.overrides, port=args.device, heed=tell)
     except ConfigError as error:
         return explain(error)
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
-    if args.device is not None and args.resume is not None and config.device.port is None:
+    if args.device is not None and config.device.port is None:
         return complain("run", "--device: the run to resume has a twin of its own, and goes on with it")
     if args.device is not None:
-        if config.selection.synthetic is not None:
-            return complain("run", "--device: selection.synthetic needs the plant of a twin of the run's own")
-        config = _on_port(config, args.device)
+        config = on_port(config, args.device)
     port = config.device.port.path if config.device.port is not None else None
     if port is not None:
-        fault = _port_problem(Path(port))
-        if fault is not None:
-            return complain("run", *fault)
+        missing = missing_port(Path(port))
+        if missing is not None:
+            return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)
+        wrong = no_port(Path(port))
+        if wrong is not None:
+            return complain("run", f"{port}: this is no serial port; {wrong}")
     if args.web is not None:
         try:
             parse_address(args.web)
@@ -169,31 +169,6 @@ def _supervise(
         if supervisor.whole is not None:
             print(told(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
     return code
-
-
-def _on_port(config: RunConfig, path: str) -> RunConfig:
-    """The configuration with the device behind a port instead of a twin of our own; its pace stays."""
-    port = config.device.port
-    port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
-    return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, port=port, twin=None))
-
-
-def _port_problem(path: Path) -> tuple[str, int] | None:
-    """What can be told of a port without opening it (which may reset the board behind it): message and exit code."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        remedy = "plug the device in, or start `onrig twin`"
-        return f"{path}: there is no such port ({error.strerror}); {remedy}", ExitCode.HARDWARE
-    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
-        return None
-    hint = "name the port itself"
-    if stat.S_ISREG(mode):
-        with path.open(errors="replace") as file:
-            inside = file.read(_LINK_FILE_BYTES).strip()
-        if inside.startswith("/dev/"):
-            hint = f"it names a port: use --device {inside}"
-    return f"{path}: this is no serial port; {hint}", ExitCode.CONFIGURATION
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:

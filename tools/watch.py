@@ -17,6 +17,7 @@ from runtime.supervise.keyboard import Keyboard, keyboard
 from runtime.supervise.running import Remote, Running, SegmentError
 from tools.arguments import VerbParser
 from tools.stop import choose, outcome
+from tools.terminal import drawing_stream
 
 if TYPE_CHECKING:
     from tools.watching.snapshot import Watcher
@@ -99,7 +100,7 @@ def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[]
     from tools.watching.rig_text import sketch_of
     from tools.watching.screen import screen
 
-    console = Console()
+    console = Console(file=drawing_stream(sys.stdout))
     fancy = "utf" in (console.encoding or "").lower()
     asks = StopKeys(found)
     snapshot = watcher.look()

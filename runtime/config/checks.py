@@ -23,13 +23,13 @@ Finding = tuple[NodePath, str]
 
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
-_MAX_STEPS: Final = 10_000_000
-"""Of one episode; its noise is drawn at once."""
+_MAX_NOISE: Final = 10_000_000
+"""Steps of one episode times actuators: its noise is drawn at once."""
 MIN_CHECKPOINT_S: Final = 0.1
 """Shorter ones would do little else than wait for the disk."""
 MAX_CHECKPOINT_S: Final = 3600.0
 _MAX_FADE_S: Final = 10.0
-_MAX_CAPACITY: Final = 0xFFFFFFFF
+MOST_CAPACITY: Final = 0xFFFFFFFF
 """Slots are numbered in 32 bits (``runtime.replay.storage``)."""
 
 
@@ -44,7 +44,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     elif config.task.episode_s > 0 and not _steps(config):
         yield (
             ("task", "episode_s"),
-            f"{config.task.episode_s:g} s at {config.rate_hz:g} Hz make no episode of 1 to {_MAX_STEPS} steps "
+            f"{config.task.episode_s:g} s at {config.rate_hz:g} Hz make no episode of 1 to {_most_steps(config)} steps "
             "at task.episode_s",
         )
     if config.episodes < 1:
@@ -60,7 +60,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             ("checkpoint_s",),
             f"expected {MIN_CHECKPOINT_S:g} to {MAX_CHECKPOINT_S:g}, got {config.checkpoint_s:g} at checkpoint_s",
         )
-    if config.policy is not None and not Path(config.policy).is_file():
+    if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     yield from _device_findings(config)
     yield from _supervision_findings(config)
@@ -72,10 +72,22 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from limit_findings(config)
 
 
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; there is none of a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def _steps(config: RunConfig) -> int:
     """Transitions in an episode; 0 where rate and length give no sensible number."""
     product = config.task.episode_s * config.rate_hz
-    return episode_steps(config.task, config.rate_hz) if 0 < product <= _MAX_STEPS else 0
+    return episode_steps(config.task, config.rate_hz) if 0 < product <= _most_steps(config) else 0
+
+
+def _most_steps(config: RunConfig) -> int:
+    return _MAX_NOISE // max(1, len(config.rig.actuators))
 
 
 def _device_findings(config: RunConfig) -> Iterator[Finding]:
@@ -129,12 +141,12 @@ def _selection_findings(config: RunConfig) -> Iterator[Finding]:
     if budget is not None:
         yield from _budget_findings(config, strategy, budget, needed)
         return
-    if capacity is not None and capacity > _MAX_CAPACITY:
-        yield ("selection", "capacity"), f"expected at most {_MAX_CAPACITY}, got {capacity} at selection.capacity"
-    if strategy.retention == "FULL" and capacity is None and needed > _MAX_CAPACITY:
+    if capacity is not None and capacity > MOST_CAPACITY:
+        yield ("selection", "capacity"), f"expected at most {MOST_CAPACITY}, got {capacity} at selection.capacity"
+    if strategy.retention == "FULL" and capacity is None and needed > MOST_CAPACITY:
         yield (
             ("selection", "strategy"),
-            f"FULL keeps all of the run's {needed} experiences, which are more than {_MAX_CAPACITY} "
+            f"FULL keeps all of the run's {needed} experiences, which are more than {MOST_CAPACITY} "
             "at selection.strategy",
         )
     if strategy.retention == "FULL" and capacity is not None and capacity < needed:
@@ -158,8 +170,8 @@ def _budget_findings(config: RunConfig, strategy: Strategy, budget: int, needed:
             f"FULL keeps all of the run's {needed} experiences, {budget} bytes hold only {fit} "
             "at selection.capacity_bytes",
         )
-    elif fit > _MAX_CAPACITY and strategy.retention != "FULL":
-        message = f"{budget} bytes hold {fit} experiences, there may be {_MAX_CAPACITY} at selection.capacity_bytes"
+    elif fit > MOST_CAPACITY and strategy.retention != "FULL":
+        message = f"{budget} bytes hold {fit} experiences, there may be {MOST_CAPACITY} at selection.capacity_bytes"
         yield at, message
 
 

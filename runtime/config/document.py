@@ -13,6 +13,7 @@ import msgspec
 from runtime.config.mismatch import explain, replaced, suggestion, value_at
 from runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
 from runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree
+from runtime.printable import printable
 
 __all__ = [
     "ConfigError",
@@ -25,6 +26,7 @@ __all__ = [
     "convert_by_section",
     "convert_sections",
     "load_document",
+    "origin_of",
     "override",
     "parse_document",
     "problem_at",
@@ -34,6 +36,8 @@ T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 MAX_BYTES: Final = 1 << 20
+MAX_ORIGIN: Final = 200
+"""Characters of an override that its problems repeat."""
 
 _ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
 _PATH = re.compile(r"[^\s.\[\]]+(\[[0-9]{1,6}\])*(\.[^\s.\[\]]+(\[[0-9]{1,6}\])*)*")
@@ -101,7 +105,7 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
         ConfigError: in the pseudo file ``origin`` (by default ``--set ASSIGNMENT``), to which later problems with the
             new values point too.
     """
-    origin = origin or f"--set {assignment}"
+    origin = origin or origin_of(assignment)
     match = _ASSIGNMENT.fullmatch(assignment)
     if not match or not _PATH.fullmatch(match["path"].strip()):
         raise _error(origin, START, "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5")
@@ -125,6 +129,11 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
         {**_outside(document.key_marks, target), **{at: START for at in places if at and isinstance(at[-1], str)}},
         {**_outside(document.overrides, target), target: origin},
     )
+
+
+def origin_of(assignment: str) -> str:
+    """The pseudo file that an override's problems point to."""
+    return f"--set {printable(assignment, MAX_ORIGIN)}"
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:

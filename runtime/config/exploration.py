@@ -5,12 +5,19 @@ The amplitude of a tick is schedule x near_envelope x back_off x budgets, per ac
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-Points = tuple[tuple[float, float], ...]
+from hw.bounds import Quantity
+
+Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+"""Episodes, steps or seconds; the steps of a run may be many."""
+Points = tuple[tuple[Advance, Quantity], ...]
 """(x, amplitude) points of a schedule, linear in between, constant outside."""
+
+Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+"""What a budget counts."""
 
 
 class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,12 +47,12 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ticks in which a rule of the shield acted."""
     trips: int | None = None
     """Entries into the fallback."""
-    energy_s: float | None = None
+    energy_s: Amount | None = None
     """Sum over actuators and ticks of (effort / greatest effort)^2 T, effort measured from the safe output: seconds
     at full effort."""
-    wear_strokes: float | None = None
+    wear_strokes: Amount | None = None
     """Sum over actuators and ticks of |a_k - a_{k-1}| / (high - low) of the applied actions: full strokes."""
-    driven_s: float | None = None
+    driven_s: Amount | None = None
     """Seconds under command; over an hour that is a duty cycle."""
 
 
@@ -53,8 +60,8 @@ class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sensor whose reading lowers the amplitude from ``warn`` on and pauses the run at ``limit`` (its unit)."""
 
     sensor: str
-    warn: float
-    limit: float
+    warn: Quantity
+    limit: Quantity
     cool_s: float = 60.0
     """Length of the pause."""
 
@@ -103,8 +110,8 @@ class OrnsteinUhlenbeck(
 ):
     """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (000 App. B.2, METHODS C4)."""
 
-    gain: float = 5.14
-    friction: float = 0.3
+    gain: Quantity = 5.14
+    friction: Quantity = 0.3
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """By default that of 000 §4."""
 
@@ -112,7 +119,7 @@ class OrnsteinUhlenbeck(
 class Gaussian(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian", tag_field="process"):
     """Independent N(0, std) in every step, in normalised units."""
 
-    std: float = 0.2
+    std: Quantity = 0.2
 
 
 class ParameterNoise(
@@ -123,7 +130,7 @@ class ParameterNoise(
     The amplitude multiplies how far the perturbed policy's action lies from the policy's.
     """
 
-    target_std: float = 0.2
+    target_std: Quantity = 0.2
     """Root mean square of the distance in action space, normalised, that the scale is adapted to."""
     adapt_every: int = 50
     """Steps between adaptions."""

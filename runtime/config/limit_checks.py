@@ -11,7 +11,7 @@ from runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants, Plan
 from runtime.config.mismatch import suggestion
 from runtime.config.problem import NodePath, format_path
 from runtime.config.schema import RunConfig
-from runtime.safety.magman import MAX_MAGNETS, hold_problem
+from runtime.safety.magman import MAX_MAGNETS, hold_problem, table_problem
 from runtime.safety.pendulum import cases
 from runtime.safety.phase_plane import NoSafeSet, feasible
 
@@ -197,6 +197,9 @@ def _pendulum_findings(config: RunConfig, plants: PendulumPlants) -> Iterator[Fi
 
 def _magman_findings(config: RunConfig, plants: MagmanPlants) -> Iterator[Finding]:
     limits, rig, fallback = config.limits, config.rig, config.limits.fallback
+    if problem := table_problem(plants, rig):
+        yield ("predicted", "magnets"), problem
+        return
     for a in rig.actuators:
         low, _ = limits.range.get(a.name, (a.low, a.high))
         if a.name in plants.magnets and (low < 0 or a.safe != 0):

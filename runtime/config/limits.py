@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from hw.bounds import NotNegative, Positive, Quantity
+
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fallback acts once an observation leaves [low, high], until it is back within ``release`` of that range."""
 
-    low: float
-    high: float
-    release: float = 0.8
+    low: Quantity
+    high: Quantity
+    release: Quantity = 0.8
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
@@ -18,7 +20,7 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
 
     actuator: str
     observation: str
-    full_at: float
+    full_at: Positive
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
@@ -27,11 +29,11 @@ class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", 
 
     position: str
     velocity: str
-    magnets: dict[str, float]
+    magnets: dict[str, Quantity]
     """Actuator to position of its magnet (m)."""
-    slow: float = 0.05
+    slow: Quantity = 0.05
     """m/s."""
-    brake_below: float = 0.2
+    brake_below: Quantity = 0.2
     """m/s."""
 
 
@@ -50,16 +52,16 @@ class PendulumPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     velocity: str
     """Observation; its envelope is what is promised."""
     actuator: str
-    gravity_per_s2: float
+    gravity_per_s2: NotNegative
     """A = M g l / J."""
-    damping_per_s: float
+    damping_per_s: NotNegative
     """D = (b + K^2 / R) / J."""
-    gain_per_v_s2: float
+    gain_per_v_s2: Positive
     """G = K / (R J)."""
-    spread: float = 0.3
+    spread: Quantity = 0.3
     late_us: int = 1000
     """From a sample to the effect of its command, at most, in ordinary operation; the lease comes on top."""
-    sensor_error: dict[str, float] = {}
+    sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
 
@@ -70,17 +72,17 @@ class MagmanPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     """Observation; its range is the track between the walls."""
     velocity: str
     """Observation; its envelope is what is promised."""
-    magnets: dict[str, float]
+    magnets: dict[str, Quantity]
     """Actuator to position x_j of its magnet (m), four at most."""
-    pull_m6_per_a2_s2: float
+    pull_m6_per_a2_s2: Positive
     """c1 / m."""
-    friction_per_s: float
+    friction_per_s: NotNegative
     """b / m."""
-    c2_m2: float
-    spread: float = 0.3
+    c2_m2: Positive
+    spread: Quantity = 0.3
     late_us: int = 1000
     """As of the pendulum's plants."""
-    sensor_error: dict[str, float] = {}
+    sensor_error: dict[str, NotNegative] = {}
     """As of the pendulum's plants."""
 
 
@@ -90,15 +92,17 @@ Plants = PendulumPlants | MagmanPlants
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the shield holds a policy to; only ever tighter than the device's own limits (ARCHITECTURE §5)."""
 
-    range: dict[str, tuple[float, float]] = {}
+    range: dict[str, tuple[Quantity, Quantity]] = {}
     """Per actuator [low, high] in SI; default: the rig's."""
-    rate_per_s: dict[str, float] = {}
+    rate_per_s: dict[str, Quantity] = {}
     """Per actuator, SI units per second; default: the full range within one period."""
-    jerk_per_s2: dict[str, float] = {}
+    jerk_per_s2: dict[str, Quantity] = {}
     """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
     predicted: Plants | None = None
     """Commands must lead where the fallback still keeps the velocity's envelope for each of these plants."""
     fallback: Fallback = SafeOutput()
-    fallback_dwell_s: float = 0.1
+    unguarded: bool | msgspec.UnsetType = msgspec.UNSET
+    """Accept a rig on a port without any envelope: its device's own limits alone then bound what it does."""
+    fallback_dwell_s: Quantity = 0.1
     """The fallback acts at least this long."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from hw.bounds import Quantity, Seconds
+
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a new policy must not do at first; where it does, its predecessor acts from the next tick on.
@@ -19,7 +21,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the period on the wall clock: a policy that takes longer was slow in that tick (never in lockstep)."""
     slow_ticks: int = 10
     """So many slow ticks in a row are too much."""
-    excess_fallback: float = 0.5
+    excess_fallback: Quantity = 0.5
     """Share of the ticks of the probation in which the fallback may act more than it did under the predecessor; from
     1 on nothing is too much.  A policy that learns its way into new states trips: over 10 000 policies of the shipped
     tasks the excess stayed below 0.35."""
@@ -28,7 +30,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Staleness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of a run whose learner is silent (never in lockstep, where the loop waits at the barrier)."""
 
-    after_s: float = 60.0
+    after_s: Seconds = 60.0
     """Wall-clock time without a word from the learner that pushes, or from the replay process that hears it."""
     then: Literal["keep", "lower", "fall_back"] = "keep"
     """``keep``: go on and say so.  ``lower``: explore less from the next episode on.  ``fall_back``: stand safe between

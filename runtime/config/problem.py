@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
+from runtime.printable import printable
+
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
 
@@ -21,6 +23,8 @@ class Mark(NamedTuple):
 
 
 START: Final = Mark(1, 1)
+MAX_PLACE: Final = 5000
+"""Characters of a place: a path of the longest there is."""
 MAX_MESSAGE: Final = 400
 """Characters of a message that are shown: it may quote the file, and a key there may be a megabyte."""
 
@@ -33,7 +37,9 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return _printable(f"{self.file}:{self.mark.line}:{self.mark.column}: {_shortened(self.message)}")
+        # Quoted YAML may hold newlines and terminal escapes; these texts end up on terminals and in line-based logs.
+        place = f"{self.file}:{self.mark.line}:{self.mark.column}"
+        return f"{printable(place, MAX_PLACE)}: {printable(self.message, MAX_MESSAGE)}"
 
 
 class ConfigError(Exception):
@@ -60,15 +66,6 @@ def format_path(path: NodePath) -> str:
     return text
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
-
-
 def path_steps(path: str) -> NodePath:
     """Read a path as `format_path` writes it (plain keys only): ``sensors[0].name``."""
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
-
-
-def _printable(text: str) -> str:
-    # Quoted YAML may hold newlines and terminal escapes, and these texts end up on a terminal and in line-based logs.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

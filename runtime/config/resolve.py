@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hw.rig import Rig
-from runtime.config.checks import Finding, findings
+from runtime.config.checks import Finding, findings, is_file
 from runtime.config.document import (
     Document,
     convert,
     convert_by_section,
     convert_sections,
     load_document,
+    origin_of,
     override,
     problem_at,
 )
@@ -39,6 +40,19 @@ Sections = Mapping[NodePath, type]
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
+class Rules(NamedTuple):
+    """What a caller adds to the loading of a configuration."""
+
+    refuse: Checks = lambda config: ()
+    """Findings that make it unusable."""
+    warn: Checks = lambda config: ()
+    """Findings that a person should know of."""
+    heed: Callable[[Problem], None] = lambda problem: None
+    """Takes each warning, once the configuration is known to be sound."""
+    adjust: Callable[[RunConfig], RunConfig] = lambda config: config
+    """Applied before anything is checked: what the command line changes in whole (``--device``)."""
+
+
 def shipped(folder: str = "") -> list[str]:
     """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
     root = files("configs").joinpath(folder) if folder else files("configs")
@@ -54,11 +68,11 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     """
     path = Path(name)
     if path.suffix or len(path.parts) != 1:
-        if (beside / path).is_file():
+        if is_file(beside / path):
             return beside / path
         raise FileNotFoundError(f"there is no file '{beside / path}'")
     local = beside / folder / f"{name}.yaml"
-    if folder and local.is_file():
+    if folder and is_file(local):
         return local
     known = shipped(folder)
     if name not in known:
@@ -67,11 +81,11 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
 
 
 def load_run(
-    name: str, overrides: Sequence[str] = (), sections: Sections | None = None, more: Checks | None = None
+    name: str, overrides: Sequence[str] = (), sections: Sections | None = None, rules: Rules | None = None
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections`` gives the types of the parts that other packages own, by path (``("device", "twin")``), ``more``
+    ``sections`` gives the types of the parts that other packages own, by path (``("device", "twin")``), ``rules``
     their checks of what must fit the rest.  Raises ConfigError with every problem found.
     """
     try:
@@ -102,12 +116,12 @@ def load_run(
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _checked(document, parts, sections or {}, more)
+    return _checked(document, parts, sections or {}, rules or Rules())
 
 
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
-    return _checked(load_document(path), {}, sections or {}, None)
+    return _checked(load_document(path), {}, sections or {}, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -156,12 +170,12 @@ def _named_part(document: Document, key: str, folder: str, beside: Path) -> Docu
 def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
     head, _, rest = assignment.partition(".")
     if head.strip() in parts and "=" not in head:
-        changed = override(parts[head.strip()], rest, origin=f"--set {assignment}")
+        changed = override(parts[head.strip()], rest, origin=origin_of(assignment))
         return document, {**parts, head.strip(): changed}
     return override(document, assignment), parts
 
 
-def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, more: Checks | None) -> RunConfig:
+def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
     problems: list[Problem] = []
     found: dict[str, object] = {}
     for key, part in parts.items():
@@ -188,16 +202,23 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
                 problems += error.problems
     if problems:
         raise ConfigError(problems)
-    config = RunConfig(**found)  # type: ignore[arg-type]
-    for at, message in (*findings(config), *(more(config) if more is not None else ())):
-        key = str(at[0]) if at else ""
-        if key in parts:
-            problems.append(problem_at(parts[key], at[1:], message))
-        else:
-            problems.append(problem_at(document, at, message))
+    config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
+    problems = _placed(document, parts, (*findings(config), *rules.refuse(config)))
     if problems:
-        raise ConfigError(sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark)))
+        raise ConfigError(problems)
+    for problem in _placed(document, parts, rules.warn(config)):
+        rules.heed(problem._replace(message=f"warning: {problem.message}"))
     return config
+
+
+def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> list[Problem]:
+    """Findings as problems at their places, in the order of the files."""
+    problems = []
+    for at, message in found:
+        key = str(at[0]) if at else ""
+        part, rest = (parts[key], at[1:]) if key in parts else (document, at)
+        problems.append(problem_at(part, rest, message))
+    return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 
 def _present(document: Document, at: NodePath) -> bool:

@@ -6,10 +6,11 @@ They travel through here as plain mappings; their owners define and check them.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
+from hw.bounds import Quantity, Seconds
 from hw.rig import Rig
 from runtime.config.exploration import Exploration, NoExploration
 from runtime.config.limits import Limits
@@ -18,12 +19,16 @@ from runtime.config.policy_rules import Probation, Staleness
 from runtime.task import Task
 
 Section = dict[str, object]
+MOST_CPUS: Final = 1024
+"""The kernel's set of CPUs holds no more."""
+MOST_EPISODES: Final = 10_000_000
+"""Of one run: a year of four-second episodes."""
 
 
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Device time runs ``scaled`` times as fast as the wall clock."""
 
-    scaled: float
+    scaled: Quantity
 
 
 Pace = Literal["realtime", "lockstep"] | Scaled
@@ -33,7 +38,7 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A real device on a serial port."""
 
     path: str
-    baud: int = 921_600
+    baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
     """As the twin on a serial port has it (``hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
@@ -87,7 +92,7 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     priority: int = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
-    cpu: int | Literal["auto"] | None = "auto"
+    cpu: Annotated[int, msgspec.Meta(ge=0, le=MOST_CPUS - 1)] | Literal["auto"] | None = "auto"
     """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: where there are several,
     the one that devices interrupt least, the last of equals; null: any, shared with all."""
     lock_memory: bool = True
@@ -98,9 +103,9 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a run ends and how long it waits for a person."""
 
-    fade_s: float = 0.3
+    fade_s: Seconds = 0.3
     """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
-    resume_timeout_s: float = 600.0
+    resume_timeout_s: Seconds = 600.0
     """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
     """A replay process or local learner that shows no progress for so long is killed and started again; 30 by
@@ -126,8 +131,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rig: Rig
     task: Task
     device: Device
-    rate_hz: float
-    episodes: int
+    rate_hz: Quantity
+    episodes: Annotated[int, msgspec.Meta(le=MOST_EPISODES)]
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()
@@ -145,9 +150,9 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
     policy: str | None = None
     """ONNX file to start with; without one the run waits for the learner's first policy."""
-    barrier_timeout_s: float = 60.0
+    barrier_timeout_s: Seconds = 60.0
     """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
-    checkpoint_s: float = 5.0
+    checkpoint_s: Seconds = 5.0
     """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs."""
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from runtime.replay.keepers import overhead_bytes
+from runtime.replay.layout import Layout
 from runtime.replay.order.uniforms import BLOCK
 from runtime.replay.storage import RECENT_WRITES, capacity_in
 from runtime.replay.strategy import PLAIN_RETENTIONS, RANKED_RETENTIONS, Strategy
@@ -27,6 +28,12 @@ def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
         return fixed
     ranked = 0 if strategy.retention in PLAIN_RETENTIONS else _DIRECTORY_BYTES
     return fixed + 8 * RECENT_WRITES + _BLOCK_BYTES + ranked
+
+
+def bytes_of(strategy: Strategy, capacity: int, n_obs: int, n_act: int, *, thinned: bool = False) -> float:
+    """Return the most that storage, keeper and checkpoints of ``capacity`` experiences hold."""
+    each = Layout(n_obs, n_act).row_bytes + overhead_bytes(strategy) + checkpoint_bytes(strategy)
+    return fixed_bytes(strategy, thinned=thinned) + capacity * each
 
 
 def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:

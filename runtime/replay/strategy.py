@@ -12,6 +12,8 @@ PLAIN_RETENTIONS: Final = ("FIFO", "FULL", "Resv")
 RANKED_RETENTIONS: Final = ("TDE", "Expl")
 SAMPLINGS: Final = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
 
+MAX_EXPONENT: Final = 100.0
+"""Of a rank law: beyond, the second rank is never drawn, nor could the law's integral be computed."""
 _KNOWN: Final = (
     f"known retentions: {', '.join(PLAIN_RETENTIONS)}, {', '.join(f'{r}(ALPHA)' for r in RANKED_RETENTIONS)}; "
     f"known samplings: {', '.join(SAMPLINGS)}"
@@ -35,7 +37,7 @@ class Strategy(msgspec.Struct, frozen=True):
 def parse_strategy(text: str) -> Strategy:
     """Read ``RETENTION[SAMPLING]``; raises ValueError that says what is wrong and lists the known names.
 
-    ``TDE`` and ``Expl`` take the exponent of their rank law in round brackets, a finite number of at least 0.
+    ``TDE`` and ``Expl`` take the exponent of their rank law in round brackets, a number of 0 to ``MAX_EXPONENT``.
     """
     match = _NOTATION.fullmatch(text)
     if match is None:
@@ -55,6 +57,6 @@ def parse_strategy(text: str) -> Strategy:
         alpha = float(exponent)
     except ValueError:
         alpha = math.nan
-    if not (math.isfinite(alpha) and alpha >= 0):
-        raise ValueError(f"the exponent of {retention} must be a number of at least 0, got '{exponent}'")
+    if not 0 <= alpha <= MAX_EXPONENT:
+        raise ValueError(f"the exponent of {retention} must be a number of 0 to {MAX_EXPONENT:g}, got '{exponent}'")
     return Strategy(retention, sampling, alpha)

@@ -11,10 +11,9 @@ from typing import Annotated
 
 import msgspec
 
+from hw.bounds import NotNegative, Positive, Quantity
 from hw.rig import Rig
 
-_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-_NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
 """Longest time-out of one attempt: a reset is never a loop without end."""
@@ -22,18 +21,18 @@ MAX_ATTEMPTS = 20
 
 
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    within: dict[str, _Positive]
+    within: dict[str, Positive]
     """Observation name to how far from the start it may lie."""
-    hold_s: _NotNegative = 0.2
+    hold_s: NotNegative = 0.2
     """The rig must have been within for so long, with the safe output in force where the controller allows it."""
-    timeout_s: _Positive = 10.0
+    timeout_s: Positive = 10.0
     """Of one attempt, in the device's time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
-    rest_s: _NotNegative = 1.0
+    rest_s: NotNegative = 1.0
     """Safe output between two attempts."""
     effort: _Share = 1.0
     """Share of each actuator's range that a reset may use."""
-    limits: dict[str, tuple[float, float]] = {}
+    limits: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the reset gives up at once."""
 
 
@@ -45,8 +44,8 @@ class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag
 
     actuator: str
     velocity: str
-    full_at: _Positive
-    push_s: _NotNegative = 0.2
+    full_at: Positive
+    push_s: NotNegative = 0.2
 
 
 class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_field="kind", kw_only=True):
@@ -58,20 +57,20 @@ class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_fie
 
     position: str
     velocity: str
-    coils: dict[str, float]
+    coils: dict[str, Quantity]
     """Actuator name to the place of its coil (m)."""
-    via: float | None = None
-    speed: _Positive = 0.1
+    via: Quantity | None = None
+    speed: Positive = 0.1
     """Fastest on the way (m/s)."""
-    stiffness: _Positive = 6.0
+    stiffness: Positive = 6.0
     """Desired speed per distance (1/s)."""
-    response_s: _Positive = 0.03
+    response_s: Positive = 0.03
     """Time in which the speed is to become the desired one."""
-    strength: _Positive
+    strength: Positive
     """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (000 App. A.2); 30 % off do no harm."""
-    reach: _Positive
+    reach: Positive
     """c2 of it (m^2)."""
-    lever: _Positive = 0.004
+    lever: Positive = 0.004
     """A coil pulls from at least so far ahead (m)."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf, sqrt
 from typing import Final
 
@@ -24,6 +25,8 @@ from runtime.safety.prediction import FARTHEST, error_bound
 Values = NDArray[np.float64]
 
 MAX_MAGNETS: Final = 4
+MAX_CELLS: Final = 200_000
+"""Of a table: a track of fifty metres."""
 _HERE_M: Final = 2.5e-4
 """Width of the cells that a measured position falls into."""
 _DEEP_SHARE: Final = 6
@@ -81,6 +84,17 @@ class MagmanPrediction:
         return 0.0, 1.0 - reached / self._fastest
 
 
+def table_problem(plants: MagmanPlants, rig: Rig) -> str | None:
+    """Say why there can be no tables of the potentials; None where there can."""
+    track = next(o for o in rig.observations if o.name == plants.position)
+    at = sorted(plants.magnets.values())
+    if (track.high - track.low) / _HERE_M > MAX_CELLS:
+        return f"a track of {track.high - track.low:g} m is too long, {MAX_CELLS * _HERE_M:g} m at most"
+    if (at[-1] - at[0]) / _spacing(at) * _DEEP_SHARE > MAX_CELLS:
+        return f"magnets {_spacing(at):g} m apart within {at[-1] - at[0]:g} m are too close to each other"
+    return None
+
+
 def hold_problem(hold: Hold, plants: MagmanPlants, limits: Limits, rig: Rig) -> str | None:
     """Say why holding at a magnet would not keep the envelope; None where it does.
 
@@ -120,13 +134,17 @@ def _least_potentials(magnets: Values, c2: float, pull: float, low: float, high:
 
 def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
     """For each stretch where the deepest point may lie (between the magnets and a little beyond), upper bounds."""
-    nearest = float(np.diff(np.sort(magnets)).min()) if len(magnets) > 1 else 2e-3
-    width = nearest / _DEEP_SHARE
+    width = _spacing(np.sort(magnets).tolist()) / _DEEP_SHARE
     # Stretches centred on a magnet, so that its own depth is exact; from the outermost on inwards.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
     return _rows(pull * potential(closest, c2))
+
+
+def _spacing(at: Sequence[float]) -> float:
+    """Smallest distance of neighbours, in ascending order; that of a lone magnet is a matter of taste."""
+    return min((b - a for a, b in pairwise(at)), default=2e-3)
 
 
 def _rows(values: Values) -> list[Row]:

@@ -110,11 +110,12 @@ def upper_side(case: Case) -> Sides:
     passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _carried_back(case.box, passing, case.command.high, case.late_s)
-    reach = math.ceil(case.angle_error / (_TURN / NODES))
+    reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # a turn is all there is
     around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
     return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, brake_from)
 
 
+@lru_cache(maxsize=16)
 def feasible(case: Case) -> None:
     """Raise NoSafeSet where :func:`upper_side` would, in a fraction of its time."""
     _safe_curve(case, _fallback_curve(case, _brake_from(case)))
@@ -154,7 +155,7 @@ def _fallback_curve(case: Case, brake_from: float) -> Curve:
         k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
         k4 = slope(2 * k - 2, velocity - h * k3)
         velocity = min(case.limit, velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
-        if velocity < brake_from:
+        if not velocity >= brake_from:  # NaN too
             raise NoSafeSet(
                 f"the fallback brakes fully from {brake_from:.3g} rad/s on, {case.delay_s:.3g} s late; at some angles "
                 f"that is too late to stay within {case.limit:.3g} rad/s"
@@ -166,7 +167,7 @@ def _fallback_curve(case: Case, brake_from: float) -> Curve:
 
 def _safe_curve(case: Case, fallback: Curve) -> Curve:
     safe = _carried_back(case.box, fallback, case.command.high, case.delay_s)
-    if safe.min() <= case.velocity_error:
+    if not safe.min() > case.velocity_error:
         angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
         raise NoSafeSet(
             f"at an angle of {angle:.3g} rad not even standing still is safe: {case.delay_s:.3g} s under the worst "
@@ -209,7 +210,8 @@ def _carried_back(box: Box, curve: Curve, command: Curve | float, duration_s: fl
 
 def _drawn_anew(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     """The curves through (angle, velocity) at the nodes."""
-    if np.any(np.diff(angle, axis=-1) <= 0) or np.any(angle[..., 0] + _TURN <= angle[..., -1]):
+    in_order = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _TURN > angle[..., -1])
+    if not (in_order and np.all(np.isfinite(velocity))):  # what overflowed is in no order
         raise NoSafeSet(
             "the limits leave no room for a velocity at every angle; the lease may be too long for the plant"
         )

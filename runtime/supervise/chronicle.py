@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -46,8 +45,16 @@ class Chronicle:
             self.write(report.kind, source=report.source, message=report.message, **report.values)
         for listener in self.listeners:
             listener(report)
-        with contextlib.suppress(OSError):  # whoever was watching is gone; the rig goes on
+        self._show(report)
+
+    def _show(self, report: Report) -> None:
+        try:
             self._on_report(report)
+        except OSError:  # whoever was watching is gone; the rig goes on
+            pass
+        except Exception as error:  # a run does not die of what it shows
+            self._on_report = lambda report: None
+            self.write("display_failed", error=f"{type(error).__name__}: {error}")
 
     def warn(self, message: str) -> None:
         """Say something of the supervisor's own."""

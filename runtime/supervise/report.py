@@ -13,10 +13,12 @@ from typing import Final
 
 import msgspec
 
+from runtime.printable import printable
 from runtime.supervise.faults import FaultName
 
 _PIPE: Final = 1
 _SHORT: Final = 500
+_LONGEST: Final = select.PIPE_BUF
 _RESERVED: Final = frozenset({"t_unix_s", "kind", "source", "message"})
 """Names of an event's own fields."""
 _FAULTS: Final = frozenset({None, *FaultName})
@@ -74,4 +76,8 @@ def parse_report(line: bytes) -> Report | None:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS else found
+    if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS:
+        return None
+    # What a process says may be what a device or a learner said to it.
+    values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in found.values.items()}
+    return Report(printable(found.source), found.kind, printable(found.message, _LONGEST), values)

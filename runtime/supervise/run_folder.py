@@ -20,6 +20,7 @@ import msgspec
 from runtime.config.resolve import load_resolved, resolved_text
 from runtime.config.schema import RunConfig
 from runtime.replay.wholeness import Whole
+from runtime.supervise.run_folder_trust import check_folder, check_way
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
 
@@ -44,8 +45,11 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
 
     Returns a function that takes everything back which has come into the folder since: for a run that never started.
     """
+    check_way(folder)
     if (folder / "config.yaml").exists():
         raise FileExistsError(f"{folder} holds a run already")
+    if folder.exists():
+        check_folder(folder)
     made = [f for f in (folder, *folder.parents) if not f.exists()]
     kept = {path.name for path in folder.iterdir()} if not made else set()
 
@@ -59,7 +63,8 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
                 parent.rmdir()
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        check_folder(folder)  # as it is now, whatever somebody did meanwhile: from here on nobody else can
         _write_config(folder, config)
         _write_meta(folder, {"seed": config.seed, **circumstances()})
     except OSError:
@@ -96,9 +101,11 @@ def claim(folder: Path, patience_s: float) -> int:
 def hold(folder: Path) -> int:
     """Keep every other `onrig run` from going on in this folder, for as long as the descriptor returned is open.
 
-    Raises FolderBusy where another one does already, OSError where the folder cannot be written to.
+    Raises FolderBusy where another one does already, OSError where the folder cannot be written to, or not by us alone.
     """
-    fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # a file that is never replaced
+    check_folder(folder)
+    # A file that is never replaced.
+    fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

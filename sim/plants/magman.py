@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import msgspec
 
+from hw.bounds import NotNegative, Positive, Quantity
 from sim.plants.maths import Maths, V
-
-_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-_NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 class Magman(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="magman", tag_field="kind"):
@@ -18,24 +16,24 @@ class Magman(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="magma
     State (position in m, velocity in m/s), action (squared current in A^2 of each of the four coils,).
     """
 
-    mass: _Positive = 3.2e-2
+    mass: Positive = 3.2e-2
     """m in kg."""
-    friction: _NotNegative = 1.613e-2
+    friction: NotNegative = 1.613e-2
     """b in N s/m."""
-    c1: float = 5.52e-10
+    c1: Quantity = 5.52e-10
     """N m^5/A^2."""
-    c2: _Positive = 1.75e-4
+    c2: Positive = 1.75e-4
     """m^2."""
-    first_magnet: float = 0.025
+    first_magnet: Quantity = 0.025
     """Centre of the first coil in m: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre
     of the first magnet" to the letter (METHODS C2)."""
-    magnet_spacing: _Positive = 0.025
+    magnet_spacing: Positive = 0.025
     """m."""
-    wall_low: float = -0.035
+    wall_low: Quantity = -0.035
     """m."""
-    wall_high: float = 0.105
+    wall_high: Quantity = 0.105
     """m."""
-    wall_speed: _NotNegative = 0.01
+    wall_speed: NotNegative = 0.01
     """Speed in m/s away from a wall after meeting it (METHODS C3)."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from hw.bounds import NotNegative, Positive
 from sim.plants.maths import Maths, V
-
-_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-_NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
 """kg m^2.  000 prints 9.41e-4; the authors' code and three public files of the same device have 1.91e-4, which fits a
@@ -20,19 +18,19 @@ point mass of M l^2 = 9.7e-5 far better (METHODS C1).  Both presets ship; the te
 class Pendulum(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pendulum", tag_field="kind"):
     """Parameters in SI units, by default those of 000 App. A.1.  State (angle, velocity), action (motor voltage,)."""
 
-    inertia: Literal["paper", "hardware"] | _Positive = "paper"
+    inertia: Literal["paper", "hardware"] | Positive = "paper"
     """J in kg m^2, or the name of a preset."""
-    mass: _Positive = 5.5e-2
+    mass: Positive = 5.5e-2
     """M in kg."""
-    gravity: _NotNegative = 9.81
+    gravity: NotNegative = 9.81
     """g in m/s^2."""
-    length: _Positive = 4.2e-2
+    length: Positive = 4.2e-2
     """l in m, to the centre of mass."""
-    damping: _NotNegative = 3e-6
+    damping: NotNegative = 3e-6
     """b in kg m^2/s."""
-    torque_constant: _NotNegative = 5.36e-2
+    torque_constant: NotNegative = 5.36e-2
     """K in N m/A."""
-    resistance: _Positive = 9.5
+    resistance: Positive = 9.5
     """R in ohm."""
 
     state_names: ClassVar[tuple[str, ...]] = ("angle", "velocity")

@@ -51,7 +51,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_frames: _Count = 5
     reboot: _Probability = 0.0
     """Per state frame: the device starts anew with another boot id, disarmed and unconfigured."""
-    delay_us: Annotated[int, msgspec.Meta(ge=0)] = 5_000
+    delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """How late a delayed frame is, in device time."""
     scheduled: tuple[Scheduled, ...] = ()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig, Scaled
 from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from runtime.exit_codes import ExitCode
+from runtime.replaced_file import replace_file
 from runtime.shm.segment import create_folder, remove_folder
 from runtime.supervise.report import report
 from sim.twin.device import TwinDevice
@@ -96,9 +96,7 @@ def _serve(
     loop = TwinLoop(device, line, lambda: stop, trace=trace)
     try:
         if link is not None:
-            fresh = link.with_name(f"{link.name}.{os.getpid()}")
-            fresh.write_text(f"{line.path}\n")
-            fresh.replace(link)
+            replace_file(link, f"{line.path}\n".encode())
         if announce is not None:
             announce(line.path)
         else:

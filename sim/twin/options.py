@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hw.bounds import NotNegative
 from hw.rig import Rig
 from sim.plants import Plant
 from sim.plants.integrate import SUBSTEPS
 from sim.twin.faults import FaultPlan
-
-_Sigma = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,11 +21,11 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plant: Plant
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
-    sensor_noise: _Sigma = 0.0
+    sensor_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the observation that the sensor feeds (000 eq. 1)."""
-    actuator_noise: _Sigma = 0.0
+    actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (000 eq. 2); the device does not know of it."""
-    latency_us: Annotated[int, msgspec.Meta(ge=0)] = 0
+    latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100

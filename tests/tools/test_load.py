@@ -73,7 +73,7 @@ def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
     [
         ["selection={strategy: 'FIFO[Uniform]', capacity: 15}"],
         ["episodes=1", "task.episode_s=0.3"],
-        ["learner.ddpg.batch=100001"],
+        ["episodes=100", "learner.ddpg.batch=20001"],
     ],
 )
 def test_a_memory_that_holds_no_batch_is_refused(overrides: list[str]) -> None:

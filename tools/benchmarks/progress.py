@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from tools.terminal import drawing_stream
+
 _LINE_EVERY_S: Final = 5.0
 
 
@@ -69,8 +71,8 @@ class RichProgress:
             progress.TaskProgressColumn(),
             progress.TextColumn("left"),
             progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.description}"),
-            console=Console(stderr=True),
+            progress.TextColumn("{task.description}", markup=False),
+            console=Console(file=drawing_stream(sys.stderr)),
             transient=True,
             refresh_per_second=2,  # the measured process must not have to share its core
         )

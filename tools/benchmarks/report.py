@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from runtime.replaced_file import replace_file
 from tools.benchmarks.timing import clock_cost_us
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
@@ -60,7 +61,7 @@ def at_least(name: str, value: float, bound: float) -> Check:
 
 def write_json(report: Report, path: Path) -> None:
     """Write ``report`` as JSON."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
 _CPU_FILE: Final = Path("/proc/cpuinfo")

@@ -35,7 +35,7 @@ from runtime.policy.contract import (
 )
 from sim.envs import TwinEnv
 from tools.load import complain, explain, load
-from tools.policy import judge
+from tools.verdict import judge
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from runtime.supervise.run_folder import circumstances
+from runtime.supervise.run_folder_trust import check_folder as check_own
+from runtime.supervise.run_folder_trust import check_way
 from tools.experiments.grid import shown
 from tools.experiments.identity import same
 from tools.experiments.spec import Spec
@@ -60,7 +62,9 @@ def opened(folder: Path, spec: Path, cells: list[Cell]) -> Iterator[None]:
 
     Raises OSError where it cannot be written, and Unsuitable while another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    check_way(folder)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    check_own(folder)
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

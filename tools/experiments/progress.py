@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from runtime.printable import printable
 from tools.experiments.jobs import Unit
+from tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 10.0
 
@@ -104,8 +106,8 @@ class RichDisplay:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._console = Console()
-        self._progress = Progress(BarColumn(), TextColumn("{task.fields[line]}"), console=self._console)
+        self._console = Console(file=drawing_stream(sys.stdout))
+        self._progress = Progress(BarColumn(), TextColumn("{task.fields[line]}", markup=False), console=self._console)
         self._task = self._progress.add_task("", total=1.0, line="")
         self._progress.start()
 
@@ -115,7 +117,7 @@ class RichDisplay:
 
     def warn(self, message: str) -> None:
         """Print it above the bar."""
-        self._console.print(message, style="red", highlight=False, markup=False)
+        self._console.print(printable(message), style="red", highlight=False, markup=False)
 
     def close(self) -> None:
         """Stop the bar where it stands."""

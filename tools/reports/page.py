@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Final, NamedTuple
 
 from tools.reports.figure import Picture
+from tools.reports.markup import escape
 from tools.reports.sheet import Sheet
 
 STYLE: Final = """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final, NamedTuple
 
 from learner.trials.measures import Bounds
 from tools.benchmarks.table import aligned
+from tools.reports.markup import escape
 
 BETTER: Final = "▲"
 WORSE: Final = "▼"

@@ -9,6 +9,7 @@ from statistics import median
 
 import msgspec
 
+from runtime.replaced_file import replace_file
 from tools.benchmarks.report import Check, describe_machine
 from tools.benchmarks.table import aligned
 from tools.soaking.gauges import WARM_UP_S, Gauges
@@ -129,4 +130,4 @@ def write_json(path: Path, plan: dict[str, float], ledger: Ledger, gauges: Gauge
         "checks": found,
         "balances": not failed(found),
     }
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")

@@ -10,6 +10,7 @@ from rich.layout import Layout
 from rich.panel import Panel
 from rich.text import Text
 
+from runtime.printable import printable
 from runtime.supervise.states import State
 from tools.watching import words
 from tools.watching.rig_text import Sketch, rig_rows
@@ -59,12 +60,12 @@ def _head(s: Snapshot) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f" {s.state.name} ", style=f"bold reverse {_COLOURS.get(s.state, 'white')}")
     text.append(f" {words.headline(s)}")
-    text.append(f"  {s.folder.name}", style="dim")
+    text.append(printable(f"  {s.folder.name}"), style="dim")
     return text
 
 
 def _panel(title: str, rows: Sequence[str]) -> Panel:
-    lines = [Text(row, no_wrap=True, overflow="ellipsis") for row in rows]
+    lines = [Text(printable(row), no_wrap=True, overflow="ellipsis") for row in rows]
     return Panel(Group(*lines), title=title, title_align="left", border_style="dim")
 
 
@@ -75,6 +76,6 @@ def _events(events: Sequence[Happened]) -> RenderableType:
     for event in events:
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append(f"{event.clock} ", style="dim")
-        line.append(event.text, style="red" if event.alarming else "")
+        line.append(printable(event.text), style="red" if event.alarming else "")
         lines.append(line)
     return Group(*lines)

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from runtime.printable import printable
 from runtime.supervise.event_kinds import times
 
 Event = dict[str, object]
@@ -78,7 +79,7 @@ def _item(kind: str, event: Event) -> Item | None:
     what, level, text = described
     count = times(event)
     text += f" ({count} times)" if count > 1 else ""
-    return {"t": event.get("t_unix_s"), "what": what, "level": level, "text": text}
+    return {"t": event.get("t_unix_s"), "what": what, "level": level, "text": printable(text)}
 
 
 def _describe(kind: str, event: Event) -> tuple[str, str, str] | None:

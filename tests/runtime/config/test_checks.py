@@ -62,14 +62,14 @@ ANGLE = "{name: angle, unit: rad, low: -3.2"
 CASES = {
     # name: (what stands in the sound run, what stands there instead with the culprit between « and », what is said)
     "lease": ("lease_periods: 5", "lease_periods: «0»", "must be 1 to 255 at rig.lease_periods"),
-    "resolution": ("resolution: 4.0e-4", "resolution: «-1»", "positive number at rig.sensors[0].resolution"),
+    "resolution": ("resolution: 4.0e-4", "resolution: «-1»", "expected float >= 1e-18 at rig.sensors[0].resolution"),
     "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (there are: angle, velocity)"),
     "task": ("start: {angle: 0.0", "start: {angel: «0.0»", "no observation 'angel'"),
     "task range": ("{random_reward: -163.5", "«{random_reward: 0", "random_reward < reference_reward"),
     "rate": ("rate_hz: 50", "rate_hz: «0.01»", "expected 0.1 to 10000, got 0.01 at rate_hz"),
     "no rate": ("rate_hz: 50", "rate_hz: «0»", "expected 0.1 to 10000, got 0 at rate_hz"),
     "short episode": ("episode_s: 4.0", "episode_s: «0.009»", "0.009 s at 50 Hz make no episode"),
-    "endless episode": ("episode_s: 4.0", "episode_s: «1e308»", "make no episode"),
+    "endless episode": ("episode_s: 4.0", "episode_s: «1e9»", "make no episode"),
     "episodes": ("episodes: 500", "episodes: «0»", "expected at least 1, got 0 at episodes"),
     "seed": ("seed: 0", "seed: «-1»", "expected 0 to 2^63 - 1, got -1 at seed"),
     "evaluations": ("evaluate_every: 1", "evaluate_every: «-1»", "got -1 at evaluate_every"),
@@ -234,7 +234,7 @@ CASES = {
     "release": ("{low: -15, high: 15}", "«{low: -15, high: 15, release: 1.1}", "0 < release <= 1"),
     "fallback actuator": ("actuator: voltage", "actuator: «volts»", "no actuator 'volts', did you mean 'voltage'"),
     "fallback observation": ("observation: velocity", "observation: «speed»", "no observation 'speed', one of angle"),
-    "fallback gain": ("full_at: 2.0", "full_at: «0»", "positive number at limits.fallback.full_at"),
+    "fallback gain": ("full_at: 2.0", "full_at: «0»", "expected float >= 1e-18 at limits.fallback.full_at"),
     "dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «-0.1»", "at limits.fallback_dwell_s"),
     "long dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «1e308»", "at limits.fallback_dwell_s"),
 }

@@ -43,10 +43,11 @@ def test_text_is_the_notation_of_the_paper() -> None:
         ("FIFO[Uniform", "not of the form"),
         ("FIFO(1.0)[Uniform]", "FIFO takes no exponent"),
         ("TDE[PER]", "TDE needs the exponent"),
-        ("TDE()[PER]", "at least 0, got ''"),
-        ("Expl(-1)[PER]", "at least 0, got '-1'"),
+        ("TDE()[PER]", "number of 0 to 100, got ''"),
+        ("Expl(-1)[PER]", "number of 0 to 100, got '-1'"),
         ("Expl(nan)[PER]", "got 'nan'"),
         ("Expl(inf)[PER]", "got 'inf'"),
+        ("TDE(1e308)[PER]", "number of 0 to 100, got '1e308'"),
         ("Expl(one)[PER]", "got 'one'"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_report_arrives_as_one_line(pipe: Pipe) -> None:
     (line,) = pipe.lines()
     values: dict[str, float | int | str | bool | None] = {"path": "/dev/pts/3", "n": 3, "share": 0.5}
     values |= {"fine": True, "nothing": None}
-    assert parse_report(line) == Report("twin", "ready", "on\ntwo lines: é", values)
+    assert parse_report(line) == Report("twin", "ready", "on\\ntwo lines: é", values), "shown on one line"
 
 
 def test_a_figure_that_is_no_number_arrives_as_none(pipe: Pipe) -> None:

@@ -19,7 +19,7 @@ from tools.cli import main as onrig
 from tools.examples import export_sb3
 from tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from tools.load import load
-from tools.policy import judge
+from tools.verdict import judge
 
 CONFIG = load("pendulum", [])
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final, NamedTuple
 
+from tools.reports.markup import escape
 from tools.reports.page import STYLE
 from tools.reports.run.drawing import Chart
 from tools.reports.run.tables import Tile

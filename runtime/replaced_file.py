@@ -1,0 +1,39 @@
+"""Replacing a file that somebody named on a command line, in a folder that may be anybody's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all, by way of one beside it that nobody can have foreseen; raises OSError.
+
+    A link that is the user's own is followed; somebody else's is refused, whatever it leads to.  What is no file (a
+    terminal, a pipe, /dev/null) is written to.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        status = None
+    if status is not None and stat.S_ISLNK(status.st_mode):
+        if status.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(1, "it is somebody else's link", str(path))
+        path = path.resolve()
+        status = path.stat() if path.exists() else None
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        path.write_bytes(data)
+        return
+    fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(fd, mode if status is None else stat.S_IMODE(status.st_mode))
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise

@@ -1,0 +1,44 @@
+"""What is written down of a run, whatever becomes of who shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runtime.supervise.chronicle import Chronicle
+from runtime.supervise.report import Report
+
+
+def events(path: Path) -> list[dict[str, object]]:
+    return [msgspec.json.decode(line, type=dict[str, object]) for line in path.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("error", [ValueError("markup"), UnicodeEncodeError("ascii", "é", 0, 1, "no"), KeyError("x")])
+def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -> None:
+    shown: list[Report] = []
+
+    def show(report: Report) -> None:
+        shown.append(report)
+        raise error
+
+    chronicle = Chronicle(tmp_path / "events.jsonl", show)
+    for message in ("[/x]", "and on"):
+        chronicle.note(Report("device", "warning", message))
+    chronicle.close(0, "completed")
+    assert [report.message for report in shown] == ["[/x]"], "what fails once is not tried again"
+    written = events(tmp_path / "events.jsonl")
+    assert [e.get("message") for e in written if e["kind"] == "warning"] == ["[/x]", "and on"]
+    (failed,) = [e for e in written if e["kind"] == "display_failed"]
+    assert str(failed["error"]).startswith(type(error).__name__)
+
+
+def test_who_is_gone_is_told_of_the_rest_in_vain(tmp_path: Path) -> None:
+    def show(report: Report) -> None:
+        raise BrokenPipeError
+
+    chronicle = Chronicle(tmp_path / "events.jsonl", show)
+    chronicle.warn("something")
+    chronicle.close(0, "completed")
+    assert [e["kind"] for e in events(tmp_path / "events.jsonl")] == ["warning", "ended"]

@@ -1,0 +1,41 @@
+"""Text of others on its way to a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.printable import printable, printable_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\nb", "a\\nb"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\ud800", "\\ud800"),
+        ("[/x] 20 °C, µm, é, 日本", "[/x] 20 °C, µm, é, 日本"),
+    ],
+)
+def test_what_a_terminal_obeys_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters()), st.integers(1, 50))
+def test_whatever_it_is_it_is_printable_and_bounded(text: str, longest: int) -> None:
+    shown = printable(text, longest)
+    assert shown.isprintable()
+    assert len(shown) <= 10 * longest
+    assert all(c.isprintable() or c in "\n\t" for c in printable_lines(text))
+
+
+@given(st.text(st.characters()))
+def test_what_is_printable_stays_as_it_is(text: str) -> None:
+    assert printable(printable(text, 10**6), 10**6) == printable(text, 10**6)
+
+
+def test_a_long_text_ends_in_an_ellipsis() -> None:
+    assert printable("x" * 11, 10) == "x" * 9 + "…"

@@ -1,0 +1,56 @@
+"""Files named on a command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runtime.replaced_file import replace_file
+
+
+def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    replace_file(path, b"1")
+    path.chmod(0o600)
+    replace_file(path, b"22")
+    assert path.read_bytes() == b"22"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> None:
+    """As it was while the file beside bore the number of this process."""
+    (tmp_path / "precious").write_text("precious")
+    for guess in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
+        (tmp_path / guess).symlink_to(tmp_path / "precious")
+    replace_file(tmp_path / "link", b"/dev/pts/1\n")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_ones_own_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    replace_file(tmp_path / "link", b"1")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
+def test_somebody_elses_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.lchown(tmp_path / "link", 54_321, 54_321)
+    with pytest.raises(PermissionError, match="somebody else's link"):
+        replace_file(tmp_path / "link", b"1")
+    assert not (tmp_path / "file").exists()
+
+
+def test_what_is_no_file_is_written_to() -> None:
+    replace_file(Path("/dev/null"), b"1")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        replace_file(tmp_path / "nowhere" / "file", b"1")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,75 @@
+"""What `onrig check` refuses because `onrig run` would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.config.document import ConfigError
+from tests.tools import policies
+from tools.cli import main
+from tools.load import load_for_learner, load_for_rig
+
+
+def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "pendulum") -> str:
+    assert main(["check", config, *(f"--set={o}" for o in overrides)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    return line
+
+
+def test_an_algorithm_that_no_rig_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "dqn is for `onrig experiment` at learner.algorithm" in problem(capsys, "learner.algorithm=dqn")
+
+
+def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "pendulum", "--set=device.twin.plant.inertia=hardware"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all("the shield answers for" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs"])
+def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = policies.write_bad(name, tmp_path)
+    _, stage, reason = policies.BAD[name]
+    line = problem(capsys, f"policy={path}")
+    assert f"'{path}' is refused at {stage}: " in line
+    assert reason in line
+
+
+def test_a_memory_that_this_machine_cannot_hold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
+    line = problem(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
+    assert "100000 experiences take 0.0032 GB, this machine has 0.001 GB" in line
+
+
+def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "port").write_text("")
+    line = problem(capsys, f"device={{port: {{path: {tmp_path / 'port'}}}}}")
+    assert "this is no serial port; name the port itself at device.port.path" in line
+
+
+@pytest.mark.parametrize("bound", ["1.7976931348623157e308", "1e10"])
+def test_an_envelope_beyond_all_reason(bound: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = problem(capsys, f"limits.envelope.velocity={{low: -{bound}, high: {bound}}}")
+    assert "expected float" in line
+    assert "at limits.envelope.velocity.low" in line
+
+
+def test_names_that_are_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+    line = problem(capsys, "rig.name='[/x]'")
+    assert "expected a plain word of letters, digits and _ . + -, got '[/x]' at rig.name" in line
+
+
+def test_without_a_learner_of_its_own_a_rig_need_not_say_how_one_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["local_learner=false", "learner={}"]
+    assert load_for_rig("pendulum", overrides).local_learner is False
+    with pytest.raises(ConfigError, match="expected exactly one of 'updates_per_episode'"):
+        load_for_learner("pendulum", overrides)
+    assert "exactly one of" in problem(capsys, "learner={}")
+    assert "expected at least 1" in problem(capsys, "local_learner=false", "learner={updates_per_episode: 0}")

@@ -1,0 +1,69 @@
+"""What the verbs print, whatever it is made of."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from runtime.supervise.report import Report
+from tools import cli
+from tools.display import PlainDisplay, RichDisplay
+from tools.terminal import PrintableStream, drawing_stream, printable_streams
+
+EVIL = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
+
+
+def test_within_a_verb_nothing_but_text_gets_through(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with printable_streams():
+        print(EVIL)
+        print("a\x07", file=sys.stderr)
+        drawing_stream(sys.stdout).write("\rdrawn")
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr() == ("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e\n\rdrawn", "a\\x07\n")
+
+
+def test_a_terminal_that_knows_ascii_alone_ends_nothing() -> None:
+    beneath = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    PrintableStream(beneath).write("20 °C")
+    beneath.seek(0)
+    assert beneath.read() == "20 \\xb0C"
+
+
+def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["\x1b[31mcheck"]) == 2
+    assert cli.main(["check", "\x1b[31m\u202e"]) == 2
+    assert cli.main(["policy", "check", "/\x1b[31m", "pendulum"]) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+    assert err.count("\\x1b[31m") >= 3
+
+
+@pytest.mark.parametrize("kind", ["warning", "error", "fault"])
+def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    for display in (RichDisplay(3), PlainDisplay(3)):
+        with printable_streams():
+            display.show(Report("replay [/]", kind, f"pip install 'onrig[log]' {EVIL}"))
+            display.show(Report("replay", "progress", "", {"policy": "[/x]\x1b", "episode": 1}))
+            display.close()
+    said = "".join(capsys.readouterr()).replace("\n", "")
+    assert said.count("pip install 'onrig[log]'") == 2
+    assert said.count("[/x] [bold]onrig[log][/]") == 2
+    assert "\x1b[2J" not in said
+    assert "\u202e" not in said
+
+
+def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
+    rich = pytest.importorskip("rich.console")
+    from tools.watching.screen import _events, _panel
+    from tools.watching.snapshot import Happened
+
+    console = rich.Console(file=io.StringIO(), width=120)
+    console.print(_events([Happened("12:00:00", EVIL, False)]))
+    console.print(_panel("rig", [EVIL]))
+    said = console.file.getvalue()
+    assert said.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2

@@ -1,0 +1,148 @@
+"""A dress rehearsal of a configuration: all that a run builds of it before its processes start, in this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from learner.settings import LearnerSettings
+from runtime.config.resolve import capacity_of
+from runtime.config.schema import RunConfig
+from runtime.control.fade import Fade
+from runtime.explore.explorer import Explorer
+from runtime.policy.contract import contract_for
+from runtime.policy.probation import terms_of
+from runtime.record import RecordLayout
+from runtime.replay.budget import bytes_of
+from runtime.replay.keepers import keeper_for
+from runtime.replay.policy_desk import admission_limits, desk_probes
+from runtime.replay.strategy import parse_strategy
+from runtime.reset.drivers import driver_for
+from runtime.safety.shield import Shield
+from runtime.shm.tape import tape_bytes
+from runtime.task import compile_reward, compile_terminated, normalized
+from sim.plants.integrate import step
+from sim.synthetic.model import PlantModel
+from sim.twin.device import TwinDevice
+from sim.twin.options import TwinOptions
+
+_FEW: Final = 1000
+"""Slots of a memory that is only tried; what the whole of it takes is told by its budget."""
+_PERIODS: Final = 50
+_MOST_STEPS: Final = 2000
+"""Of a plant's integration."""
+_SINGLE: Final = float(np.finfo(np.float32).max)
+"""Records and memories hold single precision."""
+
+
+def rehearse(config: RunConfig) -> str | None:
+    """Say what is no number of all that is built; None where everything is.  Raises whatever a run would raise."""
+    for what, value in _built(config):
+        if not _is_sound(value):
+            return f"{what} is {value}"
+    return None
+
+
+def _built(config: RunConfig) -> Iterator[tuple[str, float]]:
+    yield from _control(config)
+    yield from _replay(config)
+    if config.device.twin is not None:
+        yield from _twin(config)
+
+
+def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
+    rig, task, period_s = config.rig, config.task, config.period_us * 1e-6
+    shield = Shield(config.limits, rig, period_s)
+    reward, terminated = compile_reward(task, rig), compile_terminated(task, rig)
+    lows, highs = [o.low for o in rig.signals], [o.high for o in rig.signals]
+    middle = [0.5 * (low + high) for low, high in zip(lows, highs, strict=True)]
+    safe = tuple(a.safe for a in rig.actuators)
+    actions = [tuple(a.low for a in rig.actuators), tuple(a.high for a in rig.actuators), safe]
+    for observation in (lows, middle, highs):
+        terminated(observation)
+        for action in actions:
+            shield.reset()
+            verdict = shield.decide(observation, action, safe)
+            yield "the shield's margin", verdict.margin
+            yield "the shield's amount", verdict.amount
+            yield from (("the shield's command", value) for value in verdict.action)
+            r = reward(observation, action)
+            yield "a reward", r
+            yield "a normalised reward", normalized(task, r)
+    yield from (("a number of the shield", value) for value in _numbers(shield))
+    if task.reset is not None:
+        driver = driver_for(task.reset, task.start, rig)
+        driver.begin(2)
+        yield from (("a reset's command", value) for value in driver.drive(middle, 0.0))
+    explorer = Explorer(config)
+    yield from (("a number of the exploration", value) for value in _numbers(explorer))
+    Fade(config.supervision.fade_s, config.rate_hz, safe)
+    terms_of(config)
+    yield "the period on the wall clock", float(config.wall_period_ns)
+    yield "the tape's size", float(tape_bytes(config.rate_hz))
+    RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+
+
+def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
+    rig, selection = config.rig, config.selection
+    strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
+    thinned = selection.write_probability < 1
+    yield "the memory's size", bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
+    keeper = keeper_for(
+        strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
+    )
+    yield from (("a number of the keeper", value) for value in _numbers(keeper))
+    wanted = contract_for(rig, config.rate_hz, policy_id=1, parent_run="rehearsal", training_step=0)
+    yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
+    yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
+    msgspec.convert(config.learner, LearnerSettings)
+
+
+def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
+    options = msgspec.convert(config.device.twin, TwinOptions)
+    rig, plant, period_s = config.rig, options.plant, config.period_us * 1e-6
+    TwinDevice(rig, options, config.task.start, time_scale=0.0)
+    for action in (tuple(a.low for a in rig.actuators), tuple(a.high for a in rig.actuators)):
+        state = tuple(config.task.start[name] for name in plant.state_names)
+        for _ in range(min(_PERIODS, max(1, _MOST_STEPS // options.substeps))):
+            state = step(plant, state, action, period_s, options.substeps)
+        yield from (("the plant's state", value) for value in state)
+    if config.selection.synthetic is not None:
+        model = PlantModel(rig, config.task, plant, period_s, options.substeps)
+        outcome = model(np.zeros((1, len(rig.signals)), np.float32), np.zeros((1, len(rig.actuators)), np.float32))
+        yield from (("a synthetic state", float(value)) for value in outcome.next_observation.ravel())
+
+
+def _numbers(built: object, seen: set[int] | None = None) -> Iterator[float]:
+    """Every float within an object, whatever it is made of; infinite ones, which mean 'no bound', left out."""
+    seen = set() if seen is None else seen
+    if isinstance(built, float):
+        if not math.isinf(built):
+            yield built
+        return
+    if id(built) in seen or isinstance(built, str | bytes | int | type):
+        return
+    seen.add(id(built))
+    if isinstance(built, np.ndarray):
+        if built.dtype.kind == "f":
+            yield from (math.nan for _ in range(int(np.isnan(built).any())))
+    elif isinstance(built, dict):
+        for value in built.values():
+            yield from _numbers(value, seen)
+    elif hasattr(built, "typecode"):  # array.array
+        yield from (math.nan for _ in range(int(any(value != value for value in built))))  # type: ignore[attr-defined]
+    elif isinstance(built, list | tuple):
+        for value in built:
+            yield from _numbers(value, seen)
+    elif type(built).__module__.startswith("runtime."):
+        names = [*getattr(built, "__dict__", ()), *getattr(type(built), "__slots__", ())]
+        for name in names:
+            yield from _numbers(getattr(built, name, None), seen)
+
+
+def _is_sound(value: float) -> bool:
+    return -_SINGLE <= value <= _SINGLE

@@ -1,0 +1,12 @@
+"""Text on its way into HTML."""
+
+from __future__ import annotations
+
+from html import escape as escape_markup
+
+from runtime.printable import printable_lines
+
+
+def escape(text: str) -> str:
+    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
+    return escape_markup(printable_lines(text))

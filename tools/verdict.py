@@ -1,0 +1,25 @@
+"""The rig's verdict on a policy, without a rig."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.config.schema import RunConfig
+from runtime.policy.admission import Admitted, Refused, admit
+from runtime.policy.contract import contract_for
+from runtime.replay.policy_desk import admission_limits, desk_probes
+
+
+def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
+    """Admit a policy or refuse it as the rig would that has nothing in its memory yet."""
+    wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
+    return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
+
+
+def read_model(path: Path, config: RunConfig) -> bytes | Refused:
+    """A policy's bytes; refused unread where they are too many.  Raises OSError."""
+    max_bytes = admission_limits(config).max_bytes
+    size = path.stat().st_size
+    if size > max_bytes:
+        return Refused("size", f"{size} bytes, at most {max_bytes} allowed")
+    return path.read_bytes()
