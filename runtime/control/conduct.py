@@ -5,20 +5,23 @@ What to do is ``runtime.supervise.states``'; this module has the device, the boa
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from math import isinf
 from typing import Final
 
 from hw.messages import Op, fault_text
+from hw.messages import State as Frame
 from hw.session import DeviceSession, RequestRefused
 from runtime.config.schema import RunConfig
+from runtime.control.confirmation import Confirmation
 from runtime.control.fade import Fade
 from runtime.control.frames import Stopped
 from runtime.control.journal import Journal
 from runtime.control.orders import AT_ONCE, Orders
 from runtime.shm.board import Board, Word
-from runtime.supervise.faults import FAULTS, FaultName, Halted, Rearm, device_fault
+from runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
 from runtime.supervise.report import report
 from runtime.supervise.states import Action, Event, State, StateMachine
 
@@ -29,6 +32,12 @@ _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
 _FRAME_S: Final = 1.0
 """How long to wait for the frame that tells why the device will not arm, at least."""
+_SHOWN_PERIODS: Final = 3
+"""Frames after an answered DISARM of which one is to show it, before the run ends without."""
+_SHOWN_S: Final = 0.3
+_LEASE_S: Final = 0.8
+"""How long to listen for the lease's end where DISARM was not answered; with that request's second it is less than the
+supervisor waits for a loop that is to stop at once."""
 _GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
 
 
@@ -41,6 +50,8 @@ class Conduct:
         self._config, self._session, self._board, self._orders = config, session, board, orders
         self._lockstep = lockstep
         self._recoveries = 0
+        self._answers = True
+        self.confirmation = Confirmation(config, session, board)
         self.journal = Journal(board, _ME)
         self.machine = StateMachine(self.journal.note)
         self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
@@ -54,8 +65,9 @@ class Conduct:
         """Let an event happen and do what follows from it; RESET is the loop's own, END its way out."""
         for action in self.machine.take(event, fault, detail):
             if action is Action.ARM:
-                self._board[Word.SAFE_NS] = 0
+                self.confirmation.arming()
                 self._session.arm()
+                self.confirmation.armed()
             elif action is Action.DISARM:
                 self._disarm()
             elif action is Action.CLEAR_FAULT:
@@ -64,9 +76,9 @@ class Conduct:
                 self.fade.begin()
 
     def _disarm(self) -> None:
+        self._answers = False
         self._session.disarm()
-        if not self._board[Word.SAFE_NS]:
-            self._board[Word.SAFE_NS] = time.monotonic_ns()
+        self._answers = True
 
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
@@ -100,13 +112,33 @@ class Conduct:
         self.take(Event.STOP_NOW if moves or self._orders.stop >= AT_ONCE else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it."""
-        try:
-            self._disarm()
-        except Exception:  # whatever it is, the lease runs out by itself and the first error is the one to tell
-            return
-        finally:
-            self.journal.send()
+        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it.
+
+        Then wait for the frame that shows it: a run's last word on its actuators is the device's.
+        """
+        before = self._session.last_frame
+        # Whatever it is, the lease runs out by itself and the first error is the one to tell.
+        with contextlib.suppress(Exception):
+            if self._answers:  # a second's silence once more would be all that came of asking again
+                self._disarm()
+        with contextlib.suppress(Exception):
+            self._await_confirmation(before)
+        self.journal.send()
+
+    def _await_confirmation(self, before: int | None) -> None:
+        """Read until a frame after number ``before`` shows the outputs safe, for as long as one may come."""
+        session, confirmation = self._session, self.confirmation
+        state = session.wait_state(0)  # it came during the request, and may tell of a lease that ran out meanwhile
+        if state is not None:
+            confirmation.take(state)
+        if self._lockstep and self._answers:
+            session.reset(0)  # time stands still there: nothing else makes a disarmed device send a frame
+        wait_s = max(_SHOWN_S if self._answers else _LEASE_S, _SHOWN_PERIODS * self._config.wall_period_ns * 1e-9)
+        limit_ns = time.monotonic_ns() + round(wait_s * 1e9)
+        while not confirmation.given_after(before) and time.monotonic_ns() < limit_ns:
+            state = session.wait_state(limit_ns)
+            if state is not None:
+                confirmation.take(state)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -217,10 +249,14 @@ class Conduct:
             self._look()
 
     def _look(self) -> None:
-        """Let a moment pass; raises Stopped."""
+        """Let a moment pass; raises Stopped, or LinkFault where the device was started anew."""
         if self._orders.stopped:
             raise Stopped
+        if self._session.rebooted:
+            raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         if self._lockstep:
             time.sleep(_LOOK_LOCKSTEP_S)
         else:  # keep reading: a line full of old frames would lose the answer to the next request
-            self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+            state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+            if state is not None:
+                self.confirmation.take(state)

@@ -76,6 +76,7 @@ class Homing:
             last_us = state.t_us
             step.policy = step.explored = decision.action
             tick.shield(step)
+            self._board[Word.ANSWERED_NS] = t0
             session.send_command(state.frame, step.command)
             step.t_send_ns = time.monotonic_ns()
             step.tick_ns = step.t_send_ns - t0

@@ -202,7 +202,7 @@ class ControlLoop:
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
         self._begin(episode, kind)
-        session, tick, conduct = self._session, self._tick, self.conduct
+        session, tick, conduct, board = self._session, self._tick, self.conduct, self._board
         frames, orders, fade = self._frames, self._orders, self.conduct.fade
         frames.begin()
         pending: Step | None = None
@@ -223,6 +223,7 @@ class ControlLoop:
             complete = tick.is_over(state, terminated=terminated)
             t2 = time.monotonic_ns()
             if complete:
+                board[Word.ANSWERED_NS] = t0
                 session.send_command(state.frame, tick.safe_counts)
                 # A device that takes the command ends one more period with it (lockstep).
                 answers = self._config.period_us if state.status & Status.ARMED else 0
@@ -236,7 +237,7 @@ class ControlLoop:
                     self._push(step)
                 break
             if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
-                self._board[Word.POLICY] = self._seat.policy_id
+                board[Word.POLICY] = self._seat.policy_id
             step.flags |= self._seat.marks()
             tick.ask(step, self._seat.active, self._seat.policy_id)
             t3 = time.monotonic_ns()
@@ -247,6 +248,7 @@ class ControlLoop:
             t4 = time.monotonic_ns()
             tick.shield(step)
             t5 = time.monotonic_ns()
+            board[Word.ANSWERED_NS] = t0
             session.send_command(state.frame, step.command)
             t6 = time.monotonic_ns()
             step.t_send_ns = t6
@@ -255,7 +257,7 @@ class ControlLoop:
                 conduct.take(Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES, detail=step.rule.name)
             if previous is not None:
                 self._push(previous)
-            self._board[Word.TICK] = step.tick + 1
+            board[Word.TICK] = step.tick + 1
             pending = step
             t7 = time.monotonic_ns()
             step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)

@@ -220,14 +220,19 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
     _write_durably(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
-def complete_summary(folder: Path, exit_reason: str, peak_rss_mb: dict[str, float], fault: str | None = None) -> None:
+def complete_summary(
+    folder: Path, exit_reason: str, peak_rss_mb: dict[str, float], fault: str | None = None, actuators: str = ""
+) -> None:
     """Add to ``summary.json`` what only the supervisor knows; write one even if the replay process could not."""
     path = folder / "summary.json"
     summary: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         summary = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     ours: dict[str, object] = {"exit_reason": exit_reason, "fault": fault}
-    summary = {**ours, **summary, **ours, "peak_rss_mb": peak_rss_mb}
+    if actuators:
+        ours["actuators"] = actuators
+    peaks = {name: round(mb, 1) for name, mb in peak_rss_mb.items()}
+    summary = {**ours, **summary, **ours, "peak_rss_mb": peaks}
     fresh = path.with_suffix(".tmp")
     try:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

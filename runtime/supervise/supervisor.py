@@ -22,6 +22,7 @@ from runtime.shm.ring import ring_bytes
 from runtime.shm.segment import Segment, create_folder, remove_folder, sweep_folders
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
 from runtime.shm.tape import TAPE_SCHEMA, tape_bytes
+from runtime.supervise.actuators import Actuators
 from runtime.supervise.child import Child
 from runtime.supervise.chronicle import Chronicle, OnReport
 from runtime.supervise.faults import FAULTS, FaultName
@@ -90,6 +91,8 @@ class Supervisor:
         self._shm = Path()
         self.started = False
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
+        self.actuators = ""
+        """How the run left them, by the device's word."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
@@ -111,8 +114,10 @@ class Supervisor:
             self._post_mortem.close()
             remove_folder(self._shm)
             self._service.close()
+        code, self.actuators = Actuators.read(self._board).settle(code, time.monotonic_ns(), time.time())
+        self._chronicle.write("actuators", message=self.actuators)
         fault = self._chronicle.close(code, reason)
-        complete_summary(self._folder, reason, {k: round(v, 1) for k, v in self._peaks.items()}, fault)
+        complete_summary(self._folder, reason, self._peaks, fault, self.actuators)
         return code, reason
 
     def _create_segments(self) -> Segment:
@@ -229,7 +234,7 @@ class Supervisor:
         moving = self._board[Word.STATE] in _MOVING
         verdict = self._watchdog.look(time.monotonic(), self._board[Word.TICK], moving=moving)
         if verdict is Verdict.HANGS:
-            self._chronicle.latch(FaultName.LOOP_HUNG, "its device falls safe by its lease")
+            self._chronicle.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
         elif verdict is Verdict.BACK:
             self._chronicle.fault = None
             self._chronicle.warn("the control process makes ticks again")
@@ -303,7 +308,7 @@ class Supervisor:
             return ExitCode.OK, "completed"
         if code < 0:
             self._chronicle.latch(FaultName.LOOP_KILLED, f"signal {-code}")
-            return ExitCode.INTERNAL, f"control was killed by signal {-code}; the device falls safe by its lease"
+            return ExitCode.INTERNAL, f"control was killed by signal {-code}"
         return _known(code), self._why(_CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:
