@@ -114,6 +114,11 @@ class DeviceSession:
         return self._intake.last_frame
 
     @property
+    def fault(self) -> int:
+        """Fault code of the newest state frame."""
+        return self._intake.fault
+
+    @property
     def skipped(self) -> int:
         """State frames that a newer one overtook, so far."""
         return self.counters.skipped

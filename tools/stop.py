@@ -32,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(
         prog="onrig stop",
         description=__doc__,
-        epilog="exit codes: 0 stopped and ended, actuators safe by a state frame of the device, 2 which run? (none runs, or "
-        "several), 4 no frame confirms that they are safe, or the run has not ended",
+        epilog="exit codes: 0 stopped and ended, actuators safe by a state frame of the device, 2 which run? (none "
+        "runs, or several), 4 no frame confirms that they are safe, or the run has not ended",
     )
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
     p.add_argument("--now", action="store_true", help="disarm at once instead of fading the command out")

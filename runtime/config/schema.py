@@ -102,6 +102,9 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
     resume_timeout_s: float = 600.0
     """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""
+    frozen_s: float = 2.0
+    """Sensors that do not change by a count for so long (device time), while every actuator's output varies by a
+    quarter of its range in each half of it, are a fault; 0: never, for rigs that are slower than that."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

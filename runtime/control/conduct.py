@@ -20,6 +20,7 @@ from runtime.control.fade import Fade
 from runtime.control.frames import Stopped
 from runtime.control.journal import Journal
 from runtime.control.orders import AT_ONCE, Orders
+from runtime.control.tick import is_faulted
 from runtime.shm.board import Board, Word
 from runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
 from runtime.supervise.report import report
@@ -90,19 +91,19 @@ class Conduct:
             try:
                 self.take(Event.EPISODE)
             except RequestRefused as refusal:
-                code = self._latched()
-                if refusal.op is not Op.ARM or not code:
+                latched = self._latched()
+                if refusal.op is not Op.ARM or latched is None:
                     raise
-                self.trip(code)
+                self.trip(latched)
                 self.recover()
             else:
                 return
 
-    def _latched(self) -> int:
-        """Fault code of the next frame; 0 where there is none or no frame comes."""
+    def _latched(self) -> Frame | None:
+        """The next frame, if it tells of a latched fault; None where there is none or no frame comes."""
         wait_ns = max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
         state = self._session.wait_state(time.monotonic_ns() + wait_ns)
-        return 0 if state is None else state.fault
+        return state if state is not None and is_faulted(state) else None
 
     def leave(self) -> None:
         """End as asked: on the shortest way that the state has."""
@@ -142,10 +143,12 @@ class Conduct:
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
-    def trip(self, device_code: int) -> None:
-        """Latch a fault of the device (0: found disarmed)."""
-        self._board[Word.FAULT] = device_code
-        self.fail(device_fault(device_code), fault_text(device_code) if device_code else "")
+    def trip(self, state: Frame) -> None:
+        """Latch the fault that a frame of the device tells of, or that it was found disarmed."""
+        self._board[Word.FAULT] = state.fault
+        self.confirmation.take(state)
+        fault = device_fault(state.fault, latched=is_faulted(state))
+        self.fail(fault, fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "") -> None:
         """Latch a fault and tell of it: what, why, what to do."""
@@ -162,6 +165,7 @@ class Conduct:
         fault, detail = self.machine.fault, self.machine.detail
         if fault is None:
             return
+        fault = self._gravest(fault)
         entry = FAULTS[fault]
         if entry.rearm is Rearm.NOBODY:
             raise Halted(fault)
@@ -169,7 +173,14 @@ class Conduct:
             self._recoveries += 1
             if self._recoveries > _RECOVERIES:
                 raise Halted(fault, f"the device latched a fault once too often: {detail or entry.cause}")
-            self.take(Event.REARM)
+            try:
+                self.take(Event.REARM)
+            except RequestRefused as refusal:  # somebody has pressed the e-stop meanwhile, say
+                latched = self._latched()
+                if refusal.op is not Op.CLEAR_FAULT or latched is None:
+                    raise
+                self.trip(latched)
+                self.recover()
             return
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
@@ -184,6 +195,17 @@ class Conduct:
                 self.take(Event.TRIP, fault, str(refusal))
             else:
                 return
+
+    def _gravest(self, fault: FaultName) -> FaultName:
+        """The latched fault, or the one that the device shows since: what a person is to see to, no run re-arms."""
+        code = self._session.fault
+        newer = device_fault(code) if code else fault
+        if FAULTS[fault].rearm is not Rearm.RUN or FAULTS[newer].rearm is Rearm.RUN:
+            return fault
+        entry = FAULTS[newer]
+        told = {"fault": newer.value, "cause": entry.cause, "hint": entry.hint}
+        report(_ME, "fault", f"{entry.cause} ({fault_text(code)}); {entry.hint}", **told)
+        return newer
 
     def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
         """Stand disarmed for ``wait_s`` of the device's time, or until a person resumes; between episodes only.

@@ -5,22 +5,11 @@ An acknowledged DISARM is not that: only a state frame tells what is in force.
 
 from __future__ import annotations
 
-from typing import Final
-
 from hw.intake import is_before
-from hw.messages import State, Status
+from hw.messages import State, shows_safe
 from hw.session import DeviceSession
 from runtime.config.schema import RunConfig
 from runtime.shm.board import Board, Word
-
-_SAFE: Final = int(Status.SAFE)
-_ARMED_OR_SAFE: Final = int(Status.ARMED | Status.SAFE)
-
-
-def shows_safe(state: State) -> bool:
-    """Tell whether a frame says that its device is disarmed and its safe output in force."""
-    return state.status & _ARMED_OR_SAFE == _SAFE
-
 
 def longest_hold_ns(config: RunConfig) -> int:
     """How long after the receipt of a frame the command that answers it can be in force, by the wall's clock.

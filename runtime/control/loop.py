@@ -23,7 +23,7 @@ from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
 from runtime.control.slack import Slack
 from runtime.control.staleness import LearnerWatch, expects_learner
-from runtime.control.tick import Step, Tick, is_unfit
+from runtime.control.tick import Step, Tick, is_faulted, is_unfit
 from runtime.explore.explorer import Explorer
 from runtime.explore.perturbed import perturbed_session
 from runtime.policy.session import PolicySession
@@ -211,7 +211,7 @@ class ControlLoop:
             if orders.stop and self._is_over_now():
                 raise Stopped
             state = frames.next()
-            if pending is None and not state.fault and not state.status & Status.ARMED:
+            if pending is None and not is_faulted(state) and not state.status & Status.ARMED:
                 continue  # sampled before the device took the request to arm
             t0 = session.received_ns
             t1 = time.monotonic_ns()
@@ -219,7 +219,7 @@ class ControlLoop:
             frames.account(step, state, pending)
             previous = pending
             terminated = previous is not None and tick.complete(previous, state, step.observation)
-            faulted = is_unfit(state)
+            faulted = is_unfit(state) or tick.contradiction is not None
             complete = tick.is_over(state, terminated=terminated)
             t2 = time.monotonic_ns()
             if complete:
@@ -270,7 +270,10 @@ class ControlLoop:
                     self._seat.prepare_until(t0 + self._period_ns)
                 frames.busy_until_ns = time.monotonic_ns()
         if faulted:
-            conduct.trip(state.fault)
+            if is_unfit(state) or tick.contradiction is None:
+                conduct.trip(state)
+            else:
+                conduct.fail(*tick.contradiction)
             conduct.recover()
             self._rest()
             return

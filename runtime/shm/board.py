@@ -43,8 +43,8 @@ class Word(enum.IntEnum):
     REALTIME = 11
     """control: 1 when the loop runs under SCHED_FIFO."""
     SAFE_NS = 12
-    """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in force;
-    0 from before the device is armed until a frame shows that again."""
+    """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in
+    force; 0 from before the device is armed until a frame shows that again."""
     RESUME = 13
     """supervisor: how often somebody at the keyboard has asked a paused or faulted run to go on."""
     STOP_OUTSIDE = 14

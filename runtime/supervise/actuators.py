@@ -66,7 +66,7 @@ class Actuators(NamedTuple):
         return f"{_NO_FRAME}; the device's lease {verb} at {clock} ({bound})"
 
     def settle(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
-        """How a run left them, its loop gone, and the run's exit code: none ends well whose actuators nobody confirms."""
+        """How a run left them, its loop gone, and the run's exit code: none ends well that nobody confirms."""
         if self.safe_ns:
             return code, SAFE
         if self.untouched:

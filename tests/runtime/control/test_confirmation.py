@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hw.messages import Status
-from runtime.control.confirmation import Confirmation, longest_hold_ns, shows_safe
+from hw.messages import Status, shows_safe
+from runtime.control.confirmation import Confirmation, longest_hold_ns
 from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from runtime.shm.segment import Segment
 from tests.hw.fake_device import state_of
