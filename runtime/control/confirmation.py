@@ -11,6 +11,7 @@ from hw.session import DeviceSession
 from runtime.config.schema import RunConfig
 from runtime.shm.board import Board, Word
 
+
 def longest_hold_ns(config: RunConfig) -> int:
     """How long after the receipt of a frame the command that answers it can be in force, by the wall's clock.
 
