@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import isinf
 from typing import Final
 
+from hw.intake import is_before
 from hw.messages import Op, fault_text
 from hw.messages import State as Frame
 from hw.session import DeviceSession, RequestRefused
@@ -101,9 +102,15 @@ class Conduct:
 
     def _latched(self) -> Frame | None:
         """The next frame, if it tells of a latched fault; None where there is none or no frame comes."""
-        wait_ns = max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
-        state = self._session.wait_state(time.monotonic_ns() + wait_ns)
-        return state if state is not None and is_faulted(state) else None
+        session = self._session
+        before = session.last_frame  # the frame that waits may have been sampled before the fault was latched
+        limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
+        while (state := session.wait_state(limit_ns)) is not None:
+            if is_faulted(state):
+                return state
+            if before is None or is_before(before, state.frame):
+                return None
+        return None
 
     def leave(self) -> None:
         """End as asked: on the shortest way that the state has."""
