@@ -12,7 +12,6 @@ from hw.messages import State
 from hw.rig import Rig
 from runtime.supervise.faults import FaultName
 
-_NUMBER_MASK: Final = 0xFFFF_FFFF
 RATE_WINDOW: Final = 128
 """Frames in which a device's clock may stray by half a period from the grid of the rate that was set: 0.4 %."""
 RATE_STRIKES: Final = 8
@@ -41,32 +40,34 @@ class RateCheck:
 
     def __init__(self, period_us: int) -> None:
         self._period_us = period_us
+        self._slack_us = period_us // 2
         self.found_us = float(period_us)
         """The device's own period, as the last stray showed it."""
         self.reset()
 
     def reset(self) -> None:
         """Start anew with the next frame."""
-        self._frame = self._t_us = -1
-        self._strikes = 0
+        self._frame = -1
+        self._until = self._grid_us = self._strikes = 0
 
     def take(self, state: State) -> bool:
         """Take a frame; True when the device samples at another rate."""
-        frames = (state.frame - self._frame) & _NUMBER_MASK
-        if self._t_us >= 0:
-            period_us = self._period_us
-            strays_us = state.t_us - self._t_us - frames * period_us
-            if -period_us <= 2 * strays_us <= period_us:
-                if frames < RATE_WINDOW:
-                    return False
-                self._strikes = 0
-            else:
-                self._strikes += 1
-                self.found_us = period_us + strays_us / max(frames, 1)
-                if self._strikes >= RATE_STRIKES:
-                    return True
-        self._frame, self._t_us = state.frame, state.t_us
-        return False
+        frame = state.frame
+        strays_us = state.t_us - frame * self._period_us - self._grid_us
+        if frame < self._until and -self._slack_us <= strays_us <= self._slack_us:
+            return False
+        return self._judge(state, strays_us)
+
+    def _judge(self, state: State, strays_us: int) -> bool:
+        """Count or forgive, and go on from this frame.  Numbers that wrap look like one stray, and are forgiven."""
+        if self._frame >= 0 and abs(strays_us) > self._slack_us:
+            self._strikes += 1
+            self.found_us = self._period_us + strays_us / max(state.frame - self._frame, 1)
+        else:
+            self._strikes = 0
+        self._frame, self._until = state.frame, state.frame + RATE_WINDOW
+        self._grid_us = state.t_us - state.frame * self._period_us
+        return self._strikes >= RATE_STRIKES
 
 
 class FrozenCheck:

@@ -174,7 +174,7 @@ def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuato
 
     list(producer.turn(0.0))
     board[Word.SAFE_NS] = board[Word.ANSWERED_NS] = board[Word.HOLD_NS] = 5_000_000_000
-    monkeypatch.setattr(module.time, "monotonic_ns", lambda: 7_000_000_000)
+    monkeypatch.setattr("tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
     assert told() is None
     board[Word.STOP_OUTSIDE] = 1
     assert str(told()).startswith(
