@@ -5,6 +5,7 @@ A hello first: a device keeps its last answer, and a request that looks like the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -12,6 +13,9 @@ from hw.clock import Clock
 from hw.framing import FrameReader, encode_frame
 from hw.intake import LinkCounters
 from hw.messages import (
+    CONFIGURE_LAYOUT,
+    RESET_LAYOUT,
+    Capability,
     Hello,
     MessageType,
     Op,
@@ -19,11 +23,11 @@ from hw.messages import (
     Result,
     State,
     StateLayout,
-    Status,
     WireError,
     decode_hello,
     decode_response,
     encode_request,
+    shows_safe,
 )
 from hw.transport import LinkError, Transport
 
@@ -32,22 +36,31 @@ HELLO_S: Final = 5.0
 _RETRY_NS: Final = 100_000_000
 _ANSWER_S: Final = 1.0
 _FRAME_S: Final = 0.5
+_PERIODS: Final = 3
+"""Frames of which one must come through."""
+_PERIOD_US: Final = 20_000
+"""Sampling period given to a device that has none, as far as it allows."""
 
 T = TypeVar("T")
 
 
 class Disarmed(NamedTuple):
-    """What the device said."""
+    """What the device said; a state frame of it shows it disarmed and its safe output in force."""
 
     rig: str
     """Its name."""
-    shown: bool
-    """Whether a state frame has shown it disarmed as well; one that was just powered up sends none."""
+    configured: bool
+    """Whether it had to be configured first: one that was just powered up sends no frames."""
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
-    """Disarm the device at the other end, and wait for its word; raises LinkError where it gives none."""
+    """Disarm the device at the other end, and wait for the frame that shows it; raises LinkError where none does.
+
+    A device that sends no frames (nobody has configured it since it was powered up, or it is a simulator whose time
+    stands still) is made to: CONFIGURE disarms as well.
+    """
     reader = FrameReader(LinkCounters())
+    waiting: deque[bytes] = deque()  # a simulator's frame may come in one piece with the answer before it
 
     def ask(frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
@@ -55,11 +68,13 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
             if frame:
                 transport.write(frame)
             again_ns = min(limit_ns, now_ns + _RETRY_NS)
-            while (left_ns := again_ns - clock.monotonic_ns()) > 0:
-                data = transport.read(left_ns)
-                for body in reader.feed(data) if data else ():
+            while waiting or (left_ns := again_ns - clock.monotonic_ns()) > 0:
+                if not waiting:
+                    data = transport.read(left_ns)
+                    waiting.extend(reader.feed(data) if data else ())
+                while waiting:
                     try:
-                        taken = take(body)
+                        taken = take(waiting.popleft())
                     except WireError:
                         continue
                     if taken is not None:
@@ -69,24 +84,41 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
     hello = ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _hello)
     if hello is None:
         raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s")
-    request = encode_frame(encode_request(Request(1, Op.DISARM, b"")))
-    if ask(request, _ANSWER_S, _is_done) is None:
-        raise LinkError(f"{transport.name}: the device '{hello.rig}' did not answer DISARM")
     layout = StateLayout(hello.n_sensors, hello.n_actuators)
+    last: State | None = None
 
-    def disarmed(body: bytes) -> State | None:
-        state = layout.decode(body) if body[0] == MessageType.STATE else None
-        return None if state is None or state.status & Status.ARMED else state
+    def request(id_: int, op: Op, payload: bytes = b"") -> None:
+        frame = encode_frame(encode_request(Request(id_, op, payload)))
+        if ask(frame, _ANSWER_S, lambda body: _is_done(body, id_, op)) is None:
+            raise LinkError(f"{transport.name}: the device '{hello.rig}' did not answer {op.name}")
 
-    return Disarmed(hello.rig, ask(b"", _FRAME_S, disarmed) is not None)
+    def shown(body: bytes) -> State | None:
+        nonlocal last
+        if body[0] != MessageType.STATE:
+            return None
+        last = layout.decode(body)
+        return last if shows_safe(last) else None
+
+    request(1, Op.DISARM)
+    if ask(b"", max(_FRAME_S, _PERIODS * hello.period_max_us * 1e-6), shown) is not None:
+        return Disarmed(hello.rig, configured=False)
+    if last is None:
+        period_us = min(max(_PERIOD_US, hello.period_min_us), hello.period_max_us)
+        request(2, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
+        if hello.capabilities & Capability.RESET and not hello.time_scale:
+            request(3, Op.RESET, RESET_LAYOUT.pack(0))
+        if ask(b"", max(_FRAME_S, _PERIODS * period_us * 1e-6), shown) is not None:
+            return Disarmed(hello.rig, configured=True)
+    what = "none comes" if last is None else "they show it armed or driving its outputs"
+    raise LinkError(f"{transport.name}: the device '{hello.rig}' answered DISARM, but of its state frames {what}")
 
 
 def _hello(body: bytes) -> Hello | None:
     return decode_hello(body) if body[0] == MessageType.HELLO else None
 
 
-def _is_done(body: bytes) -> bool | None:
+def _is_done(body: bytes, id_: int, op: Op) -> bool | None:
     if body[0] != MessageType.RESPONSE:
         return None
     response = decode_response(body)
-    return True if response.id == 1 and response.op == Op.DISARM and response.result == Result.OK else None
+    return True if response.id == id_ and response.op == op and response.result == Result.OK else None

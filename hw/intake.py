@@ -11,6 +11,8 @@ from hw.messages import State, StateLayout, WireError
 
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000
+MAX_TIME_US: Final = 2**53 - 1
+"""285 years: a device time beyond is damage, and no reader of the records could hold it in ns."""
 
 Tap = Callable[[int, bytes], None]
 """Told of every whole frame that goes over the line: host time in ns, body (its first byte tells type and direction).
@@ -73,7 +75,8 @@ class StateIntake:
         """Forget all frames: what comes next may be another device, or the same one started anew."""
         self.newest = None
         self.fault = 0
-        self._last_frame: int | None = None
+        self.last_frame: int | None = None
+        """Number of the newest frame, whether or not anybody took it; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 
@@ -95,13 +98,16 @@ class StateIntake:
             counters.unreadable += 1
             return
         frame, t_us = state.frame, state.t_us
-        if self._last_frame is not None:
-            ahead = (frame - self._last_frame) & _NUMBER_MASK
+        if t_us > MAX_TIME_US:
+            counters.unreadable += 1
+            return
+        if self.last_frame is not None:
+            ahead = (frame - self.last_frame) & _NUMBER_MASK
             if not 0 < ahead < _NUMBER_HALF or t_us <= self._last_t_us:
                 counters.not_advancing += 1
                 return
             counters.lost += ahead - 1
-        self._last_frame = frame
+        self.last_frame = frame
         self._last_t_us = t_us
         self.fault = state.fault
         if self._ignore_before is not None:

@@ -136,6 +136,14 @@ class State(NamedTuple):
     u_end: tuple[int, ...]
 
 
+_ARMED_OR_SAFE: Final = int(Status.ARMED | Status.SAFE)
+
+
+def shows_safe(state: State) -> bool:
+    """Tell whether a frame says that its device is disarmed and its safe output in force."""
+    return state.status & _ARMED_OR_SAFE == Status.SAFE
+
+
 class Command(NamedTuple):
     """A setpoint; latest wins, never retried."""
 

@@ -109,6 +109,16 @@ class DeviceSession:
         return self._intake.received_ns
 
     @property
+    def last_frame(self) -> int | None:
+        """Number of the newest state frame received, whether or not anybody waited for it; None before the first."""
+        return self._intake.last_frame
+
+    @property
+    def fault(self) -> int:
+        """Fault code of the newest state frame."""
+        return self._intake.fault
+
+    @property
     def skipped(self) -> int:
         """State frames that a newer one overtook, so far."""
         return self.counters.skipped

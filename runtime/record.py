@@ -96,7 +96,7 @@ _HEAD: Final = (
     ("missed", "H", "<u2"),
     ("miss", "B", "u1"),
     ("fault", "B", "u1"),
-    ("status", "B", "u1"),
+    ("status", "H", "<u2"),
     ("answers", "I", "<u4"),
     ("tau_us", "I", "<u4"),
     ("t_device_us", "Q", "<u8"),

@@ -38,11 +38,11 @@ def main(arguments: list[str]) -> int:
         finally:
             transport.close()
     except LinkError as error:
-        advice = "its lease makes it safe by itself; look at the rig"
+        advice = "unconfirmed: a lease that runs out makes a device safe by itself; look at the rig"
         sys.stderr.write(f"onrig disarm: {error}; {advice}\n")
         return ExitCode.HARDWARE
-    how = "its state frames show it" if done.shown else "by its word; it sends no state frames"
-    print(f"{args.port}: device '{done.rig}' is disarmed ({how})")
+    how = "; it sent none before, and was configured for that" if done.configured else ""
+    print(f"{args.port}: device '{done.rig}' is disarmed: a state frame shows it{how}")
     return ExitCode.OK
 
 

@@ -18,6 +18,7 @@ from runtime.config.schema import RunConfig
 from runtime.control.realtime import settle_loop_cpu
 from runtime.exit_codes import ExitCode
 from runtime.replay.wholeness import told
+from runtime.supervise.actuators import UNCONFIRMED
 from runtime.supervise.keyboard import HELP, keyboard
 from runtime.supervise.report import Report
 from runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
@@ -162,6 +163,8 @@ def _supervise(
             raise
     if code != ExitCode.OK and reason not in said:
         print(f"onrig run: {reason}", file=sys.stderr)
+    if supervisor.started:
+        _tell_actuators(supervisor.actuators)
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # what stopped it has been said in a line; a crash leaves its traceback in stderr.log
     else:
@@ -169,6 +172,13 @@ def _supervise(
         if supervisor.whole is not None:
             print(told(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
     return code
+
+
+def _tell_actuators(verdict: str) -> None:
+    """Say how the run left the actuators; on stderr unless the device said that they are safe."""
+    confirmed = not verdict.startswith(UNCONFIRMED)
+    advice = "" if confirmed else "; look at the rig, or ask the device: onrig disarm PORT"
+    print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:

@@ -14,16 +14,17 @@ from typing import Final
 import msgspec
 
 from runtime.exit_codes import ExitCode
+from runtime.supervise.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
 from runtime.supervise.running import Remote, Running, SegmentError, running_rigs
-from runtime.supervise.states import State
 from tools.arguments import VerbParser
 
 _SAFE_S: Final = 15.0
-"""A loop that has not said so by then hangs: the device's lease has made it safe, but nobody tells."""
+"""A loop that has not come to it by then hangs; its device's lease has run out long since, but nobody tells."""
+_TELL_S: Final = 2.0
+"""After so long without the device's word it is said how things stand; a fade takes a fraction of it."""
 _END_S: Final = 60.0
 """The last checkpoint of a large memory takes a while."""
 _LOOK_S: Final = 0.001
-_MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(
         prog="onrig stop",
         description=__doc__,
-        epilog="exit codes: 0 stopped and ended, 2 which run? (none runs, or several), 4 stopped, but nobody confirms",
+        epilog="exit codes: 0 stopped and ended, actuators safe by a state frame of the device, 2 which run? (none "
+        "runs, or several), 4 no frame confirms that they are safe, or the run has not ended",
     )
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
     p.add_argument("--now", action="store_true", help="disarm at once instead of fading the command out")
@@ -49,41 +51,55 @@ def main(arguments: list[str]) -> int:
         ended = os.pidfd_open(found.pid)
     except OSError:
         ended = -1
+    actuators: Actuators | None
     try:
         with Remote(found) as remote:
-            moved = remote.state in _MOVING
             remote.stop(2 if args.now else 1)
-            safe_ns = _await_safe(remote, ended, asked_ns)
+            actuators = _await_word(remote, ended, asked_ns, found.folder)
     except SegmentError:
-        safe_ns, moved = 0, False  # it ended in this very moment
-    how = "at once" if args.now else "faded out"
-    if safe_ns:
-        took_ms = max(safe_ns - asked_ns, 0) / 1e6
-        what = f"actuators safe after {took_ms:.0f} ms ({how})" if moved else "nothing moved: the device was disarmed"
-        print(f"{found.folder}: {what}", flush=True)
+        actuators = None  # it ended in this moment, and its summary tells
+    safe = actuators is not None and actuators.shown_safe(asked_ns)
+    if actuators is not None and safe:
+        print(f"{found.folder}: {_how_safe(actuators, asked_ns, 'at once' if args.now else 'faded out')}", flush=True)
     if ended < 0 or not select.select((ended,), (), (), _END_S)[0]:
         return complain("stop", f"{found.folder}: process {found.pid} has not ended; see `ps`", ExitCode.HARDWARE)
     print(f"{found.folder}: {outcome(found.folder)}, {(time.monotonic_ns() - asked_ns) / 1e9:.1f} s in all")
-    if not safe_ns:
-        return complain(
-            "stop",
-            f"{found.folder}: the loop did not confirm that the actuators are safe; the device's lease has seen to it. "
-            "Look at the rig",
-            ExitCode.HARDWARE,
-        )
-    return ExitCode.OK
+    if safe:
+        return ExitCode.OK
+    if actuators is not None and actuators.untouched:
+        print(f"{found.folder}: no command was sent to the device")
+        return ExitCode.OK
+    if actuators is not None:
+        doubt = actuators.unconfirmed(time.monotonic_ns(), time.time())
+    else:
+        doubt = str(_summary(found.folder).get("actuators") or UNCONFIRMED)
+        if doubt in (SAFE, UNTOUCHED):
+            return ExitCode.OK
+    return complain("stop", f"{found.folder}: actuators {doubt}. Look at the rig", ExitCode.HARDWARE)
 
 
-def _await_safe(remote: Remote, ended: int, asked_ns: int) -> int:
-    """Wait for the loop's word that the device is disarmed; 0 when it gives none."""
-    limit = time.monotonic() + _SAFE_S
-    while time.monotonic() < limit:
-        if remote.state not in _MOVING:
-            return remote.safe_ns or time.monotonic_ns()
-        if ended >= 0 and select.select((ended,), (), (), 0)[0]:
-            break
+def _await_word(remote: Remote, ended: int, asked_ns: int, folder: Path) -> Actuators:
+    """Wait for the frame that shows the actuators safe, or for the end of whoever could tell; what is known then."""
+    tell_ns = asked_ns + round(_TELL_S * 1e9)
+    while True:
+        gone = ended < 0 or bool(select.select((ended,), (), (), 0)[0])
+        actuators = remote.actuators  # after that look: what a run that has ended left on its board is its last word
+        now_ns = time.monotonic_ns()
+        if actuators.shown_safe(asked_ns) or gone or now_ns - asked_ns > _SAFE_S * 1e9:
+            return actuators
+        if now_ns > tell_ns:
+            tell_ns = sys.maxsize
+            print(f"{folder}: actuators {actuators.unconfirmed(now_ns, time.time())}", flush=True)
         time.sleep(_LOOK_S)
-    return 0
+
+
+def _how_safe(actuators: Actuators, asked_ns: int, how: str) -> str:
+    """What a state frame confirmed, and how soon it came."""
+    if actuators.since_ns <= asked_ns:
+        return "nothing moved: the device was disarmed, and its frames show it"
+    return (
+        f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), as a frame of the device shows"
+    )
 
 
 def choose(verb: str, run: Path | None) -> Running | int:
@@ -112,8 +128,14 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
 
 def outcome(folder: Path) -> str:
     """How a run ended, in a few words."""
-    summary: dict[str, object] = {}
+    summary = _summary(folder)
+    reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
+    doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED) else ""
+    return f"ended: {reason}{doubt}" if reason else "was killed before it could say how it ended"
+
+
+def _summary(folder: Path) -> dict[str, object]:
+    """What a run left in ``summary.json``; empty where there is none, or none that can be read."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-    reason = summary.get("exit_reason")
-    return f"ended: {reason}" if reason else "was killed before it could say how it ended"
+        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
+    return {}

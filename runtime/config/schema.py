@@ -100,6 +100,10 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keep the CPUs out of deep sleep states while the loop runs, where the machine lets it: waking takes a while."""
 
 
+_HANG_S: Final = 30.0
+_FROZEN_S: Final = 2.0
+
+
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a run ends and how long it waits for a person."""
 
@@ -110,6 +114,20 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
     """A replay process or local learner that shows no progress for so long is killed and started again; 30 by
     default, which is not written to ``config.yaml``: the names of parent runs are digests of that."""
+    frozen_s: Seconds | msgspec.UnsetType = msgspec.UNSET
+    """Sensors that do not change by a count for so long (device time), while every actuator's output varies by a
+    quarter of its range in each half of it, are a fault; 0: never, for rigs that are slower than that.  2 by default,
+    not written either."""
+
+    @property
+    def hang_limit_s(self) -> float:
+        """``hang_s``, or its default."""
+        return _HANG_S if self.hang_s is msgspec.UNSET else self.hang_s
+
+    @property
+    def frozen_limit_s(self) -> float:
+        """``frozen_s``, or its default."""
+        return _FROZEN_S if self.frozen_s is msgspec.UNSET else self.frozen_s
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,20 +5,25 @@ What to do is ``runtime.supervise.states``'; this module has the device, the boa
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from math import isinf
 from typing import Final
 
+from hw.intake import is_before
 from hw.messages import Op, fault_text
+from hw.messages import State as Frame
 from hw.session import DeviceSession, RequestRefused
 from runtime.config.schema import RunConfig
+from runtime.control.confirmation import Confirmation
 from runtime.control.fade import Fade
 from runtime.control.frames import Stopped
 from runtime.control.journal import Journal
 from runtime.control.orders import AT_ONCE, Orders
+from runtime.control.tick import is_faulted
 from runtime.shm.board import Board, Word
-from runtime.supervise.faults import FAULTS, FaultName, Halted, Rearm, device_fault
+from runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
 from runtime.supervise.report import report
 from runtime.supervise.states import Action, Event, State, StateMachine
 
@@ -29,6 +34,12 @@ _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
 _FRAME_S: Final = 1.0
 """How long to wait for the frame that tells why the device will not arm, at least."""
+_SHOWN_PERIODS: Final = 3
+"""Frames after an answered DISARM of which one is to show it, before the run ends without."""
+_SHOWN_S: Final = 0.3
+_LEASE_S: Final = 0.8
+"""How long to listen for the lease's end where DISARM was not answered; with that request's second it is less than the
+supervisor waits for a loop that is to stop at once."""
 _GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
 
 
@@ -41,6 +52,8 @@ class Conduct:
         self._config, self._session, self._board, self._orders = config, session, board, orders
         self._lockstep = lockstep
         self._recoveries = 0
+        self._answers = True
+        self.confirmation = Confirmation(config, session, board)
         self.journal = Journal(board, _ME)
         self.machine = StateMachine(self.journal.note)
         self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
@@ -54,8 +67,9 @@ class Conduct:
         """Let an event happen and do what follows from it; RESET is the loop's own, END its way out."""
         for action in self.machine.take(event, fault, detail):
             if action is Action.ARM:
-                self._board[Word.SAFE_NS] = 0
+                self.confirmation.arming()
                 self._session.arm()
+                self.confirmation.armed()
             elif action is Action.DISARM:
                 self._disarm()
             elif action is Action.CLEAR_FAULT:
@@ -64,9 +78,9 @@ class Conduct:
                 self.fade.begin()
 
     def _disarm(self) -> None:
+        self._answers = False
         self._session.disarm()
-        if not self._board[Word.SAFE_NS]:
-            self._board[Word.SAFE_NS] = time.monotonic_ns()
+        self._answers = True
 
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
@@ -78,19 +92,25 @@ class Conduct:
             try:
                 self.take(Event.EPISODE)
             except RequestRefused as refusal:
-                code = self._latched()
-                if refusal.op is not Op.ARM or not code:
+                latched = self._latched()
+                if refusal.op is not Op.ARM or latched is None:
                     raise
-                self.trip(code)
+                self.trip(latched)
                 self.recover()
             else:
                 return
 
-    def _latched(self) -> int:
-        """Fault code of the next frame; 0 where there is none or no frame comes."""
-        wait_ns = max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
-        state = self._session.wait_state(time.monotonic_ns() + wait_ns)
-        return 0 if state is None else state.fault
+    def _latched(self) -> Frame | None:
+        """The next frame, if it tells of a latched fault; None where there is none or no frame comes."""
+        session = self._session
+        before = session.last_frame  # the frame that waits may have been sampled before the fault was latched
+        limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
+        while (state := session.wait_state(limit_ns)) is not None:
+            if is_faulted(state):
+                return state
+            if before is None or is_before(before, state.frame):
+                return None
+        return None
 
     def leave(self) -> None:
         """End as asked: on the shortest way that the state has."""
@@ -100,20 +120,42 @@ class Conduct:
         self.take(Event.STOP_NOW if moves or self._orders.stop >= AT_ONCE else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it."""
-        try:
-            self._disarm()
-        except Exception:  # whatever it is, the lease runs out by itself and the first error is the one to tell
-            return
-        finally:
-            self.journal.send()
+        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it.
+
+        Then wait for the frame that shows it: a run's last word on its actuators is the device's.
+        """
+        before = self._session.last_frame
+        # Whatever it is, the lease runs out by itself and the first error is the one to tell.
+        with contextlib.suppress(Exception):
+            if self._answers:  # a second's silence once more would be all that came of asking again
+                self._disarm()
+        with contextlib.suppress(Exception):
+            self._await_confirmation(before)
+        self.journal.send()
+
+    def _await_confirmation(self, before: int | None) -> None:
+        """Read until a frame after number ``before`` shows the outputs safe, for as long as one may come."""
+        session, confirmation = self._session, self.confirmation
+        state = session.wait_state(0)  # it came during the request, and may tell of a lease that ran out meanwhile
+        if state is not None:
+            confirmation.take(state)
+        if self._lockstep and self._answers:
+            session.reset(0)  # time stands still there: nothing else makes a disarmed device send a frame
+        wait_s = max(_SHOWN_S if self._answers else _LEASE_S, _SHOWN_PERIODS * self._config.wall_period_ns * 1e-9)
+        limit_ns = time.monotonic_ns() + round(wait_s * 1e9)
+        while not confirmation.given_after(before) and time.monotonic_ns() < limit_ns:
+            state = session.wait_state(limit_ns)
+            if state is not None:
+                confirmation.take(state)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
-    def trip(self, device_code: int) -> None:
-        """Latch a fault of the device (0: found disarmed)."""
-        self._board[Word.FAULT] = device_code
-        self.fail(device_fault(device_code), fault_text(device_code) if device_code else "")
+    def trip(self, state: Frame) -> None:
+        """Latch the fault that a frame of the device tells of, or that it was found disarmed."""
+        self._board[Word.FAULT] = state.fault
+        self.confirmation.take(state)
+        fault = device_fault(state.fault, latched=is_faulted(state))
+        self.fail(fault, fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "") -> None:
         """Latch a fault and tell of it: what, why, what to do."""
@@ -130,6 +172,7 @@ class Conduct:
         fault, detail = self.machine.fault, self.machine.detail
         if fault is None:
             return
+        fault = self._gravest(fault)
         entry = FAULTS[fault]
         if entry.rearm is Rearm.NOBODY:
             raise Halted(fault)
@@ -137,7 +180,14 @@ class Conduct:
             self._recoveries += 1
             if self._recoveries > _RECOVERIES:
                 raise Halted(fault, f"the device latched a fault once too often: {detail or entry.cause}")
-            self.take(Event.REARM)
+            try:
+                self.take(Event.REARM)
+            except RequestRefused as refusal:  # somebody has pressed the e-stop meanwhile, say
+                latched = self._latched()
+                if refusal.op is not Op.CLEAR_FAULT or latched is None:
+                    raise
+                self.trip(latched)
+                self.recover()
             return
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
@@ -152,6 +202,17 @@ class Conduct:
                 self.take(Event.TRIP, fault, str(refusal))
             else:
                 return
+
+    def _gravest(self, fault: FaultName) -> FaultName:
+        """The latched fault, or the one that the device shows since: what a person is to see to, no run re-arms."""
+        code = self._session.fault
+        newer = device_fault(code) if code else fault
+        if FAULTS[fault].rearm is not Rearm.RUN or FAULTS[newer].rearm is Rearm.RUN:
+            return fault
+        entry = FAULTS[newer]
+        told = {"fault": newer.value, "cause": entry.cause, "hint": entry.hint}
+        report(_ME, "fault", f"{entry.cause} ({fault_text(code)}); {entry.hint}", **told)
+        return newer
 
     def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
         """Stand disarmed for ``wait_s`` of the device's time, or until a person resumes; between episodes only.
@@ -224,10 +285,14 @@ class Conduct:
             self._look()
 
     def _look(self) -> None:
-        """Let a moment pass; raises Stopped."""
+        """Let a moment pass; raises Stopped, or LinkFault where the device was started anew."""
         if self._orders.stopped:
             raise Stopped
+        if self._session.rebooted:
+            raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         if self._lockstep:
             time.sleep(_LOOK_LOCKSTEP_S)
         else:  # keep reading: a line full of old frames would lose the answer to the next request
-            self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+            state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+            if state is not None:
+                self.confirmation.take(state)

@@ -107,7 +107,7 @@ class FrameSource:
             if self._stop_requested():
                 raise Stopped
             if session.rebooted:
-                raise LinkFault(FaultName.DEVICE_REBOOTED, "")
+                break
             if time.monotonic_ns() - start > silence:
                 name = FaultName.LINK_SILENT
                 if counters.not_advancing > frozen:
@@ -117,6 +117,8 @@ class FrameSource:
                 raise LinkFault(name, f"no state frame for {silence / 1e9:g} s")
             if not self._lockstep:
                 session.ask_hello()  # a device that rebooted says so, and nothing else
+        if session.rebooted or state is None:  # a hello says so, whatever frames come beside it
+            raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = session.skipped - skipped
         late_ns = session.received_ns - self._last_received_ns - self._period_ns
         self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS

@@ -13,7 +13,7 @@ from hw.session import DeviceSession
 from runtime.control.conduct import Conduct
 from runtime.control.frames import FrameSource, Stopped
 from runtime.control.orders import Orders
-from runtime.control.tick import Step, Tick
+from runtime.control.tick import Step, Tick, is_faulted, is_unfit
 from runtime.record import Kind
 from runtime.reset.attempts import EpisodeReset, Progress
 from runtime.shm.board import Board, Word
@@ -59,7 +59,7 @@ class Homing:
             if self._orders.stopped:
                 raise Stopped
             state = frames.next()
-            if pending is None and not state.fault and not state.status & Status.ARMED:
+            if pending is None and not is_faulted(state) and not state.status & Status.ARMED:
                 continue  # sampled before the device took the request to arm
             t0 = session.received_ns
             step = tick.observe(state)
@@ -68,14 +68,19 @@ class Homing:
                 tick.complete(pending, state, step.observation)
                 self._push(pending)
             pending = step
-            if state.fault or not state.status & Status.ARMED:
+            if is_unfit(state):
                 self._push(step)
-                self._conduct.trip(state.fault)
+                self._conduct.trip(state)
+                return False
+            if tick.contradiction is not None:
+                self._push(step)
+                self._conduct.fail(*tick.contradiction)
                 return False
             decision = reset.decide(step.observation, (state.t_us - last_us) * 1e-6 if last_us else 0.0)
             last_us = state.t_us
             step.policy = step.explored = decision.action
             tick.shield(step)
+            self._board[Word.ANSWERED_NS] = t0
             session.send_command(state.frame, step.command)
             step.t_send_ns = time.monotonic_ns()
             step.tick_ns = step.t_send_ns - t0

@@ -23,7 +23,7 @@ from runtime.control.policy_seat import PolicySeat
 from runtime.control.rehearsal import Rehearsal
 from runtime.control.slack import Slack
 from runtime.control.staleness import LearnerWatch, expects_learner
-from runtime.control.tick import Step, Tick, is_unfit
+from runtime.control.tick import Step, Tick, is_faulted, is_unfit
 from runtime.explore.explorer import Explorer
 from runtime.explore.perturbed import perturbed_session
 from runtime.policy.session import PolicySession
@@ -202,7 +202,7 @@ class ControlLoop:
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
         self._begin(episode, kind)
-        session, tick, conduct = self._session, self._tick, self.conduct
+        session, tick, conduct, board = self._session, self._tick, self.conduct, self._board
         frames, orders, fade = self._frames, self._orders, self.conduct.fade
         frames.begin()
         pending: Step | None = None
@@ -211,7 +211,7 @@ class ControlLoop:
             if orders.stop and self._is_over_now():
                 raise Stopped
             state = frames.next()
-            if pending is None and not state.fault and not state.status & Status.ARMED:
+            if pending is None and not is_faulted(state) and not state.status & Status.ARMED:
                 continue  # sampled before the device took the request to arm
             t0 = session.received_ns
             t1 = time.monotonic_ns()
@@ -219,10 +219,11 @@ class ControlLoop:
             frames.account(step, state, pending)
             previous = pending
             terminated = previous is not None and tick.complete(previous, state, step.observation)
-            faulted = is_unfit(state)
+            faulted = is_unfit(state) or tick.contradiction is not None
             complete = tick.is_over(state, terminated=terminated)
             t2 = time.monotonic_ns()
             if complete:
+                board[Word.ANSWERED_NS] = t0
                 session.send_command(state.frame, tick.safe_counts)
                 # A device that takes the command ends one more period with it (lockstep).
                 answers = self._config.period_us if state.status & Status.ARMED else 0
@@ -237,7 +238,7 @@ class ControlLoop:
                     self._board[Word.ROWS] += 1
                 break
             if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
-                self._board[Word.POLICY] = self._seat.policy_id
+                board[Word.POLICY] = self._seat.policy_id
             step.flags |= self._seat.marks()
             tick.ask(step, self._seat.active, self._seat.policy_id)
             t3 = time.monotonic_ns()
@@ -248,6 +249,7 @@ class ControlLoop:
             t4 = time.monotonic_ns()
             tick.shield(step)
             t5 = time.monotonic_ns()
+            board[Word.ANSWERED_NS] = t0
             session.send_command(state.frame, step.command)
             t6 = time.monotonic_ns()
             step.t_send_ns = t6
@@ -256,7 +258,7 @@ class ControlLoop:
                 conduct.take(Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES, detail=step.rule.name)
             if previous is not None:
                 self._push(previous)
-            self._board[Word.TICK] = step.tick + 1
+            board[Word.TICK] = step.tick + 1
             pending = step
             t7 = time.monotonic_ns()
             step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
@@ -269,7 +271,10 @@ class ControlLoop:
                     self._seat.prepare_until(t0 + self._period_ns)
                 frames.busy_until_ns = time.monotonic_ns()
         if faulted:
-            conduct.trip(state.fault)
+            if is_unfit(state) or tick.contradiction is None:
+                conduct.trip(state)
+            else:
+                conduct.fail(*tick.contradiction)
             conduct.recover()
             self._rest()
             return

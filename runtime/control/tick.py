@@ -11,6 +11,7 @@ from math import isfinite, nan
 
 from hw.messages import State, Status
 from runtime.config.schema import RunConfig
+from runtime.control.contradictions import Contradiction, Contradictions
 from runtime.control.observe import Observer
 from runtime.explore.explorer import Explorer
 from runtime.policy.session import PolicySession
@@ -18,6 +19,8 @@ from runtime.record import Flag, Kind, Miss, Rule
 from runtime.safety.shield import Shield
 from runtime.task import compile_reward, compile_terminated, episode_steps
 
+_ARMED = int(Status.ARMED)
+_ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
 _NO_STAGES = (0, 0, 0, 0, 0, 0, 0)
 
 
@@ -144,6 +147,9 @@ class Tick:
         self._ones = (1.0,) * len(rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
         self._previous_command = rig.previous_command
+        self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
+        self.contradiction: Contradiction | None = None
+        """What the frames of the episode under way said that cannot be."""
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
@@ -166,6 +172,8 @@ class Tick:
         self._last_frame = 0
         self._observer.reset()
         self._shield.reset()
+        self._contradictions.reset()
+        self.contradiction = None
 
     def drop_perturbed(self) -> None:
         """Explore no more with the policy that ``begin`` was given: what it was made of does not act any more."""
@@ -198,6 +206,8 @@ class Tick:
         """Stage 2: begin the record of a frame with what the policy will see of it."""
         step = Step(self._tick, self._episode, self._kind, state, self._zeros)
         self._tick += 1
+        if self.contradiction is None:
+            self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
         observation = self._observer.observe(state.sensors, max(periods, 1))
         if self._previous_command:
@@ -315,7 +325,7 @@ class Tick:
     def is_over(self, state: State, *, terminated: bool) -> bool:
         """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length."""
         spent = self._explorer is not None and self._explorer.pause is not None
-        return is_unfit(state) or terminated or spent or self._k >= self._steps
+        return is_unfit(state) or self.contradiction is not None or terminated or spent or self._k >= self._steps
 
     def close(self, step: Step, *, terminated: bool) -> None:
         """Mark the last record of an episode: it has no policy action."""
@@ -323,5 +333,10 @@ class Tick:
 
 
 def is_unfit(state: State) -> bool:
-    """Tell whether a device cannot go on: it latched a fault or is not armed."""
-    return bool(state.fault) or not state.status & Status.ARMED
+    """Tell whether a device cannot go on: it latched a fault, named or not, or is not armed."""
+    return state.fault != 0 or state.status & _ARMED_OR_FAULT != _ARMED
+
+
+def is_faulted(state: State) -> bool:
+    """Tell whether a device says that it latched a fault, by its code or by the bit alone."""
+    return state.fault != 0 or state.status & Status.FAULT != 0

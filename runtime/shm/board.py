@@ -43,7 +43,8 @@ class Word(enum.IntEnum):
     REALTIME = 11
     """control: 1 when the loop runs under SCHED_FIFO."""
     SAFE_NS = 12
-    """control: monotonic time at which the device last acknowledged that it is disarmed; 0 while it is armed."""
+    """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in
+    force; 0 from before the device is armed until a frame shows that again."""
     RESUME = 13
     """supervisor: how often somebody at the keyboard has asked a paused or faulted run to go on."""
     STOP_OUTSIDE = 14
@@ -52,7 +53,13 @@ class Word(enum.IntEnum):
     """``onrig resume`` in another terminal: as RESUME."""
     LOOKS = 16
     """control: how often it has looked what it is asked to do; goes up in every state in which it is not stuck."""
-
+    SAFE_SINCE_NS = 17
+    """control: receipt of the first such frame since the device was armed last; 0 together with SAFE_NS."""
+    ANSWERED_NS = 18
+    """control: receipt of the frame that the last command answers, written before that command is sent; 0 before it."""
+    HOLD_NS = 19
+    """control: how long after ANSWERED_NS the lease lets that command stay in force at most; 0 where no lease runs
+    (lockstep)."""
     ROLLED_BACK = 20
     """control: one more than the id of the policy that was rolled back last; 0 before the first."""
     LEARNER_NS = 21

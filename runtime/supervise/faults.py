@@ -42,6 +42,9 @@ class FaultName(enum.StrEnum):
     DEVICE_INTERNAL = "device_internal"
     DEVICE_DISARMED = "device_disarmed"
     DEVICE_UNKNOWN = "device_unknown"
+    DEVICE_UNNAMED = "device_unnamed"
+    DEVICE_RATE = "device_rate"
+    SENSORS_FROZEN = "sensors_frozen"
     DEVICE_REBOOTED = "device_rebooted"
     DEVICE_REFUSED = "device_refused"
     LINK_CLOSED = "link_closed"
@@ -93,6 +96,24 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     FaultName.DEVICE_UNKNOWN: Entry(
         "the device latched a fault that this version does not know",
         "look it up in the firmware, or update Onrig; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
+    ),
+    FaultName.DEVICE_UNNAMED: Entry(
+        "the device says that a fault is latched, but not which one",
+        "look it up in the firmware: it sets FAULT and leaves the code 0; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
+    ),
+    FaultName.DEVICE_RATE: Entry(
+        "the device samples at another rate than it was set to, by its own clock",
+        "set its firmware right (the period of CONFIGURE, its timer), then start again",
+        ExitCode.HARDWARE,
+        Rearm.NOBODY,
+    ),
+    FaultName.SENSORS_FROZEN: Entry(
+        "the sensors do not change by one count although the commands must have moved the rig",
+        "look at the sensors, their cables and what may block the rig, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
@@ -197,8 +218,13 @@ _DEVICE: Final = {
 }
 
 
-def device_fault(code: int) -> FaultName:
-    """Name the fault that a device latched by its code; 0 stands for a device found disarmed."""
+def device_fault(code: int, *, latched: bool = False) -> FaultName:
+    """Name the fault that a device latched by its code.
+
+    0 stands for a device that names none: it was found disarmed, or has its FAULT bit set all the same (``latched``).
+    """
+    if latched and not code:
+        return FaultName.DEVICE_UNNAMED
     return _DEVICE[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
 
 

@@ -65,7 +65,7 @@ def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
 def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
     """One line on a run for ``systemctl status``; ``state``: a ``runtime.supervise.states.State``."""
     if hangs:
-        return f"HUNG: the control process makes no ticks (episode {episode}); the device falls safe by its lease"
+        return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
     what = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` when it is clear"}
     named = {s.value: text for s, text in what.items()}.get(state, known.get(state, str(state)))

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.segment import Segment, SegmentError, live_folders
+from runtime.supervise.actuators import Actuators
 
 _NAME: Final = "run"
 
@@ -79,9 +80,9 @@ class Remote:
         return self._board[Word.STATE]
 
     @property
-    def safe_ns(self) -> int:
-        """Monotonic time at which the device last acknowledged that it is disarmed; 0 while it is armed."""
-        return self._board[Word.SAFE_NS]
+    def actuators(self) -> Actuators:
+        """What is known of the actuators at this moment, by the device's word."""
+        return Actuators.read(self._board)
 
 
 __all__ = ["Remote", "Running", "SegmentError", "announce", "running_rigs"]

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from runtime.config.schema import RunConfig
 from runtime.exit_codes import ExitCode
 from runtime.replay.wholeness import Whole, unaccounted
 from runtime.shm.board import Word
 from runtime.shm.segment import create_folder, remove_folder, sweep_folders
+from runtime.supervise.actuators import Actuators
 from runtime.supervise.child import Child
 from runtime.supervise.chronicle import Chronicle, OnReport
 from runtime.supervise.faults import FAULTS, FaultName
@@ -40,7 +39,6 @@ _TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _AT_ONCE_S: Final = 2.0
 """How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
-_HANG_S: Final = 30.0
 _CONTROL_S, _LEARNER_S, _TWIN_S = 5.0, 10.0, 5.0
 """How long processes have to end; the replay process has as long as it makes progress."""
 _LOCKSTEP_NOTICE_S: Final = 10.0
@@ -89,8 +87,7 @@ class Supervisor:
         self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._chronicle.write)
         self._chronicle.listeners.append(self._post_mortem.note)
-        given, warn = config.supervision.hang_s, self._chronicle.warn
-        hang_s = _HANG_S if given is msgspec.UNSET else given
+        hang_s, warn = config.supervision.hang_limit_s, self._chronicle.warn
         self._replay = Revived(_REPLAY, self._launch_replay, hang_s, warn)
         self._learner = Revived(_LEARNER, self._launch_learner, hang_s, warn)
         self._shm: Path | None = None
@@ -98,6 +95,8 @@ class Supervisor:
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
         self.whole: Whole | None = None
         """What became of the run's data, once it has ended."""
+        self.actuators = ""
+        """How the run left them, by the device's word."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
@@ -141,9 +140,11 @@ class Supervisor:
     def _account(self, code: int, reason: str) -> int:
         """Complete the summary with what only the supervisor knows; the exit code, which tells if data are missing."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
+        code, self.actuators = Actuators.read(self._board).settle(code, time.monotonic_ns(), time.time())
+        self._chronicle.write("actuators", message=self.actuators)
         self.whole = complete_summary(
             self._folder,
-            {"exit_reason": reason, "fault": self._chronicle.fault_of(code)},
+            {"exit_reason": reason, "fault": self._chronicle.fault_of(code), "actuators": self.actuators},
             {
                 "started_again": {p.name: max(0, p.starts - 1) for p in (self._replay, self._learner)},
                 "hung": {p.name: p.hangs for p in (self._replay, self._learner)},
@@ -301,7 +302,7 @@ class Supervisor:
         else:
             verdict = self._watchdog.look(time.monotonic(), board[Word.TICK], moving=board[Word.STATE] in _MOVING)
         if verdict is Verdict.HANGS:
-            self._chronicle.latch(FaultName.LOOP_HUNG, "its device falls safe by its lease")
+            self._chronicle.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
         elif verdict is Verdict.BACK:
             self._chronicle.fault = None
             self._chronicle.warn("the control process makes ticks again")
@@ -349,7 +350,7 @@ class Supervisor:
             return ExitCode.OK, "completed"
         if code < 0:
             self._chronicle.latch(FaultName.LOOP_KILLED, f"signal {-code}")
-            return ExitCode.INTERNAL, f"control was killed by signal {-code}; the device falls safe by its lease"
+            return ExitCode.INTERNAL, f"control was killed by signal {-code}"
         return _known(code), self._why(_CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:

@@ -16,6 +16,7 @@ from runtime.record import RecordLayout
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.ring import RingHistory
 from runtime.shm.segment import Segment
+from runtime.supervise.actuators import Actuators
 from runtime.supervise.running import Running
 from runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
 
@@ -119,6 +120,11 @@ class ViewReader:
     def word(self, word: Word) -> int:
         """A word of the board: state, tick, policy, ..."""
         return self._board[word]
+
+    @property
+    def actuators(self) -> Actuators:
+        """What is known of the actuators, by the device's word."""
+        return Actuators.read(self._board)
 
     def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
         """Step records from number ``seen`` on, at most the newest ``limit`` (the last 8192 are there at all).

@@ -44,6 +44,8 @@ class TwinDevice:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self.rig, self.options, self.time_scale = rig, options, time_scale
         self.boot_id = options.boot_id
+        self.sensors_stick = False
+        """Whether the sensors repeat what they read last, whatever the plant does (a fault on demand)."""
         self._estop_pressed = False
         self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
@@ -64,9 +66,12 @@ class TwinDevice:
         self.configurations = 0
         """How often the sampling grid was started anew; the shell restarts its period when it changes."""
         self.fault = Fault.NONE
+        """The gravest of the latched faults."""
+        self._unnamed = False
         self.armed = False
         self._lease = Lease()
         self._output = Output(self.rig)
+        self._read: tuple[int, ...] | None = None
         self._answered = self._first = False
         self._last_request = self._last_response = b""
 
@@ -78,9 +83,14 @@ class TwinDevice:
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
         """The e-stop input, which latches a fault while it is pressed: the output falls safe in that moment."""
         self._estop_pressed = pressed
-        if pressed and self.fault is not Fault.ESTOP:
+        if pressed and self.fault < Fault.ESTOP:
             self._trip(Fault.ESTOP)
             self._output.fall_safe(self._within_period(offset_us))
+
+    def latch_unnamed(self) -> None:
+        """Latch a fault that has no code, as a firmware may that sets the bit alone (a fault on demand)."""
+        self._unnamed = True
+        self._disarm(0)
 
     @property
     def sample_due(self) -> bool:
@@ -103,7 +113,7 @@ class TwinDevice:
         elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
             # A new session may count its requests from where the last one ended.
             self._last_request = b""
-            return [m.encode_hello(self._hello())]
+            return [m.encode_hello(self.hello())]
         return []
 
     def link_lost(self, offset_us: int = 0) -> None:
@@ -129,6 +139,9 @@ class TwinDevice:
             self._move_plant(self.period_us)
             self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
         sensors = self._sensing.read(self.plant_state)
+        if self.sensors_stick and self._read is not None:
+            sensors = self._read
+        self._read = sensors
         self.frame = self._next_frame
         self.t_us += self.period_us
         u_start, held, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
@@ -142,7 +155,7 @@ class TwinDevice:
         self._answered = self._first = False
         status = (
             (Status.ARMED if self.armed else 0)
-            | (Status.FAULT if self.fault else 0)
+            | (Status.FAULT if self.fault or self._unnamed else 0)
             | (Status.SAFE if output.start is output.safe else 0)
             | (Status.CLAMPED if output.start.clamped else 0)
             | (Status.FIRST if first else 0)
@@ -173,7 +186,8 @@ class TwinDevice:
                 self.plant_state = (math.nan,) * len(self.plant_state)
 
     def _trip(self, fault: Fault) -> None:
-        self.fault = fault
+        # The codes stand in the order of their gravity: by who may release them.
+        self.fault = max(self.fault, fault)
         self.armed = False
 
     def _disarm(self, offset_us: int) -> None:
@@ -181,7 +195,8 @@ class TwinDevice:
         self._output.fall_safe(offset_us)
         self._lease.renew()
 
-    def _hello(self) -> m.Hello:
+    def hello(self) -> m.Hello:
+        """What it says of itself."""
         o = self.options
         return m.Hello(
             protocol=m.PROTOCOL_VERSION,
@@ -225,6 +240,8 @@ class TwinDevice:
             op = Op(request.op)
         except ValueError:
             return Result.UNKNOWN_OP, b""
+        if op is Op.RESET and not self.options.reset:
+            return Result.UNKNOWN_OP, b""
         if len(request.payload) != _PAYLOAD_BYTES[op]:
             return Result.BAD_LENGTH, b""
         match op:
@@ -242,11 +259,9 @@ class TwinDevice:
             case Op.CLEAR_FAULT if self._estop_pressed:
                 return Result.NOT_NOW, b""
             case Op.CLEAR_FAULT:
-                self.fault = Fault.NONE
+                self.fault, self._unnamed = Fault.NONE, False
                 self._disarm(offset_us)
                 return Result.OK, b""
-            case Op.RESET if not self.options.reset:
-                return Result.UNKNOWN_OP, b""
             case Op.RESET:
                 return self._reset(*m.RESET_LAYOUT.unpack(request.payload))
 
@@ -277,7 +292,7 @@ class TwinDevice:
         self._lease = Lease()
         self._lease.periods = lease_periods
         self._answered = False
-        self.period_us = period_us
+        self.period_us = max(round(period_us / o.faults.rate), 1)
         self.configurations += 1
         return Result.OK
 
@@ -291,7 +306,7 @@ class TwinDevice:
         return Result.OK
 
     def _arm(self) -> Result:
-        if self.fault or not self.period_us:
+        if self.fault or self._unnamed or not self.period_us:
             return Result.NOT_NOW
         self.armed = True
         self._lease.renew()

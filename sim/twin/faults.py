@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 Direction = Literal["to_host", "to_device"]
-Kind = Literal["drop", "corrupt", "delay", "duplicate", "stall", "reboot", "freeze", "estop"]
+LineKind = Literal["drop", "corrupt", "delay", "duplicate", "stall", "freeze"]
+BoardKind = Literal["reboot", "estop", "stick", "unnamed", "stranger", "deaf"]
+Kind = LineKind | BoardKind
 Delivery = list[tuple[int, bytes]]
 
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -37,7 +39,9 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: _Count = 1
     direction: Direction | Literal["both"] = "both"
     """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.  While
-    it lasts, a freeze repeats the last state frame before it to the host, and the e-stop is pressed."""
+    it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that stick
+    repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a device that is deaf
+    gets no DISARM; unnamed latches a fault without a code, once."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +55,8 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_frames: _Count = 5
     reboot: _Probability = 0.0
     """Per state frame: the device starts anew with another boot id, disarmed and unconfigured."""
+    rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 1.0
+    """How many times as often as it was configured to the device samples; its clock shows it."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """How late a delayed frame is, in device time."""
     scheduled: tuple[Scheduled, ...] = ()
@@ -71,10 +77,14 @@ class FaultInjector:
         self._count = 0
         self._last = b""
 
+    def active(self, kind: Kind) -> bool:
+        """Whether a scheduled fault of this kind is under way since the latest ``begin_frame``."""
+        return kind in self._active
+
     @property
-    def estop(self) -> bool:
-        """Whether the e-stop is pressed since the latest ``begin_frame``."""
-        return "estop" in self._active
+    def latches_unnamed(self) -> bool:
+        """Whether the device latches a fault without a code with this very frame."""
+        return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
         """The wire frame that goes out in place of a state frame: itself, or the last one before a freeze."""

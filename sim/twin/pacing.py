@@ -9,6 +9,7 @@ from typing import Final
 
 from hw.clock import Clock
 from hw.framing import FrameReader, encode_frame
+from hw.messages import MessageType, Op, WireError, decode_request, encode_hello
 from sim.twin.device import TwinDevice
 from sim.twin.faults import FaultInjector, FaultPlan
 from sim.twin.line import Line
@@ -28,6 +29,13 @@ def hand_over_ns(period_ns: int) -> int:
     which a microcontroller's timer does not depend on.
     """
     return min(_HAND_OVER_NS, round(_SHARE * period_ns))
+
+
+def _asks_to_disarm(body: bytes) -> bool:
+    try:
+        return body[0] == MessageType.REQUEST and decode_request(body).op == Op.DISARM
+    except WireError:
+        return False
 
 
 class TwinLoop:
@@ -117,11 +125,19 @@ class TwinLoop:
             self._device.reboot()
             return
         self.samples += 1
-        wire = encode_frame(self._device.sample())
-        if self._injector is not None:
-            wire = self._injector.state_frame(wire)
+        injector, device = self._injector, self._device
+        if injector is not None:
+            device.sensors_stick = injector.active("stick")
+        wire = encode_frame(device.sample())
+        if injector is not None:
+            wire = injector.state_frame(wire)
             # From this sample on: the frame just taken is the last one that knows nothing of it.
-            self._device.press_estop(pressed=self._injector.estop)
+            device.press_estop(pressed=injector.active("estop"))
+            if injector.latches_unnamed:
+                device.latch_unnamed()
+            if injector.active("stranger"):
+                hello = device.hello()
+                wire += encode_frame(encode_hello(hello._replace(boot_id=hello.boot_id ^ 1)))
         while not_before_ns and self._now_ns() < not_before_ns:
             pass
         if self._trace is not None and not_before_ns:
@@ -160,7 +176,8 @@ class TwinLoop:
                     self._defer(delay_us, False, wire)
                 else:
                     arrived += wire
-        return self._faulty_reader.feed(bytes(arrived)) if arrived else []
+        bodies = self._faulty_reader.feed(bytes(arrived)) if arrived else []
+        return [body for body in bodies if not _asks_to_disarm(body)] if self._injector.active("deaf") else bodies
 
     def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
         self._serial += 1

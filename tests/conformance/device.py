@@ -17,6 +17,7 @@ from hw import messages as m
 from hw.framing import encode_frame
 from hw.messages import MessageType, Op, Result, State, Status
 from tests.conformance.host import Host
+from tests.conformance.refusals import RefusalConformance
 
 LONG = 250
 """A lease that no test here outlives."""
@@ -41,7 +42,7 @@ def continuous(host: Host) -> bool:
     )
 
 
-class DeviceConformance:
+class DeviceConformance(RefusalConformance):
     """The rules that hold in every kind of time."""
 
     period_us: ClassVar[int] = 10_000

@@ -18,6 +18,26 @@ class PacedConformance(DeviceConformance):
 
     lease: ClassVar[int] = 5
 
+    def press_estop(self, *, pressed: bool) -> None:
+        """Press or release the emergency stop of the device that was connected to, where that can be done."""
+        pytest.skip("nobody is there to press the emergency stop")
+
+    def test_of_several_latched_faults_the_gravest_is_told_and_one_clearing_releases_them(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        self.until_fault(host)
+        self.press_estop(pressed=True)
+        host.wait()
+        assert Fault(host.wait().fault) is Fault.ESTOP
+        assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
+        assert host.result(Op.ARM, b"\0") == Result.BAD_LENGTH
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        self.press_estop(pressed=False)
+        host.wait()
+        assert Fault(host.wait().fault) is Fault.ESTOP
+        assert host.result(Op.CLEAR_FAULT) == Result.OK
+        host.wait()
+        assert Fault(host.wait().fault) is Fault.NONE
+
     def until_fault(self, host: Host) -> State:
         """Keep silent until a fault latches; its first frame."""
         while not host.latest().fault:

@@ -18,10 +18,14 @@ from tools.load import load
 
 
 def connect(config_name: str, time_scale: float) -> Host:
+    return switched_on(config_name, time_scale)[0]
+
+
+def switched_on(config_name: str, time_scale: float) -> tuple[Host, TwinDevice]:
     config = load(config_name, ["device.twin.sensor_noise=0.01", "device.twin.actuator_noise=0.05"])
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
     clock = VirtualClock()
-    return Host(LoopbackDevice(device, clock).transport, config.rig, clock)
+    return Host(LoopbackDevice(device, clock).transport, config.rig, clock), device
 
 
 class Fresh:
@@ -31,7 +35,11 @@ class Fresh:
     time_scale: ClassVar[float] = 0.0
 
     def connect(self) -> Host:
-        return connect(self.config, self.time_scale)
+        host, self.device = switched_on(self.config, self.time_scale)
+        return host
+
+    def press_estop(self, *, pressed: bool) -> None:
+        self.device.press_estop(pressed=pressed)
 
     def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
         assert host.result(Op.ARM) == Result.NOT_NOW

@@ -6,10 +6,14 @@ import pytest
 
 from hw.clock import VirtualClock
 from hw.disarm import Disarmed, disarm
-from hw.messages import Op, Result, Status
+from hw.messages import Op, Result, State, Status
 from hw.transport import LinkError
+from sim.twin.device import TwinDevice
+from sim.twin.main import twin_options
+from tests.conformance.loopback import LoopbackDevice
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
+from tools.load import load
 
 SAFE = int(Status.SAFE)
 
@@ -24,27 +28,65 @@ def device(clock: VirtualClock) -> FakeDevice:
     return FakeDevice(PENDULUM, clock)
 
 
-def test_a_device_is_disarmed_by_its_word(device: FakeDevice, clock: VirtualClock) -> None:
-    assert disarm(device.line, clock) == Disarmed("pendulum", shown=False)
+def safe(frame: int) -> State:
+    return state_of(frame)._replace(status=SAFE)
+
+
+def stream(device: FakeDevice, *states: State) -> None:
+    """Frames to come, one every 20 ms, once the line has been opened."""
+    begin_ns = device._clock.monotonic_ns()
+    device.arrivals += [(begin_ns + 20_000_000 * n, device.wire(s)) for n, s in enumerate(states, 1)]
+
+
+def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: VirtualClock) -> None:
+    device.before_response = [state_of(7)]
+    stream(device, state_of(8), safe(9))
+    assert disarm(device.line, clock) == Disarmed("pendulum", configured=False)
     assert [op for op, _ in device.acted] == [Op.DISARM]
 
 
-def test_its_frames_show_it_once_they_are_no_longer_armed(device: FakeDevice, clock: VirtualClock) -> None:
-    armed, safe = state_of(7), state_of(8)._replace(status=SAFE)
-    device.before_response = [armed]
-    clock_ns = clock.monotonic_ns()
-    device.arrivals = [(clock_ns + 30_000_000, device.wire(armed)), (clock_ns + 50_000_000, device.wire(safe))]
-    assert disarm(device.line, clock) == Disarmed("pendulum", shown=True)
+def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
+    stream(device, *(state_of(n) for n in range(1, 500)))
+    with pytest.raises(LinkError, match="answered DISARM, but of its state frames they show it armed"):
+        disarm(device.line, clock)
+    assert [op for op, _ in device.acted] == [Op.DISARM]
+
+
+def test_disarmed_with_another_than_the_safe_output_is_not_safe(device: FakeDevice, clock: VirtualClock) -> None:
+    stream(device, *(state_of(n)._replace(status=0) for n in range(1, 500)))
+    with pytest.raises(LinkError, match="they show it armed or driving"):
+        disarm(device.line, clock)
+
+
+def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock: VirtualClock) -> None:
+    config = load("pendulum")
+    device = TwinDevice(config.rig, twin_options(config), config.task.start)
+    assert disarm(LoopbackDevice(device, clock).transport, clock) == Disarmed("pendulum", configured=True)
+    assert not device.armed
+
+
+def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
+    config = load("pendulum")
+    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
+    assert disarm(LoopbackDevice(device, clock).transport, clock) == Disarmed("pendulum", configured=True)
+
+
+def test_a_device_that_sends_no_frame_for_all_that_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
+    with pytest.raises(LinkError, match="of its state frames none comes"):
+        disarm(device.line, clock)
+    assert [op for op, _ in device.acted] == [Op.DISARM, Op.CONFIGURE]
 
 
 def test_the_answer_to_an_older_request_is_not_taken_for_ours(device: FakeDevice, clock: VirtualClock) -> None:
-    disarm(device.line, clock)
-    disarm(device.line, clock)  # the same request, byte for byte: without a hello it would not be carried out
+    for _ in range(2):  # the same request, byte for byte: without a hello it would not be carried out
+        stream(device, safe(1), safe(2), safe(3))
+        disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [Op.DISARM, Op.DISARM]
 
 
 def test_lost_frames_are_sent_again_and_the_operation_happens_once(device: FakeDevice, clock: VirtualClock) -> None:
     device.deaf_for, device.mute_for = 2, 2
+    stream(device, *(safe(n) for n in range(1, 100)))
     assert disarm(device.line, clock).rig == "pendulum"
     assert [op for op, _ in device.acted] == [Op.DISARM]
 

@@ -49,4 +49,6 @@ class PtyDevice:
                         hello = decode_hello(answer)
                         answer = encode_hello(hello._replace(protocol=self._protocol, capabilities=self._capabilities))
                     self._line.write(encode_frame(answer))
+                if self._device.time_scale == 0 and self._device.sample_due:
+                    self._line.write(encode_frame(self._device.sample()))
                 self.armed_ever = self.armed_ever or self._device.armed

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hw.messages import Status
 from runtime.exit_codes import ExitCode
 from runtime.supervise.faults import FaultName
 from sim.twin.pacing import hand_over_ns
@@ -21,6 +22,9 @@ _BURST_S: Final = 0.2
 _STOPPED_S: Final = 2.5
 _FULL_S: Final = 3.0
 _JUMP_S: Final = 3600.0
+DEAF: Final = 150
+"""Frames for which DISARM gets lost: longer than a stop asks for it."""
+STUCK: Final = 100
 
 
 class Outcome(NamedTuple):
@@ -44,6 +48,7 @@ class Case(NamedTuple):
     try_it: Callable[[FaultRig], Outcome]
     learner: bool = False
     twin_faults: str = ""
+    settings: tuple[str, ...] = ()
     goes_on: bool = False
     """The loop must not even notice: no safe output is awaited."""
 
@@ -146,6 +151,48 @@ def _estop(rig: FaultRig) -> Outcome:
     return Outcome(safe_ms, True, rig.kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
 
 
+def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[FaultRig], Outcome]:
+    """A device that contradicts itself: safe after the frame that convicts it, which is the last one answered.
+
+    Where a person is to see to it the run waits, and goes on once frame ``until_released`` has come and it is resumed.
+    """
+
+    def try_it(rig: FaultRig) -> Outcome:
+        rig.until(lambda: fault.value in rig.faults(), "the fault to be named")
+        driven = [i for i, (_, s) in enumerate(rig.wire.seen) if not s.status & Status.SAFE]
+        safe_ms = _safe_ms(rig, rig.wire.seen[driven[-1]].state.t_us) if driven else 0.0
+        before, at = rig.rows(), len(rig.wire.seen)
+        if not until_released:
+            ended = rig.ended()
+            # The device does it again: a next run that ends in the same way shows that nothing else is wrong with it.
+            again = rig.another_run() in (code, ExitCode.OK)
+            return Outcome(safe_ms, ended == code, rig.kept(before), again, f"run ends, exit {ended}")
+        rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to come to itself")
+        resumed = rig.resume()
+        rig.until(lambda: rig.acts_again(at), "the run to go on")
+        goes_on = resumed == ExitCode.OK and rig.end() == ExitCode.INTERRUPTED
+        return Outcome(safe_ms, True, rig.kept(before), goes_on, "goes on by `onrig resume`")
+
+    return try_it
+
+
+def _stop_deaf(rig: FaultRig) -> Outcome:
+    """``onrig stop --now`` while every DISARM gets lost: only the frame in which the lease has run out says *safe*."""
+    rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen) and rig.acts(), f"frame {FRAME}, driven")
+    before, at = rig.rows(), len(rig.wire.seen)
+    code, said = rig.stop()
+    ended = rig.ended()
+    # From the frame that the last command answered; the stop was asked for within the period after it.
+    answered = max(s.answers for _, s in rig.wire.seen[at:])
+    safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
+    named = code == ExitCode.OK and "actuators safe after" in said and "as a frame of the device shows" in said
+    told_ms = float(said.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
+    early = "" if told_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {told_ms:.0f} ms"
+    note = f"stop says so by the frame, run ends, exit {ended}{early}"
+    rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to hear again")
+    return Outcome(safe_ms, named and not early, rig.kept(before), rig.another_run() == ExitCode.OK, note)
+
+
 def _burst(rig: FaultRig) -> None:
     rig.wire.mode = "garble"
     time.sleep(_BURST_S)
@@ -212,6 +259,37 @@ CASES: Final = (
         "device_estop",
         _estop,
         twin_faults=f"{{scheduled: [{{kind: estop, frame: {FRAME}, frames: 500}}]}}",
+    ),
+    Case(
+        "frozen sensor",
+        "sensors_frozen",
+        _untrue(FaultName.SENSORS_FROZEN, ExitCode.SAFETY, until_released=FRAME + STUCK),
+        twin_faults=f"{{scheduled: [{{kind: stick, frame: {FRAME - 25}, frames: {STUCK + 25}}}]}}",
+        settings=("supervision.frozen_s=0.6", "exploration={process: gaussian, std: 0.5, amplitude: [[1, 1.0]]}"),
+    ),
+    Case(
+        "fault without a code",
+        "device_unnamed",
+        _untrue(FaultName.DEVICE_UNNAMED, ExitCode.SAFETY, until_released=FRAME + 1),
+        twin_faults=f"{{scheduled: [{{kind: unnamed, frame: {FRAME}}}]}}",
+    ),
+    Case(
+        "wrong rate",
+        "device_rate",
+        _untrue(FaultName.DEVICE_RATE, ExitCode.HARDWARE),
+        twin_faults="{rate: 2.0}",
+    ),
+    Case(
+        "foreign boot id",
+        "device_rebooted",
+        _untrue(FaultName.DEVICE_REBOOTED, ExitCode.HARDWARE),
+        twin_faults=f"{{scheduled: [{{kind: stranger, frame: {FRAME}}}]}}",
+    ),
+    Case(
+        "stop, DISARM lost",
+        "safe by a frame",
+        _stop_deaf,
+        twin_faults=f"{{scheduled: [{{kind: deaf, frame: {FRAME}, frames: {DEAF}}}]}}",
     ),
     Case(
         "control stopped",

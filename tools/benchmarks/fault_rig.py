@@ -63,9 +63,11 @@ class Impatient(Exception):
 class FaultRig:
     """One run on one twin; a context that leaves no process behind.  Twin, wire and folder outlive the run."""
 
-    def __init__(self, folder: Path, *, learner: bool = False, twin_faults: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, learner: bool = False, twin_faults: str = "", more: tuple[str, ...] = ()
+    ) -> None:
         self.folder = folder
-        settings = [*_SETTINGS, f"device.twin.faults={twin_faults}"] if twin_faults else list(_SETTINGS)
+        settings = [*_SETTINGS, *([f"device.twin.faults={twin_faults}"] if twin_faults else []), *more]
         self.config = load("pendulum", settings)
         rig = self.config.rig
         self._saved = folder / "twin.yaml"
@@ -207,6 +209,12 @@ class FaultRig:
     def resume(self) -> int:
         """``onrig resume`` in another terminal; its exit code."""
         return self._start([sys.executable, "-m", "tools.cli", "resume", str(self.run_folder)], "resume.out").wait(30)
+
+    def stop(self) -> tuple[int, str]:
+        """``onrig stop --now`` in another terminal: its exit code, and what it said."""
+        words = [sys.executable, "-m", "tools.cli", "stop", str(self.run_folder), "--now"]
+        code = self._start(words, "stop.out").wait(PATIENCE_S)
+        return code, (self.folder / "stop.out").read_text()
 
     def end(self) -> int:
         """Interrupt the run; its exit code."""

@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def _try(case: Case, folder: Path) -> tuple[Outcome, float]:
     folder.mkdir(parents=True)
-    with FaultRig(folder, learner=case.learner, twin_faults=case.twin_faults) as rig:
+    with FaultRig(folder, learner=case.learner, twin_faults=case.twin_faults, more=case.settings) as rig:
         bound_ms = (rig.config.rig.lease_periods + 1) * rig.config.period_us / 1000
         try:
             return case.try_it(rig), bound_ms

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from runtime.exit_codes import ExitCode
 from runtime.supervise.running import Remote, Running, SegmentError, running_rigs
-from runtime.supervise.states import State
 
-_MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 FADE_S: Final = 12.0
 """The longest fade that a configuration may ask for, and some room."""
 _AT_ONCE_S: Final = 2.0
@@ -21,13 +20,20 @@ _LOOK_S: Final = 0.005
 
 
 def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Ask for a fade, then for a stop at once; whether the loop came to a state in which nothing moves."""
+    """Ask for a fade, then for a stop at once; whether the device's own frame then shows its outputs safe.
+
+    ``now_s`` is the monotonic clock that the frames are stamped with.
+    """
+    asked_ns = round(now_s() * 1e9)
     for level, wait_s in ((1, FADE_S), (2, _AT_ONCE_S)):
         remote.stop(level)
         limit = now_s() + wait_s
         while now_s() < limit:
-            if remote.state not in _MOVING:
+            actuators = remote.actuators
+            if actuators.shown_safe(asked_ns):
                 return True
+            if actuators.ended:
+                return actuators.untouched
             sleep(_LOOK_S)
     return False
 
@@ -38,7 +44,7 @@ def find(pid: int, rigs: list[Running]) -> Running | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Halt the run; returns 0 when nothing moves (any more)."""
+    """Halt the run; returns 0 when there is none, or when a frame of its device shows its outputs safe."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd knows of no main process: there is nothing to halt
     found = find(int(arguments[0]), running_rigs())
@@ -46,7 +52,11 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         with Remote(found) as remote:
-            return 0 if halt(remote, time.monotonic, time.sleep) else 4
+            if halt(remote, time.monotonic, time.sleep):
+                return ExitCode.OK
+            doubt = remote.actuators.unconfirmed(time.monotonic_ns(), time.time())
+            sys.stderr.write(f"{found.folder}: actuators {doubt}. Look at the rig\n")
+            return ExitCode.HARDWARE
     except SegmentError:
         return 0  # it ended in this moment
 

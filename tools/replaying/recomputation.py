@@ -236,7 +236,7 @@ class Recomputation:
 
     def _drive(self, step: Step, record: Recorded, state: State) -> None:
         """A frame on the way to the start: the reset controller decides."""
-        if is_unfit(state) or self._reset is None:
+        if is_unfit(state) or self._tick.contradiction is not None or self._reset is None:
             self._compare(_Pending(step, record, ()))
             self._within = False
             return

@@ -17,6 +17,7 @@ from runtime.config.schema import RunConfig
 from runtime.record import Rule
 from runtime.replay.episodes import COLUMNS
 from runtime.shm.board import Word
+from runtime.supervise.actuators import Actuators
 from runtime.supervise.event_kinds import COUNT, times
 from runtime.supervise.states import State
 from runtime.view.reader import Figures, ViewReader
@@ -69,6 +70,8 @@ class Snapshot(NamedTuple):
     figures: Figures | None
     events: Sequence[Happened]
     """The newest last."""
+    actuators: str
+    """What is known of the actuators at this moment, in three words."""
 
 
 class Watcher:
@@ -111,6 +114,7 @@ class Watcher:
             tuple(self._evaluation),
             view.figures(),
             tuple(self._happened),
+            _actuators(view.actuators),
         )
 
     def _take_episode(self, line: bytes) -> None:
@@ -128,6 +132,13 @@ class Watcher:
             self._ticks.popleft()
         passed = now - self._ticks[0][0]
         return (tick - self._ticks[0][1]) / passed if passed > 0.5 else None
+
+
+def _actuators(actuators: Actuators) -> str:
+    """In a few words; *safe* is what the device's newest frame says."""
+    if actuators.safe_ns:
+        return "safe by its frame"
+    return "not used yet" if actuators.untouched else "not shown safe"
 
 
 def _now(records: NDArray[np.void]) -> Now:

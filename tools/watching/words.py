@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from runtime.record import Miss, Rule
+from runtime.supervise.states import State
 from runtime.view.reader import Figures, Histogram, bin_edges_us
 from tools.watching.canvas import bar, columns, sparkline
 from tools.watching.snapshot import Snapshot
@@ -87,7 +88,7 @@ def safety(s: Snapshot) -> list[str]:
     """Interventions, misses, faults and what acts just now."""
     f = s.figures
     acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
-    rows = [f"acting now    {acting}"]
+    rows = [f"acting now    {acting}; {s.actuators}"]
     if f is None:
         return rows
     rows.append(f"intervened {sum(f.rules[1:])}{_parts(f.rules, Rule)}")
@@ -107,7 +108,8 @@ def one_line(s: Snapshot) -> str:
     f: Figures | None = s.figures
     score = f"{f.normalized_last20:.2f}" if f is not None and f.normalized_last20 is not None else "-"
     counts = f", missed {sum(f.missed)}, kept {f.stored}, {f.updates_per_s:.0f} updates/s" if f is not None else ""
-    return f"{s.state.name.lower()}  {headline(s)}, policy {s.policy}, normalized(20) {score}{counts}"
+    ending = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
+    return f"{s.state.name.lower()}  {headline(s)}, policy {s.policy}, normalized(20) {score}{counts}{ending}"
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -109,6 +109,7 @@ class Page:
             return False
         try:
             with Remote(running) as remote:
+                self._producer.asked(time.monotonic_ns())
                 remote.stop(level, from_view=True)
         except SegmentError:
             return False

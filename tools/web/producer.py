@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from runtime.config.schema import RunConfig, Scaled
 from runtime.shm.board import Word
+from runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
 from runtime.supervise.running import Running, SegmentError, running_rigs
 from runtime.supervise.states import State
 from runtime.view.reader import Figures, ViewReader
@@ -56,6 +58,7 @@ class Producer:
         """The run while it lives."""
         self._reader: ViewReader | None = None
         self._ended = False
+        self._asked_ns = 0
         self._seen = 0
         self._due = dict.fromkeys(("status", "figures", "files", "look", "clip"), -1e9)
         self._latest: dict[str, Message] = {}
@@ -174,6 +177,7 @@ class Producer:
         if reader is None:
             return Message("status", {"phase": "ended" if self._ended else "starting"})
         state = reader.word(Word.STATE)
+        stopping = reader.word(Word.STOP) > 0 or reader.word(Word.STOP_OUTSIDE) > 0
         return Message(
             "status",
             {
@@ -185,9 +189,25 @@ class Producer:
                 "policy": reader.word(Word.POLICY),
                 "realtime": bool(reader.word(Word.REALTIME)),
                 "amplitude": self._amplitude,
-                "stopping": reader.word(Word.STOP) > 0 or reader.word(Word.STOP_OUTSIDE) > 0,
+                "stopping": stopping,
+                "actuators": self._actuators(reader.actuators, stopping=stopping),
             },
         )
+
+    def asked(self, now_ns: int) -> None:
+        """A stop was asked for: what frames say from now on (host monotonic) tells whether the actuators are safe."""
+        self._asked_ns = self._asked_ns or now_ns
+
+    def _actuators(self, actuators: Actuators, *, stopping: bool) -> str | None:
+        """What is known of them while the run stops; None before."""
+        if not stopping:
+            self._asked_ns = 0
+            return None
+        now_ns = time.monotonic_ns()
+        self.asked(now_ns)  # by somebody else: what was received before this look proves nothing
+        if actuators.shown_safe(self._asked_ns):
+            return SAFE
+        return UNTOUCHED if actuators.untouched else actuators.unconfirmed(now_ns, time.time())
 
     def _farewell(self) -> Message:
         summary: dict[str, object] = {}

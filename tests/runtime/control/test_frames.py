@@ -63,6 +63,7 @@ class Punctual:
     def __init__(self, period_ns: int, takes_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
         self.skipped = 0
+        self.rebooted = False
         self.counters = SimpleNamespace(not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
         """How long before the next frame each rehearsal began."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from hw.clock import VirtualClock
-from hw.messages import Fault
-from hw.session import DeviceSession
+from hw.messages import Fault, MessageType, Op, decode_request
+from hw.session import ATTEMPTS, DeviceSession
+from hw.transport import LinkError
 from runtime.config.resolve import load_run
 from runtime.control import conduct, journal
 from runtime.control.frames import Stopped
@@ -66,7 +68,7 @@ class Bench:
         if not reset:  # somewhere else than where it is to start
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
-        clock = VirtualClock()
+        clock = VirtualClock(1_000_000_000)
         self.session = DeviceSession(LoopbackDevice(self.device, clock).transport, rig, clock)
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
@@ -227,6 +229,98 @@ def test_an_estop_pressed_between_episodes_is_found_when_arming(paced: Bench) ->
     assert paced.moves[-1] == "completed:disconnected"
 
 
+def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced: Bench) -> None:
+    """The frame that waits when the device refuses to arm was sampled before the button was pressed."""
+
+    def person() -> None:
+        paced.device.press_estop(pressed=False)
+        paced.board[Word.RESUME] += 1
+
+    paced.when_asked = person
+    arm, session = paced.session.arm, paced.session
+    refused: list[bool] = []
+
+    def arm_late() -> None:
+        if not refused:
+            refused.append(True)
+            state = session.wait_state(session._now() + 10**9)
+            assert state is not None
+            session._intake.newest = state
+            paced.device.press_estop(pressed=True)
+        arm()
+
+    session.arm = arm_late  # type: ignore[method-assign]
+    paced.loop.run()
+    assert paced.moves[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
+    assert paced.moves[-1] == "completed:disconnected"
+
+
+def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced: Bench) -> None:
+    paced.ring.at_push = lambda n: paced.device.link_lost() if n == 10 else None
+    clear, session = paced.session.clear_fault, paced.session
+    cleared: list[bool] = []
+
+    def pressed_just_then() -> None:
+        if not cleared:
+            paced.device.press_estop(pressed=True)
+        cleared.append(True)
+        clear()
+
+    def person() -> None:
+        paced.device.press_estop(pressed=False)
+        paced.board[Word.RESUME] += 1
+
+    session.clear_fault = pressed_just_then  # type: ignore[method-assign]
+    paced.when_asked = person
+    paced.loop.run()
+    assert [message.split(" (")[0] for kind, message in paced.said if kind == "fault"][-1].startswith(
+        "the emergency stop"
+    )
+    assert paced.moves[-1] == "completed:disconnected"
+
+
+def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: Bench) -> None:
+    handle = paced.device.handle
+    lost: list[int] = []
+
+    def deaf(body: bytes, offset_us: int = 0) -> list[bytes]:
+        if body[0] == MessageType.REQUEST and decode_request(body).op == Op.DISARM:
+            lost.append(paced.board[Word.SAFE_NS])
+            return []
+        return handle(body, offset_us)
+
+    paced.device.handle = deaf  # type: ignore[method-assign]
+    paced.ring.at_push = lambda n: paced.board.__setitem__(Word.STOP_NOW_OUTSIDE, 1) if n == 10 else None
+    with pytest.raises(LinkError, match="no answer to DISARM"):
+        paced.loop.run()
+    assert len(lost) == ATTEMPTS
+    assert not any(lost), "nothing is safe before a frame says so"
+    assert paced.device.fault is Fault.LEASE
+    assert paced.board[Word.SAFE_NS] > 0
+
+
+def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conduct, "_LEASE_S", 0.0)
+
+    def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
+        return []
+
+    def die(n: int) -> None:
+        if n == 10:
+            paced.device.handle = dead  # type: ignore[method-assign]
+            paced.session._transport.read = lambda timeout_ns: time.sleep(1e-4) or b""  # type: ignore
+            paced.session._now = time.monotonic_ns
+            paced.session._retry_s = 0.001
+            paced.board[Word.STOP_NOW_OUTSIDE] = 1
+
+    paced.ring.at_push = die
+    with pytest.raises(LinkError):
+        paced.loop.run()
+    assert paced.board[Word.STATE] == State.DISCONNECTED
+    assert paced.board[Word.SAFE_NS] == 0
+    assert paced.board[Word.ANSWERED_NS] > 0
+
+
 def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
     def person() -> None:
         assert not bench.device.armed
@@ -318,6 +412,7 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     assert {(word, state.episode) for word, state in closed} == {(0, 0), (1, 1), (2, 2)}
     last = decode_state(keepsake.take())
     assert (last.episode, last.evaluated, last.tick) == (3, False, 3 * (STEPS + 1))
-    assert last.device_us == bench.device.t_us
+    # The last frame of all, which shows the outputs safe, belongs to no episode.
+    assert last.device_us == bench.device.t_us - bench.config.period_us
     assert [seated.policy_id for seated in last.seat.seated] == [1]
     assert last.explorer["training_steps"] == 0

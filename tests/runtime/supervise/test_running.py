@@ -43,7 +43,7 @@ def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(
         remote.stop(2)
         remote.stop(1)
         remote.resume()
-        assert (remote.state, remote.safe_ns) == (3, 77)
+        assert (remote.state, remote.actuators.safe_ns) == (3, 77)
     assert (board.stop_outside, board[Word.STOP]) == (2, 0)
     assert (board[Word.RESUME_OUTSIDE], board[Word.RESUME]) == (1, 0)
 

@@ -17,6 +17,7 @@ from hw.messages import Capability, Fault, MessageType, Op, Result, Status
 from sim.plants import Magman, Pendulum
 from sim.plants.integrate import advance
 from sim.twin.device import TwinDevice
+from sim.twin.faults import FaultPlan
 from sim.twin.options import TwinOptions
 from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 
@@ -705,3 +706,48 @@ def test_a_twin_without_reset_does_not_advertise_it_and_knows_no_such_operation(
     (hello,) = bench.device.handle(bytes([m.MessageType.HELLO_REQUEST]))
     assert m.decode_hello(hello).capabilities == 0
     assert bench.request(Op.RESET, m.RESET_LAYOUT.pack(0)).result == Result.UNKNOWN_OP
+
+
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in Fault for b in Fault if a and b])
+def test_of_two_latched_faults_the_graver_one_is_told(first: Fault, second: Fault) -> None:
+    bench = Bench().ready()
+    for fault in (first, second):
+        bench.device._trip(fault)
+    assert Fault(bench.sample().fault) is max(first, second)
+    assert bench.request(Op.CLEAR_FAULT).result == Result.OK
+    assert Fault(bench.sample().fault) is Fault.NONE
+
+
+def test_a_reset_that_is_not_advertised_is_unknown_whatever_its_length() -> None:
+    bench = Bench(TwinOptions(plant=Pendulum(), reset=False)).ready()
+    assert bench.request(Op.RESET, b"").result == Result.UNKNOWN_OP
+
+
+# -- faults on demand --------------------------------------------------------------------------------------------------
+
+
+def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() -> None:
+    bench = Bench(start={"angle": 1.0, "velocity": 0.0}).ready()
+    before = bench.sample()
+    bench.device.sensors_stick = True
+    stuck = [bench.sample() for _ in range(3)]
+    assert {s.sensors for s in stuck} == {before.sensors}
+    assert [s.frame for s in stuck] == [before.frame + n for n in (1, 2, 3)]
+    bench.device.sensors_stick = False
+    assert bench.sample().sensors != before.sensors
+
+
+def test_a_fault_without_a_code_sets_the_bit_alone_and_is_cleared_as_any_other() -> None:
+    bench = Bench().ready()
+    bench.device.latch_unnamed()
+    state = bench.sample()
+    assert (state.status, state.fault) == (Status.FAULT | Status.SAFE, 0)
+    assert bench.request(Op.ARM).result == Result.NOT_NOW
+    assert bench.request(Op.CLEAR_FAULT).result == Result.OK
+    assert bench.request(Op.ARM).result == Result.OK
+
+
+def test_a_device_at_another_rate_shows_it_by_its_clock() -> None:
+    bench = Bench(TwinOptions(plant=Pendulum(), faults=FaultPlan(rate=2.0))).ready()
+    first, second = bench.sample(), bench.sample()
+    assert second.t_us - first.t_us == PERIOD_US // 2

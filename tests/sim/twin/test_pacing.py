@@ -17,6 +17,7 @@ from hw.framing import FrameReader, encode_frame
 from hw.messages import Op
 from sim.plants import Pendulum
 from sim.twin.device import TwinDevice
+from sim.twin.faults import FaultPlan, Kind, Scheduled
 from sim.twin.options import TwinOptions
 from sim.twin.pacing import TwinLoop, hand_over_ns
 from sim.twin.trace import TraceReader, TraceWriter
@@ -72,19 +73,35 @@ def run(
     commands: list[tuple[int, int, int]] | None = None,
     trace: TraceWriter | None = None,
 ) -> tuple[TwinLoop, list[tuple[int, m.State]]]:
+    loop, sent = run_whole(period_us, frames, wakes_late_ns, commands, trace)
+    layout = m.StateLayout(len(RIG.sensors), len(RIG.actuators))
+    return loop, [(at, layout.decode(body)) for at, body in sent if body[0] == m.MessageType.STATE]
+
+
+def run_whole(
+    period_us: int,
+    frames: int,
+    wakes_late_ns: list[int],
+    commands: list[tuple[int, int, int]] | None = None,
+    trace: TraceWriter | None = None,
+    *,
+    faults: FaultPlan | None = None,
+    asks: list[tuple[int, Op]] | None = None,
+) -> tuple[TwinLoop, list[tuple[int, bytes]]]:
     """A configured and armed twin for so many frames; commands are (ns after the start, answers, counts)."""
     clock = Clock()
     start_ns = clock.now_ns
-    layout, setpoints = m.StateLayout(len(RIG.sensors), len(RIG.actuators)), m.CommandLayout(len(RIG.actuators))
+    setpoints = m.CommandLayout(len(RIG.actuators))
     incoming = [(start_ns, requests((Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(period_us, 255)), (Op.ARM, b"")))]
     incoming += [(start_ns + at, encode_frame(setpoints.encode(n, (u,)))) for at, n, u in commands or []]
+    for id_, (at, op) in enumerate(asks or [], 100):
+        incoming.append((start_ns + at, encode_frame(m.encode_request(m.Request(id_, op)))))
     line: Any = Line(clock, incoming, wakes_late_ns)
-    device = TwinDevice(RIG, TwinOptions(plant=Pendulum()), AT_REST)
+    device = TwinDevice(RIG, TwinOptions(plant=Pendulum(), faults=faults or FaultPlan()), AT_REST)
     loop = TwinLoop(device, line, lambda: device.frame >= frames, clock, trace)
     loop.run()
     reader = FrameReader()
-    sent = [(at, body) for at, data in line.written for body in reader.feed(data)]
-    return loop, [(at - start_ns, layout.decode(body)) for at, body in sent if body[0] == m.MessageType.STATE]
+    return loop, [(at - start_ns, body) for at, data in line.written for body in reader.feed(data)]
 
 
 @settings(max_examples=50, deadline=None)
@@ -139,3 +156,21 @@ def test_its_trace_tells_when_each_frame_was_due_and_sent(tmp_path: Path) -> Non
     assert (loop.pauses, int(np.count_nonzero(steps_ns > 4_000_000))) == (1, 1)
     assert np.count_nonzero(np.abs(steps_ns - 1_000_000) > 1000) == 1
     assert np.count_nonzero(late_ns > 10_000) == 1, "the stall that was no pause"
+
+
+def scheduled(kind: Kind, frame: int, frames: int = 1) -> FaultPlan:
+    return FaultPlan(scheduled=(Scheduled(kind, frame, frames),))
+
+
+def test_a_stranger_s_hello_comes_beside_the_frames() -> None:
+    _, sent = run_whole(1000, 8, [], faults=scheduled("stranger", 4, 2))
+    hellos = [m.decode_hello(body) for _, body in sent if body[0] == m.MessageType.HELLO]
+    assert [h.boot_id for h in hellos] == [TwinOptions(plant=Pendulum()).boot_id ^ 1] * 2
+    assert sum(body[0] == m.MessageType.STATE for _, body in sent) == 8
+
+
+def test_a_deaf_device_gets_no_disarm_and_everything_else() -> None:
+    asks = [(4_600_000, Op.DISARM), (5_600_000, Op.ARM), (8_600_000, Op.DISARM)]
+    _, sent = run_whole(1000, 12, [], faults=scheduled("deaf", 2, 5), asks=asks)
+    answered = [m.decode_response(body).op for _, body in sent if body[0] == m.MessageType.RESPONSE]
+    assert answered == [Op.CONFIGURE, Op.ARM, Op.ARM, Op.DISARM]

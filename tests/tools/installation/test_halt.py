@@ -16,13 +16,15 @@ from tools.installation.halt import FADE_S, find, halt, main
 
 
 class Loop:
-    """A loop that heeds a stop after a while, in virtual time."""
+    """A loop that heeds a stop after a while, in virtual time, on a device whose frames show what became of it."""
 
-    def __init__(self, folder: Path, heeds: dict[int, float]) -> None:
-        self.now_s, self._heeds, self._asked = 0.0, heeds, {0: 0.0}
+    def __init__(self, folder: Path, heeds: dict[int, float], *, shows: bool = True) -> None:
+        self.now_s, self._heeds, self._asked = 5.0, heeds, {0: 5.0}
+        self._shows = shows
         self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board = Board(self.segment)
         self.board[Word.STATE] = State.RUNNING
+        self.board[Word.ANSWERED_NS] = 1
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -30,6 +32,8 @@ class Loop:
         since = self._asked.setdefault(level, self.now_s)
         if level in self._heeds and self.now_s - since >= self._heeds[level]:
             self.board[Word.STATE] = State.DISCONNECTED
+            if self._shows:
+                self.board[Word.SAFE_NS] = round(self.now_s * 1e9)
 
     def close(self) -> None:
         self.board.close()
@@ -37,8 +41,8 @@ class Loop:
 
 
 @contextmanager
-def looping(folder: Path, heeds: dict[int, float]) -> Iterator[tuple[Loop, Remote]]:
-    with closing(Loop(folder, heeds)) as loop, Remote(Running(1, folder, folder)) as remote:
+def looping(folder: Path, heeds: dict[int, float], *, shows: bool = True) -> Iterator[tuple[Loop, Remote]]:
+    with closing(Loop(folder, heeds, shows=shows)) as loop, Remote(Running(1, folder, folder)) as remote:
         yield loop, remote
 
 
@@ -46,7 +50,7 @@ def test_a_loop_that_heeds_fades_out(tmp_path: Path) -> None:
     with looping(tmp_path, {1: 0.3}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board.stop_outside == 1
-        assert loop.now_s == pytest.approx(0.3, abs=0.02)
+        assert loop.now_s == pytest.approx(5.3, abs=0.02)
 
 
 def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
@@ -59,6 +63,28 @@ def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
 def test_a_loop_that_hangs_is_left_to_its_devices_lease(tmp_path: Path) -> None:
     with looping(tmp_path, {}) as (loop, remote):
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
+
+
+def test_a_loop_that_says_it_disarmed_is_not_believed_without_a_frame_of_the_device(tmp_path: Path) -> None:
+    with looping(tmp_path, {1: 0.1}, shows=False) as (loop, remote):
+        assert not halt(remote, lambda: loop.now_s, loop.sleep)
+        assert loop.board[Word.STATE] == State.DISCONNECTED
+
+
+def test_a_frame_from_before_the_request_confirms_nothing(tmp_path: Path) -> None:
+    with looping(tmp_path, {}) as (loop, remote):
+        loop.board[Word.SAFE_NS] = round(4.9e9)
+        assert not halt(remote, lambda: loop.now_s, loop.sleep)
+
+
+@pytest.mark.parametrize(("answered_ns", "halted"), [(0, True), (7, False)])
+def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_nothing(
+    tmp_path: Path, answered_ns: int, halted: bool
+) -> None:
+    with looping(tmp_path, {}) as (loop, remote):
+        loop.board[Word.ENDED], loop.board[Word.ANSWERED_NS] = 1, answered_ns
+        assert halt(remote, lambda: loop.now_s, loop.sleep) is halted
+        assert loop.now_s == 5.0
 
 
 def test_the_run_of_a_pid_is_found() -> None:

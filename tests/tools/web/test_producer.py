@@ -161,3 +161,27 @@ def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
     producer = Producer(PENDULUM, tmp_path, awaited=True)
     assert "ended" not in by_kind(producer.turn(0.0))
     assert field(by_kind(producer.story_so_far())["status"], "phase") == "starting"
+
+
+def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuators_safe(
+    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(REALTIME, live.folder)
+    board = live.board
+
+    def told() -> object:
+        return field(by_kind(producer.story_so_far())["status"], "actuators")
+
+    list(producer.turn(0.0))
+    board[Word.SAFE_NS] = board[Word.ANSWERED_NS] = board[Word.HOLD_NS] = 5_000_000_000
+    monkeypatch.setattr("tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
+    assert told() is None
+    board[Word.STOP_OUTSIDE] = 1
+    assert str(told()).startswith(
+        "unconfirmed: no state frame of the device shows them safe; the device's lease ends at "
+    )
+    board[Word.STATE] = State.DISCONNECTED
+    assert str(told()).startswith("unconfirmed"), "what the loop means to do is not what the device did"
+    board[Word.SAFE_NS] = 7_500_000_000
+    assert told() == "safe: a state frame of the device shows it"
+    producer.close()

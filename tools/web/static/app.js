@@ -3,7 +3,7 @@
 import { Picture, sayEmpty } from "./theme.js";
 import { short } from "./plot.js";
 import { follow } from "./stream.js";
-import { disableStops, wireStops } from "./stop.js";
+import { disableStops, tellActuators, wireStops } from "./stop.js";
 import { Stage } from "./stage.js";
 import { drawPendulum } from "./draw_pendulum.js";
 import { drawMagman } from "./draw_magman.js";
@@ -54,6 +54,7 @@ const handle = {
     const level = status.stopping ? "warn" : GOOD.includes(text) ? "good" : BAD.includes(text) ? "bad" : status.phase === "running" ? "warn" : "";
     if ($("state").textContent !== text) $("state").textContent = text;
     $("state").className = `pill ${level}`;
+    tellActuators(status.actuators, notice);
     if (status.phase === "running") {
       progress(status.episode);
       if (status.policy) page.coverage.usePolicy(status.policy);
@@ -84,7 +85,8 @@ const handle = {
     page.over = page.coverage.ended = true;
     page.timing.takeSummary(ended.summary, ended.histograms);
     page.lists.takeSummary(ended.summary);
-    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}. What you see is how it stood.`);
+    const { actuators } = ended.summary;
+    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} What you see is how it stood.`);
   },
 };
 

@@ -1,5 +1,6 @@
 // The stop buttons.  The rig's own loop obeys them, whatever becomes of this page.
 
+const UNCONFIRMED = "Unconfirmed until a state frame of the device shows the actuators safe.";
 const buttons = { fade: document.getElementById("stop"), now: document.getElementById("stop-now") };
 
 /** Wires both; `say(text)` shows what came of it. */
@@ -14,7 +15,7 @@ export function wireStops(say) {
           body: JSON.stringify({ how }),
         });
         const body = await answer.json();
-        if (answer.ok) say(how === "now" ? "Stopping at once." : "Stopping: the command fades out.");
+        if (answer.ok) say(`${how === "now" ? "Stopping at once" : "Stopping: the command fades out"}. ${UNCONFIRMED}`);
         else say(`Not stopped from here: ${body.error}.`);
       } catch {
         button.classList.remove("asked");
@@ -22,6 +23,15 @@ export function wireStops(say) {
       }
     });
   }
+}
+
+let told = "";
+
+/** What the device says of the actuators while the run stops: never more than its frames do. */
+export function tellActuators(actuators, say) {
+  if (!actuators || actuators === told) return;
+  told = actuators;
+  say(`Stopping. Actuators ${actuators}.`);
 }
 
 /** Nothing is left to stop. */

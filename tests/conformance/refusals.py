@@ -1,0 +1,71 @@
+"""What a device answers where several results would do, and what it leaves zero (``hw/PROTOCOL.md`` §2)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+
+from hw import messages as m
+from hw.messages import Fault, MessageType, Op, Result, State, Status
+from tests.conformance.host import Host
+
+_STATUS_BITS = sum(Status)
+_CAPABILITY_BITS = sum(m.Capability)
+
+
+def sent_states(host: Host) -> list[State]:
+    """Every state frame that came, those from before the last CONFIGURE included."""
+    layout = m.StateLayout(host.hello.n_sensors, host.hello.n_actuators)
+    return [layout.decode(body) for body in host.wire.bodies if body[0] == MessageType.STATE]
+
+
+class RefusalConformance:
+    """Order of results, unused bits, numbers; part of every device's conformance."""
+
+    period_us: ClassVar[int]
+
+    @pytest.mark.parametrize("op", list(Op))
+    @pytest.mark.parametrize("arm", [False, True], ids=["disarmed", "armed"])
+    def test_a_payload_of_another_length_is_refused_before_anything_else(self, host: Host, op: Op, arm: bool) -> None:
+        host.begin(self.period_us, 250, arm=arm)
+        unknown = op is Op.RESET and not host.can_reset
+        assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
+
+    def test_an_unknown_operation_has_no_right_length(self, armed: Host) -> None:
+        for payload in (b"", bytes(4), bytes(200)):
+            assert armed.result(200, payload) == Result.UNKNOWN_OP
+
+    def test_unused_bits_are_zero(self, armed: Host) -> None:
+        for _ in range(5):
+            armed.act(armed.latest(), armed.part(2))
+        assert not armed.hello.capabilities & ~_CAPABILITY_BITS
+        for state in sent_states(armed):
+            assert not state.status & ~_STATUS_BITS
+
+    def test_the_fault_bit_and_the_code_go_together_and_exclude_armed(self, armed: Host) -> None:
+        armed.act(armed.latest(), armed.part(2))
+        for state in sent_states(armed):
+            assert bool(state.status & Status.FAULT) == (state.fault != Fault.NONE)
+            assert not (state.status & Status.FAULT and state.status & Status.ARMED)
+            assert state.status & (Status.ARMED | Status.SAFE), "disarmed, with another than the safe output"
+
+    def test_flags_of_a_channel_are_0_or_1(self, host: Host) -> None:
+        for index in range(len(host.channels)):
+            payload = host.respond(host.request(Op.DESCRIBE, bytes([index]))).payload
+            assert set(payload[:2]) <= {0, 1}
+
+    def test_configure_leaves_no_gap_in_the_numbers(self, host: Host) -> None:
+        for period_us in (self.period_us, 2 * self.period_us, self.period_us):
+            host.begin(period_us, 250)
+            host.act(host.latest(), host.part(2))
+        states = sent_states(host)
+        assert {(b.frame - a.frame) % 0xFFFF_FFFF for a, b in pairwise(states)} == {1}
+        assert all(b.t_us > a.t_us for a, b in pairwise(states))
+
+    def test_a_command_that_answers_no_frame_is_dropped(self, armed: Host) -> None:
+        values = armed.part(2)
+        armed.send(armed.command(0, values))
+        armed.act(armed.latest(), armed.part(4))
+        assert all(s.u_end != values for s in armed.wire.states)
