@@ -11,7 +11,7 @@ from runtime.policy.admission import Refused, admit
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.policy import models
-from tests.runtime.policy.fuzzing import (
+from tools.faultlab.models import (
     ORIGINALS,
     PROBES,
     Loop,
