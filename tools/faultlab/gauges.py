@@ -52,6 +52,15 @@ class Gauges:
         """Every process that had a role."""
         return [s for s in self.series.values() if s.role == role]
 
+    def grown_mb(self, warm_up_s: float = WARM_UP_S) -> dict[str, float]:
+        """By how much the last tenth of each role's life was above the first, MB, the worst of its processes."""
+        grown: dict[str, float] = {}
+        for one in self.series.values():
+            more = grown_mb(one.times_s, one.private_mb, warm_up_s)
+            if more is not None:
+                grown[one.role] = max(round(more, 2), grown.get(one.role, -1e9))
+        return grown
+
     def memory(self, role: str) -> Trend | None:
         """Trend of the memory of a role, MB per minute, over all its processes."""
         return _of_the_long([(s.times_s, s.private_mb) for s in self.of(role)])

@@ -11,27 +11,29 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import onnx
 
+from hw.messages import State, Status
+from runtime.config.schema import RunConfig
 from runtime.control.policy_seat import PolicySeat
 from runtime.control.tick import Tick
 from runtime.policy.admission import AdmissionLimits, Refused, admit
+from runtime.policy.contract import METADATA_KEY, PolicyContract
 from runtime.policy.probation import Terms
 from runtime.policy.probes import probe_states
 from runtime.record import Kind, Rule
 from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from tests.runtime.policy import models
-from tests.runtime.samples import PENDULUM, state
 
 Mutate = Callable[[bytes, random.Random], bytes]
-PROBES: Final = probe_states(models.CONTRACT, 8, seed=0)
-ORIGINALS: Final = [models.serialized(m) for m in (models.policy(hidden=4), models.wide_policy(), models.linear())]
 HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10]
 INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
@@ -39,9 +41,24 @@ TICKS: Final = 4
 """Ticks in which each of them acts."""
 _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
 _ACTS: Final = ("admitted", "finite", "bounds")
+_IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
+_NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _SETTLED: Final = 0.2
 """Share of the mutants after which the process has grown to its size."""
+
+
+class Subject(NamedTuple):
+    """What is mutated, and whose loop it is to act in."""
+
+    config: RunConfig
+    contract: PolicyContract
+    originals: Sequence[bytes]
+
+    @property
+    def probes(self) -> npt.NDArray[np.float32]:
+        """States at which admission asks a policy."""
+        return probe_states(self.contract, 8, seed=0)
 
 
 class Outcome(NamedTuple):
@@ -56,6 +73,11 @@ class Outcome(NamedTuple):
     slowest_verdict_ms: float
     slowest_seat_ms: float
     grown_bytes: int
+
+
+def serialized(model: onnx.ModelProto) -> bytes:
+    """The model's bytes."""
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -98,7 +120,7 @@ def mutated_fields(data: bytes, rng: random.Random) -> bytes:
     message = rng.choice(messages_in(model.graph))
     fields = message.ListFields()
     if not fields:
-        return models.serialized(model)
+        return serialized(model)
     field, value = rng.choice(fields)
 
     def other(old: object) -> object:
@@ -125,7 +147,7 @@ def mutated_fields(data: bytes, rng: random.Random) -> bytes:
             setattr(message, field.name, other(value))
     except ValueError:
         pass  # the field is narrower than the number
-    return models.serialized(model)
+    return serialized(model)
 
 
 def mutated_weights(data: bytes, rng: random.Random) -> bytes:
@@ -137,21 +159,44 @@ def mutated_weights(data: bytes, rng: random.Random) -> bytes:
         array[rng.randrange(array.size)] = rng.choice(FLOATS)
         shape = tuple(tensor.dims)
         tensor.CopyFrom(onnx.numpy_helper.from_array(array.reshape(shape), tensor.name))
-    return models.serialized(model)
+    return serialized(model)
+
+
+def mutated_contract(data: bytes, rng: random.Random) -> bytes:
+    """Change what the model says of itself: its number, whose it is, when it was made."""
+    model = onnx.load_from_string(data)
+    for prop in model.metadata_props:
+        if prop.key == METADATA_KEY:
+            said = msgspec.json.decode(prop.value, type=dict[str, object])
+            said["policy_id"] = rng.choice(_IDS)
+            said["training_step"] = rng.choice(_IDS)
+            said["parent_run"] = rng.choice(_NAMES)
+            prop.value = msgspec.json.encode(said).decode()
+    return serialized(model)
+
+
+MUTATIONS: Final[tuple[Mutate, ...]] = (mutated_bytes, mutated_fields, mutated_weights, mutated_contract)
 
 
 class Loop:
     """The part of the loop that a policy can reach: slot, seat, tick, shield."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, subject: Subject) -> None:
         self._slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
         self.seat = PolicySeat(self._slot, _TERMS)
-        self._tick = Tick(PENDULUM)
+        self._config = subject.config
+        self._tick = Tick(subject.config)
         self._frame = 0
         self._offered = 0
-        self.take_up(ORIGINALS[0])
+        self.take_up(subject.originals[0])
         for _ in range(2 * TICKS):
             self.tick(random.Random(0))
+
+    def _state(self, sensors: tuple[int, ...]) -> State:
+        """A frame that reports that the one before it was answered."""
+        n = self._frame
+        still = tuple(0 for _ in self._config.rig.actuators)
+        return State(n, n * self._config.period_us, Status.ARMED, 0, 5, n - 1, 0, sensors, still, still)
 
     def take_up(self, model: bytes) -> bool:
         """Hand a policy over as the replay process would; whether it acts now."""
@@ -165,14 +210,14 @@ class Loop:
         if self._frame % 1000 == 0:
             self._tick.begin(1, Kind.TRAIN, [])
         self._frame += 1
-        sensors = PENDULUM.rig.sensors
+        sensors = self._config.rig.sensors
         reach = (4.0, 30.0)
         counts = [round(rng.uniform(-r, r) / s.resolution) for r, s in zip(reach, sensors, strict=True)]
-        step = self._tick.observe(state(self._frame, (counts[0], counts[1])))
+        step = self._tick.observe(self._state((counts[0], counts[1])))
         self._tick.ask(step, self.seat.active, self.seat.policy_id)
         self._tick.explore(step)
         self._tick.shield(step)
-        actuator = PENDULUM.rig.actuators[0]
+        actuator = self._config.rig.actuators[0]
         (command,) = step.commanded
         assert isfinite(command)
         assert actuator.low <= command <= actuator.high
@@ -180,10 +225,11 @@ class Loop:
         self.seat.judge(step.rule, 0)
 
 
-def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path) -> Outcome:
+def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
     """Judge so many mutants, and let those of sound form act; raises what any of them breaks."""
     rng = random.Random(seed)
-    loop = Loop(folder)
+    loop = Loop(folder, subject)
+    probes = subject.probes
     verdicts: Counter[str] = Counter()
     acted = unbuilt = settled = 0
     slowest_verdict_s = slowest_seat_s = 0.0
@@ -191,9 +237,9 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path) -> Outcome:
     for n in range(mutants):
         if n == int(_SETTLED * mutants):
             settled = resident_bytes()
-        model = mutate(rng.choice(ORIGINALS), rng)
+        model = mutate(rng.choice(subject.originals), rng)
         start = time.perf_counter()
-        result = admit(model, models.CONTRACT, PROBES, limits)
+        result = admit(model, subject.contract, probes, limits)
         slowest_verdict_s = max(slowest_verdict_s, time.perf_counter() - start)
         verdict = result.stage if isinstance(result, Refused) else "admitted"
         verdicts[verdict] += 1

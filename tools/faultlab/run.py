@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, TypeVar
@@ -97,7 +97,10 @@ class Cable:
 
 
 class Run(Cable):
-    """A run with a folder of its own, whose processes, shared memory and files are looked at."""
+    """A run with a folder of its own, whose processes, shared memory and files are looked at.
+
+    ``output`` takes what it prints: by default a file beside its folder.
+    """
 
     def __init__(
         self,
@@ -109,15 +112,17 @@ class Run(Cable):
         heard: bool = True,
         environment: Mapping[str, str] | None = None,
         room: Room | None = None,
+        output: Path | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
-        self.folder = folder
-        arguments = ["--resume", str(folder)] if resume else [config, "--run-dir", str(folder)]
+        self.folder = folder if room is None else room.path(folder)
+        words = ["--resume", str(folder)] if resume else [config, "--run-dir", str(folder)]
         for override in overrides:
-            arguments += ["--set", override]
+            words += ["--set", override]
         if port is not None:
-            arguments += ["--device", port]
-        output = folder.with_name(f"{folder.name}.out")
-        super().__init__(output, *arguments, heard=heard, environment=environment, room=room)
+            words += ["--device", port]
+        output = output or folder.with_name(f"{folder.name}.out")
+        super().__init__(output, *words, *arguments, heard=heard, environment=environment, room=room)
         self._shared = Path("/dev/shm") if room is None else room.path("/dev/shm")
         self._seen: dict[int, tuple[str, Process]] = {}
         self._board: tuple[Segment, Board] | None = None

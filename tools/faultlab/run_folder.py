@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.record import Flag
 from runtime.replay.checkpoint.identity import identity_of
@@ -20,9 +19,9 @@ from runtime.replay.checkpoint.problem import CheckpointError, Damage
 from runtime.replay.checkpoint.restore import restore
 from runtime.replay.episodes import EpisodeRow, read_rows
 from runtime.replay.memory import Memory
+from tools.replaying.recorded import recorded_config
 
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")
-_FIRST_POLICY: Final = re.compile(rb"^policy: .*$", re.MULTILINE)
 
 Fields = dict[str, object]
 
@@ -86,10 +85,7 @@ def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
 
 def config_of(folder: Path) -> RunConfig:
     """The configuration of a run, wherever its first policy came from; raises ConfigError or OSError."""
-    text = (folder / "config.yaml").read_bytes()
-    plain = folder.with_name(f"{folder.name}.config.yaml")
-    plain.write_bytes(_FIRST_POLICY.sub(b"policy: null", text))
-    return load_resolved(plain)
+    return recorded_config((folder / "config.yaml").read_bytes())
 
 
 def left_by(folder: Path, config: RunConfig) -> Left:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from hw.messages import State, Status
 from runtime.supervise.faults import FAULTS, FaultName
-from tools.benchmarks.faults import markdown, parser, report, worst_ms
+from tools.benchmarks.faults import parser, report, worst_ms
+from tools.benchmarks.table import markdown
 from tools.faultlab.fault_cases import CASES, Outcome
 from tools.faultlab.wire import Seen, device_time_us, safe_since_us
 

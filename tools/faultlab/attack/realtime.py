@@ -12,7 +12,7 @@ from runtime.exit_codes import ExitCode
 from runtime.shm.board import Word
 from tools.faultlab.attack.blows import FATAL, Blow, Role, Struck, blows
 from tools.faultlab.campaign import Piece
-from tools.faultlab.gauges import Gauges, grown_mb
+from tools.faultlab.gauges import Gauges
 from tools.faultlab.ledger import DATA_INCOMPLETE, Beside, findings
 from tools.faultlab.matrix_rig import FaultRig
 from tools.faultlab.processes import Impatient, until
@@ -90,8 +90,7 @@ class HitRig:
     @property
     def grown_mb(self) -> dict[str, float]:
         """By how much each process that lived long enough had grown."""
-        grown = {f"{s.role} {s.pid}": grown_mb(s.times_s, s.private_mb) for s in self._gauges.series.values()}
-        return {role: round(mb, 2) for role, mb in grown.items() if mb is not None}
+        return self._gauges.grown_mb()
 
     def through(self, plan: list[Blow]) -> list[str]:
         """Bring the blows about; what was found."""
