@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from runtime.exit_codes import ExitCode
 from runtime.shm.board import Word
-from tools.faultlab.attack.lockstep import SETTINGS
+from tools.faultlab.attack.lockstep import SETTINGS, ticks_of
 from tools.faultlab.campaign import Piece
 from tools.faultlab.ledger import DATA_INCOMPLETE, Beside, findings, lost
 from tools.faultlab.processes import Impatient
@@ -23,9 +23,10 @@ from tools.faultlab.run_folder import config_of, left_by, tracebacks
 
 What = Literal["disk", "shm", "descriptors"]
 _SIZES: Final = {"disk": 24 << 20, "shm": 64 << 20}
+_LOG: Final = "log.keep_free_bytes=1"
+"""The disk is a small one: else no log would be kept at all."""
 _LASTS_S: Final = (0.2, 12.0)
 _END_S: Final = 180.0
-_TICKS: Final = 101
 _LOOK_S: Final = 0.005
 _BEFORE: Final = 0.15
 """Share of the pieces in which it is used up before the run begins."""
@@ -49,7 +50,7 @@ class Exhaustion:
         told = f"from {max(at, 0):.0%} on, {lasts_s:.1f} s" if at >= 0 else "from before the start"
         disk = folder / "disk"
         disk.mkdir()
-        settings = (*SETTINGS, f"episodes={self._episodes}", f"seed={self._seed}")
+        settings = (*SETTINGS, f"episodes={self._episodes}", f"seed={self._seed}", _LOG)
         with ExitStack() as stack:
             room = None
             if self._what != "descriptors" and can_be_built():
@@ -63,7 +64,7 @@ class Exhaustion:
             run = stack.enter_context(Run(disk / "run", "pendulum", *settings, room=room, output=folder / "run.out"))
             try:
                 if at >= 0:
-                    _until_tick(run, round(at * 1.25 * _TICKS * self._episodes))
+                    _until_tick(run, round(at * ticks_of(self._episodes)))
                     give_back = fill(run)
                 _wait(run, lasts_s)
                 give_back()

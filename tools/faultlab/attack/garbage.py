@@ -58,8 +58,9 @@ class Listening(OpenRig):
         """Whether a visitor gets the page in time."""
         try:
             with socket.create_connection(("127.0.0.1", self.page.port), _PAGE_S) as line:
-                line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                return line.recv(64).startswith(b"HTTP/1.1 ")
+                host = f"127.0.0.1:{self.page.port}".encode()
+                line.sendall(b"GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host)
+                return line.recv(64).split()[1:2] == [b"200"]
         except OSError:
             return False
 

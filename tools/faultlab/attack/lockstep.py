@@ -16,21 +16,26 @@ from tools.faultlab.processes import ROLES, Impatient, until
 from tools.faultlab.run import Run
 from tools.faultlab.run_folder import Left, config_of, left_by, tracebacks
 
+_STEPS, _EVERY = 100, 4
+"""Of an episode, at 50 Hz; episodes from one evaluation to the next."""
 SETTINGS: Final = (
-    "task.episode_s=2",
+    f"task.episode_s={_STEPS // 50}",
     "learner.updates_per_episode=10",
-    "evaluate_every=4",
+    f"evaluate_every={_EVERY}",
     "checkpoint_s=4",
     "selection={strategy: 'TDE(1.0)[PER+IS]', capacity: 500}",
 )
 """Short episodes, a checkpoint after every second one, and a memory in which every TD error shows."""
-_TICKS: Final = 101
-"""Of an episode."""
 _END_S: Final = 180.0
 """A run that has not ended by then hangs, and nobody has missed it."""
 _ORPHANS_S: Final = 30.0
 _STARTS: Final = 12
 _LOOK_S: Final = 0.002
+
+
+def ticks_of(episodes: int) -> int:
+    """Records of a run of so many training episodes, those of its evaluation episodes among them."""
+    return (_STEPS + 1) * (episodes + episodes // _EVERY)
 
 
 class Whole(NamedTuple):
@@ -58,7 +63,7 @@ class LockstepBlows:
         """Hit one run, go on with it as often as it takes, and compare."""
         reference = self._whole(folder)
         plan = blows(f"{self._seed} {self.name} {number}", self._hits, stop=self._stop, longest_s=self._longest_s)
-        hit = HitRun(folder / "run", self._settings, round(_TICKS * self._episodes * 1.25))
+        hit = HitRun(folder / "run", self._settings, ticks_of(self._episodes))
         found = hit.through(plan)
         if hit.completed:
             config = config_of(hit.folder)
@@ -123,8 +128,9 @@ class HitRun:
         while not run.process.ended:
             self._struck.again()
             if left and run.word(Word.TICK) >= left[0].at * self._ticks:
-                blow = left.pop(0)
-                if self._struck.strike(blow, lambda role: pid_of(run, role)):
+                blow = left[0]
+                if self._struck.strike(blow, lambda role: pid_of(run, role)):  # it may be on its way up
+                    left.pop(0)
                     self.landed += 1
                     due = due or blow.role in FATAL
             if time.monotonic() > limit_s:
