@@ -37,7 +37,6 @@ def lost(left: Left, config: RunConfig, beside: Beside) -> list[str]:
         *_lost_records(left),
         *_lost_experiences(left, config, beside),
         *_lost_policies(left),
-        *(f"{name} was never finished" for name in left.half_written),
     ]
 
 
@@ -49,8 +48,9 @@ def findings(left: Left, config: RunConfig, beside: Beside) -> list[str]:
     if not left.summary:
         return [f"ended with {beside.code} and left no summary.json"]
     whole = left.summary.get("whole")
+    names = ", ".join(sorted(left.half_written)[:5])
     told = isinstance(whole, dict) and whole.get("complete") is False
-    found = []
+    found = [f"{len(left.half_written)} files were left half-written: {names}"] if left.half_written else []
     if missing and not told:
         found += [f"lost without a word (exit {beside.code}): {line}" for line in missing]
     if told and beside.code == ExitCode.OK:

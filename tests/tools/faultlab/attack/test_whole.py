@@ -1,0 +1,61 @@
+"""The attack in short: a piece of each part, small; each must come to its end, and find nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.faultlab.attack.blows import Blow
+from tools.faultlab.attack.lockstep import SETTINGS, HitRun, LockstepBlows, policies_of, ticks_of
+from tools.faultlab.attack.page import line, table, text
+from tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
+from tools.faultlab.campaign import Campaign, do_piece, verdict
+from tools.faultlab.ledger import unlike, unlike_policies
+from tools.faultlab.run import Run
+from tools.faultlab.run_folder import config_of, left_by
+
+QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
+
+
+def test_in_full_it_is_as_large_as_promised() -> None:
+    cases = {c.name: c.does.split()[0] for c in campaigns(0, WHOLE)}
+    assert cases["configurations"] == cases["models"] == "10000"
+    assert cases["link-models"] == "1000"
+    assert cases["garbage"] == "100000"
+    assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
+    campaign: Campaign = QUICK_CAMPAIGNS[name]
+    found = verdict(campaign, [do_piece(campaign, 0, tmp_path / "piece")])
+    assert found.cases > 0
+    assert found.findings == []
+    assert name in line(found)
+    assert "everything holds" in text([found])
+    assert table([found]).count("\n") == 3
+
+
+@pytest.mark.parametrize("role", ["replay", "learner"])
+def test_a_killed_process_leaves_no_trace_in_a_lockstep_run(role: str, tmp_path: Path) -> None:
+    settings = (*SETTINGS, "episodes=6")
+    with Run(tmp_path / "alone" / "run", "pendulum", *settings, output=tmp_path / "alone.out") as run:
+        assert run.ended() == 0
+    hit = HitRun(tmp_path / "hit" / "run", settings, ticks_of(6))
+    (tmp_path / "hit").mkdir()
+    assert hit.through([Blow(0.6, 0.0, role, None)]) == []  # type: ignore[arg-type]
+    assert (hit.landed, hit.starts) == (1, 1)
+    config = config_of(run.folder)
+    assert unlike(left_by(hit.folder, config), left_by(run.folder, config)) == []
+    assert unlike_policies(policies_of(hit.folder), policies_of(run.folder)) == []
+
+
+def test_the_lockstep_part_compares_with_a_run_that_was_left_alone(tmp_path: Path) -> None:
+    """It finds a difference where there is one: here the run that is hit has another seed than the other."""
+    blows = LockstepBlows(0, 1, 0, stop=False, episodes=2, longest_s=None)
+    assert do_piece(blows, 0, tmp_path / "first").findings == []
+    blows._settings = (*blows._settings[:-1], "seed=1")
+    found = do_piece(blows, 0, tmp_path / "second").findings
+    assert len(found) == 3
+    assert all("differ" in line for line in found)
