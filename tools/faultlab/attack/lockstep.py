@@ -45,25 +45,42 @@ class Whole(NamedTuple):
     policies: dict[int, bytes]
 
 
-class LockstepBlows:
-    """A campaign: each piece is one run that is hit ``hits`` times."""
+class Alone:
+    """The run that others are compared with; it is made when the first of them asks."""
 
-    def __init__(
-        self, seed: int, pieces: int, hits: int, *, stop: bool, episodes: int, longest_s: float | None
-    ) -> None:
+    def __init__(self, seed: int, episodes: int) -> None:
+        self.episodes = episodes
+        self.settings = (*SETTINGS, f"episodes={episodes}", f"seed={seed}")
+        self._whole: Whole | None = None
+
+    def whole(self, folder: Path) -> Whole:
+        """What it left; made in ``folder``, where nothing of it remains.  Raises Impatient."""
+        if self._whole is None:
+            alone = folder / "alone"
+            with Run(alone, "pendulum", *self.settings) as run:
+                code = run.ended(_END_S)
+            if code != ExitCode.OK:
+                raise Impatient(f"a run that was left alone ended with {code}; see {alone}.out")
+            self._whole = Whole(left_by(alone, config_of(alone)), policies_of(alone))
+            shutil.rmtree(alone)
+        return self._whole
+
+
+class LockstepBlows:
+    """A campaign: each piece is one run that is hit ``hits`` times, and compared with one that is left alone."""
+
+    def __init__(self, alone: Alone, seed: int, pieces: int, hits: int, *, stop: bool, longest_s: float | None) -> None:
         self.name = "stops-lockstep" if stop else "kills-lockstep"
         self.does = f"{pieces * hits} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, lockstep"
         self.pieces, self.piece_s = pieces, 12.0
         self._seed, self._hits, self._stop, self._longest_s = seed, hits, stop, longest_s
-        self._episodes = episodes
-        self._settings = (*SETTINGS, f"episodes={episodes}", f"seed={seed}")
-        self._reference: Whole | None = None
+        self._alone = alone
 
     def run(self, number: int, folder: Path) -> Piece:
         """Hit one run, go on with it as often as it takes, and compare."""
-        reference = self._whole(folder)
+        reference = self._alone.whole(folder)
         plan = blows(f"{self._seed} {self.name} {number}", self._hits, stop=self._stop, longest_s=self._longest_s)
-        hit = HitRun(folder / "run", self._settings, ticks_of(self._episodes))
+        hit = HitRun(folder / "run", self._alone.settings, ticks_of(self._alone.episodes))
         found = hit.through(plan)
         if hit.completed:
             config = config_of(hit.folder)
@@ -75,17 +92,6 @@ class LockstepBlows:
         told = ", ".join(blow.told for blow in plan)
         counts = {"landed": hit.landed, "gone on with": hit.starts - 1}
         return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts)
-
-    def _whole(self, folder: Path) -> Whole:
-        if self._reference is None:
-            alone = folder / "alone"
-            with Run(alone, "pendulum", *self._settings) as run:
-                code = run.ended(_END_S)
-            if code != ExitCode.OK:
-                raise Impatient(f"a run that was left alone ended with {code}; see {alone}.out")
-            self._reference = Whole(left_by(alone, config_of(alone)), policies_of(alone))
-            shutil.rmtree(alone)
-        return self._reference
 
 
 class HitRun:

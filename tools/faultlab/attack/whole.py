@@ -8,7 +8,7 @@ from tools.faultlab.attack.child import InChild
 from tools.faultlab.attack.door import ModelsOverTheLink
 from tools.faultlab.attack.exhaustion import Exhaustion
 from tools.faultlab.attack.garbage import Crowds, Garbage
-from tools.faultlab.attack.lockstep import LockstepBlows
+from tools.faultlab.attack.lockstep import Alone, LockstepBlows
 from tools.faultlab.attack.realtime import RealtimeBlows
 from tools.faultlab.attack.stops import Stops
 from tools.faultlab.campaign import Campaign
@@ -40,16 +40,14 @@ _EVERY_S: Final = 3.0
 
 def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
     """All of them, in the order in which they are run."""
+    alone = Alone(seed, size.episodes)
     return [
         InChild("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1),
         InChild("models", "hostile or mutated models at the door", seed, *size.models, case_s=0.005),
         ModelsOverTheLink(seed, *size.link_models),
         Garbage(seed, *size.garbage),
         Crowds(seed, *size.crowds),
-        *(
-            LockstepBlows(seed, *size.lockstep, stop=stop, episodes=size.episodes, longest_s=size.longest_s)
-            for stop in (False, True)
-        ),
+        *(LockstepBlows(alone, seed, *size.lockstep, stop=stop, longest_s=size.longest_s) for stop in (False, True)),
         *(
             RealtimeBlows(seed, *size.realtime, stop=stop, every_s=_EVERY_S, longest_s=size.longest_s)
             for stop in (False, True)
