@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from runtime.exit_codes import ExitCode
 from runtime.supervise.faults import FaultName
 from sim.twin.pacing import hand_over_ns
+from tools.faultlab.ledger import AS_ASKED
 from tools.faultlab.matrix_rig import FaultRig
 from tools.faultlab.wire import device_time_us, safe_since_us
 
@@ -89,7 +90,7 @@ def _recovers(
         rig.until(lambda: rig.acts_again(at), "the run to go on")
         rig.until(lambda: named(rig), "the fault to be named")
         code = rig.end()
-        return Outcome(safe_ms, True, rig.kept(before), code == ExitCode.INTERRUPTED, note)
+        return Outcome(safe_ms, True, rig.kept(before), code in AS_ASKED, note)
 
     return try_it
 
@@ -109,7 +110,7 @@ def _goes_on(
         least = min(s.lease_left for _, s in rig.wire.seen[at:] if s.status & 1)
         tripped = any(s.fault for _, s in rig.wire.seen[at:])
         code = rig.end()
-        went_on = code == ExitCode.INTERRUPTED and not tripped
+        went_on = code in AS_ASKED and not tripped
         left = f"; least lease left {least} of {rig.config.rig.lease_periods}"
         return Outcome(None, True, rig.kept(before, lost_s=lost_s), went_on, note + left)
 

@@ -14,6 +14,8 @@ from tools.faultlab.run_folder import Fields, Left
 
 DATA_INCOMPLETE: Final = 6
 """Exit code of a run that has ended and lost data, and says so."""
+AS_ASKED: Final = (ExitCode.INTERRUPTED, DATA_INCOMPLETE)
+"""Exit codes of a run that somebody ended."""
 _ACCOUNTED: Final = (ExitCode.OK, DATA_INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
 """Ends after which a summary is to be there and true; after the others a part of the rig was lost itself."""
 
@@ -97,7 +99,8 @@ def _lost_rows(left: Left, config: RunConfig, beside: Beside) -> list[str]:
         found.append(f"rows of training episodes {_ranges(twice)} are there twice")
     every = config.evaluate_every
     behind = range(every, max(trained, default=0), every) if every else range(0)  # the last one may have been cut off
-    if absent := sorted(set(behind) - set(evaluated)):
+    redone = config.lockstep or not beside.resumed  # in real time an evaluation that was cut off is not made up for
+    if absent := sorted(set(behind) - set(evaluated) if redone else ()):
         found.append(f"rows of evaluation episodes {_ranges(absent)} are missing")
     return found
 

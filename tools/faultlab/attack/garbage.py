@@ -18,6 +18,7 @@ from tools.faultlab.attack.door import OpenRig
 from tools.faultlab.campaign import Piece
 from tools.faultlab.peers import MOST, Crowd, garbled, greeting
 from tools.faultlab.run import Run
+from tools.faultlab.visitors import answer, bad_requests
 
 Door = Literal["tcp", "ipc", "web"]
 DOORS: Final[tuple[Door, ...]] = ("tcp", "ipc", "web")
@@ -98,6 +99,7 @@ class Garbage:
                     rig.findings.append(f"the run ended after {first + count} connections")
                     break
             rig.look("after the garbage")
+            rig.findings += [f"the page does not answer a request with {what}" for what in unanswered(rig.page.port)]
         return rig.piece(number, self._cases, counts)
 
 
@@ -126,22 +128,27 @@ def _drop_in(path: str, rng: random.Random) -> bool:
 
 def _visit(page: Tcp, rng: random.Random) -> bool:
     """A garbage request to the page; whether it was accepted."""
-    request = bytearray(b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (b"x", 10**6))
+    request = bytearray(rng.choice(list(bad_requests(page.port).values())))
     match rng.randrange(4):
         case 0:
             request = bytearray(rng.randbytes(rng.randrange(300)))
         case 1:
             request[rng.randrange(len(request))] = rng.randrange(256)
         case 2:
-            request = request.replace(b"1000000", b"9" * 5000)
-        case _:
             request = request[: rng.randrange(len(request))]
     try:
-        with socket.create_connection(("127.0.0.1", page.port), _KNOCK_S) as line:
+        # It may have hung up by the time of sending, and rightly.
+        with socket.create_connection(("127.0.0.1", page.port), _KNOCK_S) as line, contextlib.suppress(OSError):
             line.sendall(request)
         return True
     except OSError:
         return False
+
+
+def unanswered(port: int) -> list[str]:
+    """Requests that are none and get no answer that says so."""
+    asked = bad_requests(port).items()
+    return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]
 
 
 class Crowds:

@@ -130,6 +130,8 @@ class Ledger:
     compared_whole: int = 0
     mismatches: int = 0
     unexpected_ends: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    """Where the account a run gives of itself is not what is on disk."""
     learner_starts: int = 0
     memory: dict[str, Trend] = field(default_factory=dict)
     """MB, by role."""
@@ -187,6 +189,7 @@ def checks(ledger: Ledger) -> list[Check]:
         _equal("faults to be named that were not", sum(not h.names for h in to_name), 0),
         _equal("faults that end the run and did not", sum(not h.ended_run for h in ends), 0),
         _equal("ends of the rig that no fault explains", len(ledger.unexpected_ends), 0),
+        _equal("losses that were not told", len(ledger.untold), 0),
         at_least("comparisons of a mirror with the memory", ledger.compared, 1),
         at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
         _equal("mirror mismatches", ledger.mismatches, 0),

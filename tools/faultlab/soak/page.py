@@ -102,7 +102,7 @@ def text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
     parts.append(f"{aligned(process_rows(gauges))}\n{note}")
     wrong = failed(found)
     verdict = [f"NOT balanced: {c.name}: {c.value:g}, bound {c.bound:g}" for c in wrong]
-    verdict += [f"  {end}" for end in ledger.unexpected_ends]
+    verdict += [f"  {line}" for line in (*ledger.unexpected_ends, *ledger.untold)]
     parts.append("\n".join(verdict) if verdict else f"the ledger balances: {len(found)} checks hold")
     return "\n\n".join(parts)
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from runtime.exit_codes import ExitCode
 from tools.faultlab.gauges import Gauges
+from tools.faultlab.ledger import AS_ASKED, Beside, findings
+from tools.faultlab.run_folder import left_by
 from tools.faultlab.soak.bring import PATIENCE_S, Course, course
 from tools.faultlab.soak.ledger import Happening, Ledger, Life
 from tools.faultlab.soak.life import LifeWatch
@@ -193,10 +195,17 @@ class Soak:
         self._names += watch.events.names
         self._decided_s = max(self._decided_s, watch.events.decided_s)
         self._explain_end(life, code)
+        self._examine(life, code)
         self._watch = None
         watch.close()
         if life.written == 0 and sum(one.written == 0 for one in self.ledger.lives) > 3:
             raise NotUp(f"the rig does not come up any more; see {self.rig.folder / 'run.out'}")
+
+    def _examine(self, life: Life, code: int | None) -> None:
+        """What is missing on disk and was not told."""
+        left = left_by(self.rig.run_folder, self.rig.config)
+        found = findings(left, self.rig.config, Beside(code, resumed=life.resumed))
+        self.ledger.untold += [f"run {life.number}: {line}" for line in found]
 
     def _explain_end(self, life: Life, code: int | None) -> None:
         now_s = time.monotonic()
@@ -232,8 +241,9 @@ class Soak:
             for digest in self.rig.learner_digests():
                 life.final_mirrors["learner"] = digest
             self._names += watch.events.names
+            self._examine(life, code)
             watch.close()
-        if code != ExitCode.INTERRUPTED:
+        if code not in AS_ASKED:
             self.ledger.unexpected_ends.append(f"the last run ended with code {code} when it was interrupted")
         books, mirror = self.ledger, self._watcher
         books.mirrored, books.learner_starts = mirror.applied, self.rig.learner_starts

@@ -139,6 +139,7 @@ AMISS: dict[str, Callable[[Ledger], None]] = {
     "a fault not named": _happens(names=[]),
     "a fault that did not end the run": _happens(ended_run=False),
     "an end that nothing explains": lambda books: books.unexpected_ends.append("run 1 ended with code 70"),
+    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a word"),
     "a mismatch": lambda books: setattr(books, "mismatches", 1),
     "no comparison": lambda books: setattr(books, "compared", 0),
     "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
