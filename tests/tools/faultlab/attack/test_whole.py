@@ -30,6 +30,7 @@ def test_in_full_it_is_as_large_as_promised() -> None:
 
 AWAITED: dict[str, str] = {
     "link-models": "a refused offer raises the next policy id, and the checkpoint is lost",
+    "garbage": "requests that are none get no answer, and one with two lengths is obeyed",
     "crowds": "sixteen idle visitors deny the page",
     "kills-lockstep": "a device killed within an episode: the run that goes on is another one",
     "disk": "what cannot be written is lost, and half-written files stay",
