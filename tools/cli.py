@@ -22,6 +22,7 @@ VERBS: Final = {
     "report": "say what a run came to, and draw its learning curve",
     "bench": "measure a part of Onrig, peers beside it where they are installed",
     "soak": "run a rig, a learner and a bad network for minutes, with faults everywhere, and keep the books",
+    "attack": "try to break a rig from outside and from within, and say what did",
     "baseline": "what the random controller and a model-based one reach on a task",
     "safety": "try to break what the shield promises, and say how near that came",
     "doctor": "check board, kernel, permissions, ports, keys and wheels",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import msgspec
+
 from hw import messages as m
 from hw.messages import Fault, MessageType, Op, Result, Status
 from hw.rig import Rig
@@ -292,7 +294,8 @@ class TwinDevice:
         self._lease = Lease()
         self._lease.periods = lease_periods
         self._answered = False
-        self.period_us = max(round(period_us / o.faults.rate), 1)
+        times = 1.0 if o.faults.rate is msgspec.UNSET else o.faults.rate
+        self.period_us = max(round(period_us / times), 1)
         self.configurations += 1
         return Result.OK
 

@@ -55,8 +55,9 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_frames: _Count = 5
     reboot: _Probability = 0.0
     """Per state frame: the device starts anew with another boot id, disarmed and unconfigured."""
-    rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 1.0
-    """How many times as often as it was configured to the device samples; its clock shows it."""
+    rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
+    """How many times as often as it was configured to the device samples; its clock shows it.  Not written to
+    ``config.yaml`` where it is not given."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """How late a delayed frame is, in device time."""
     scheduled: tuple[Scheduled, ...] = ()

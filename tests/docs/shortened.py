@@ -26,6 +26,8 @@ def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
         return _bench(rest)
+    if verb == "attack":  # tests/tools/faultlab/attack makes a short one
+        return [*arguments, "--list"]
     # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
     # tests/tools/test_install_service.py.
     return None if verb in ("learn", "service") else arguments

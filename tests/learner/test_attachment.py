@@ -18,8 +18,8 @@ from runtime.link.keys import load_learner_keys, load_rig_keys
 from runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
 from runtime.replay.desk import LearnerDesk
 from tests.runtime.samples import PENDULUM
-from tools.benchmarks.lossy_link import LossyLink
 from tools.benchmarks.rig_end import RigEnd, with_memory
+from tools.faultlab.network import LossyLink
 from tools.keys import main as make_keys
 
 PATIENCE_S = 60.0

@@ -19,7 +19,7 @@ from runtime.shm.board import Word
 from tests.processes.observer import digest_of
 from tests.processes.rig import ENDLESS, PATIENCE_S, Run
 from tests.tools.test_bad_start import WITHOUT_LEARNER, start
-from tools.benchmarks.lossy_link import LossyLink
+from tools.faultlab.network import LossyLink
 from tools.keys import main as make_keys
 
 TCP = ("local_learner=false", "link.listen=tcp://127.0.0.1:0")

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from runtime.exit_codes import ExitCode
-from tools.benchmarks.fault_cases import CASES, Case, Outcome
-from tools.benchmarks.fault_rig import FaultRig, Impatient
 from tools.benchmarks.progress import progress_for
 from tools.benchmarks.report import Check, Report, Row, at_most, describe_machine, write_json
-from tools.benchmarks.table import aligned
+from tools.benchmarks.table import aligned, markdown
+from tools.faultlab.fault_cases import CASES, Case, Outcome
+from tools.faultlab.matrix_rig import FaultRig
+from tools.faultlab.processes import Impatient
 
 _CASE_S: Final = 12.0
 _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")
@@ -96,13 +97,6 @@ def _cells(case: Case, outcomes: Sequence[Outcome], bound_ms: float) -> tuple[st
         all_of([o.rearmed for o in outcomes]),
         notes[0],
     )
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Set out rows, the first one the head, as a Markdown table."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines.insert(1, f"|{'---|' * len(rows[0])}")
-    return "\n".join(lines) + "\n"
 
 
 def report(cases: Sequence[Case], found: dict[str, list[Outcome]], bound_ms: float) -> Report:

@@ -26,8 +26,8 @@ from runtime.shm.segment import Segment
 from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from tools.benchmarks.link_policies import untrained
 from tools.benchmarks.link_rig import Hosted, new_policy_desk
-from tools.benchmarks.lossy_link import LossyLink
 from tools.benchmarks.rig_end import RigEnd, with_memory
+from tools.faultlab.network import LossyLink
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000

@@ -27,3 +27,10 @@ def checks_table(checks: Iterable[Check]) -> str:
     rows = [["check", "value", "bound", ""]]
     rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
     return aligned(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Set out rows, the first one the head, as a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, f"|{'---|' * len(rows[0])}")
+    return "\n".join(lines) + "\n"

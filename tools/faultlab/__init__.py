@@ -1,1 +1,1 @@
-"""The fault laboratory: attacks on a rig, on loopback addresses only, bounded in count and time."""
+"""The fault laboratory: one rig under test, one wire, one ledger; soak, fault matrix and attack stand on it."""

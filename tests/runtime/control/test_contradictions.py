@@ -14,10 +14,10 @@ CONFIG = load("pendulum", ["device.pace=realtime"])
 PERIOD_US = CONFIG.period_us
 HOUR = round(3600 * CONFIG.rate_hz)
 FULL = round(CONFIG.rig.actuators[0].high / CONFIG.rig.actuators[0].resolution)
-FROZEN_FRAMES = round(CONFIG.supervision.frozen_s * CONFIG.rate_hz)
+FROZEN_FRAMES = round(CONFIG.supervision.frozen_limit_s * CONFIG.rate_hz)
 
 
-def judge(frozen_s: float = CONFIG.supervision.frozen_s) -> Contradictions:
+def judge(frozen_s: float = CONFIG.supervision.frozen_limit_s) -> Contradictions:
     return Contradictions(CONFIG.rig, PERIOD_US, frozen_s)
 
 

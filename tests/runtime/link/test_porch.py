@@ -18,7 +18,7 @@ from runtime.link.messages import Accepted, Attach, Done, Pull
 from runtime.link.porch import Porch
 from runtime.link.server import Answer, Ticket
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
-from tools.benchmarks.lossy_link import LossyLink
+from tools.faultlab.network import LossyLink
 from tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
 from tools.keys import main as make_keys
 

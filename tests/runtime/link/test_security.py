@@ -17,7 +17,7 @@ from runtime.link.gate import DOMAIN, verdict
 from runtime.link.keys import LearnerKeys, Pair, RigKeys, fingerprint_of, load_learner_keys, load_rig_keys, new_pair
 from runtime.link.messages import Accepted, Attach
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
-from tools.benchmarks.lossy_link import LossyLink
+from tools.faultlab.network import LossyLink
 from tools.keys import main as make_keys
 from tools.learn import endpoint_problem
 

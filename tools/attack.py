@@ -1,0 +1,116 @@
+"""``onrig attack``: tries to break a rig from outside and from within, and says what did.
+
+Fuzzed configurations, hostile models, garbage and crowds at the doors, processes killed and stopped at random moments,
+disk, shared memory and descriptors used up, stops on a bad line.  Each finished piece is filed in the folder of the
+attack: the same command goes on where it was interrupted.  Nothing but this machine is attacked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runtime.exit_codes import ExitCode
+from tools.arguments import VerbParser
+from tools.load import complain
+
+_DEFAULT: Final = "attack"
+
+
+class Begun(msgspec.Struct, forbid_unknown_fields=True):
+    """What an attack was begun with."""
+
+    seed: int
+    quick: bool
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 everything holds, 70 not")
+    p.add_argument("--quick", action="store_true", help="a handful of each: a minute or two")
+    p.add_argument("--only", metavar="NAME,...", help="these parts alone (--list says which there are)")
+    p.add_argument("--list", action="store_true", help="say what the parts are, and start nothing")
+    p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses what happens (default: 0)")
+    p.add_argument("--out", type=Path, default=Path(_DEFAULT), metavar="DIR", help=f"default: {_DEFAULT}")
+    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here as Markdown")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures here")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Attack; returns the exit code, 70 where something did not hold."""
+    args = parser().parse_args(arguments)
+    try:
+        from tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
+    except ImportError as error:
+        return complain("attack", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
+    if args.list:
+        for campaign in chosen:
+            print(f"{campaign.name:<20}  {campaign.does}")
+        return ExitCode.OK
+    if args.seed < 0:
+        return complain("attack", f"--seed: expected 0 or more, got {args.seed}")
+    only = args.only.split(",") if args.only else list(NAMES)
+    if unknown := [name for name in only if name not in NAMES]:
+        return complain("attack", f"--only: there is no '{unknown[0]}'; there are: {', '.join(NAMES)}")
+    for file in (args.markdown, args.json):
+        if file is not None and not file.absolute().parent.is_dir():
+            return complain("attack", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
+    out = args.out.absolute()
+    problem = _begin(out, Begun(args.seed, args.quick))
+    if problem is not None:
+        return complain("attack", problem)
+
+    from tools.benchmarks.progress import progress_for
+    from tools.faultlab.attack.page import line, table, text, write_json
+    from tools.faultlab.campaign import Filed, attack
+
+    chosen = [campaign for campaign in chosen if campaign.name in only]
+    done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
+    progress = progress_for(sum(c.pieces * c.piece_s for c in chosen) - sum(done_s) or 1.0)
+
+    def say(what: str, seconds: float) -> None:
+        progress.doing(what)
+        progress.done(seconds)
+
+    verdicts = []
+    try:
+        for campaign in chosen:
+            verdicts += attack([campaign], out, say)
+            print(line(verdicts[-1]), flush=True)
+    finally:
+        progress.close()
+    print(f"\n{text(verdicts)}")
+    if args.markdown is not None:
+        args.markdown.write_text(table(verdicts), encoding="utf-8")
+    if args.json is not None:
+        write_json(args.json, args.seed, verdicts)
+    return ExitCode.OK if all(v.holds for v in verdicts) else ExitCode.INTERNAL
+
+
+def _begin(out: Path, begun: Begun) -> str | None:
+    """Begin in a folder, or go on in one that was begun with the same; what is wrong, None where nothing is."""
+    file = out / "attack.json"
+    if file.exists():
+        try:
+            before = msgspec.json.decode(file.read_bytes(), type=Begun)
+        except (OSError, msgspec.DecodeError) as error:
+            return f"--out: '{file}' cannot be read: {error}"
+        if before != begun:
+            quick = " --quick" if before.quick else ""
+            return f"--out: '{out}' holds an attack with --seed {before.seed}{quick}; choose another folder"
+        return None
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        return f"--out: '{out}' holds something already; choose another folder"
+    out.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.encode(begun))
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,270 @@
+"""Mutated models at the ONNX door: judged by admission, and what passes its checks of form taken up as the loop does.
+
+A model that admission refuses for its form (size, format, operators, contract, shapes) never comes near onnxruntime.
+One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had shown that only
+later: the tick and its shield have to live with it, and the seat gets rid of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from hw.messages import State, Status
+from runtime.config.schema import RunConfig
+from runtime.control.policy_seat import PolicySeat
+from runtime.control.tick import Tick
+from runtime.policy.admission import AdmissionLimits, Refused, admit
+from runtime.policy.contract import METADATA_KEY, PolicyContract
+from runtime.policy.probation import Terms
+from runtime.policy.probes import probe_states
+from runtime.record import Kind, Rule
+from runtime.shm.segment import Segment
+from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+
+Mutate = Callable[[bytes, random.Random], bytes]
+HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10]
+INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
+FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
+TICKS: Final = 4
+"""Ticks in which each of them acts."""
+_TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
+_ACTS: Final = ("admitted", "finite", "bounds")
+_IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
+_NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_SETTLED: Final = 0.2
+"""Share of the mutants after which the process has grown to its size."""
+
+
+class Subject(NamedTuple):
+    """What is mutated, and whose loop it is to act in."""
+
+    config: RunConfig
+    contract: PolicyContract
+    originals: Sequence[bytes]
+
+    @property
+    def probes(self) -> npt.NDArray[np.float32]:
+        """States at which admission asks a policy."""
+        return probe_states(self.contract, 8, seed=0)
+
+
+class Outcome(NamedTuple):
+    """What came of the mutants."""
+
+    verdicts: Counter[str]
+    """``admitted``, or the stage that refused."""
+    acted: int
+    rolled_back: int
+    unbuilt: int
+    """Sound to admission, and yet not to be built or run in the loop."""
+    slowest_verdict_ms: float
+    slowest_seat_ms: float
+    grown_bytes: int
+
+
+def serialized(model: onnx.ModelProto) -> bytes:
+    """The model's bytes."""
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Change the bytes, anywhere."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 6))):
+        at, n = rng.randrange(len(out)), rng.choice((1, 4, 40))
+        kind = rng.randrange(6)
+        if kind == 0:
+            out[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            out[at] = rng.randrange(256)
+        elif kind == 2:
+            del out[at : at + n]
+        elif kind == 3:
+            out[at:at] = rng.randbytes(n)
+        elif kind == 4:
+            out[at : at + 1] = rng.choice(HUGE_LENGTHS)
+        else:
+            source = rng.randrange(len(out))
+            out[at : at + n] = out[source : source + n]
+    return bytes(out[: rng.randrange(len(out) + 1)] if rng.random() < 0.1 else out)
+
+
+def messages_in(message: onnx.ModelProto) -> list[onnx.ModelProto]:
+    """The message and all within it."""
+    found = [message]
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if hasattr(value, "add") else [value]:
+                found += messages_in(inner)
+    return found
+
+
+def mutated_fields(data: bytes, rng: random.Random) -> bytes:
+    """Change the model as protobuf sees it: dimensions, types, names, operators, order."""
+    model = onnx.load_from_string(data)
+    names = [name for n in model.graph.node for name in (*n.input, *n.output)]
+    operators = [*(n.op_type for n in model.graph.node), "Expand", "Loop", "Range", "Div", "Reshape"]
+    message = rng.choice(messages_in(model.graph))
+    fields = message.ListFields()
+    if not fields:
+        return serialized(model)
+    field, value = rng.choice(fields)
+
+    def other(old: object) -> object:
+        if isinstance(old, str):
+            return rng.choice(operators if field.name == "op_type" else [*names, "", "x"])
+        if isinstance(old, bytes):
+            return rng.choice((b"", old[:-1], old + bytes(4), rng.randbytes(len(old))))
+        if isinstance(old, float):
+            return rng.choice((0.0, -1.0, 1e38, float("nan")))
+        return rng.choice(INTEGERS)
+
+    try:
+        if hasattr(value, "append"):
+            at = rng.randrange(len(value))
+            if rng.random() < 0.3:
+                del value[at]
+            elif field.message_type is not None:
+                value.append(value[at])
+            else:
+                value[at] = other(value[at])
+        elif field.message_type is not None:
+            message.ClearField(field.name)
+        else:
+            setattr(message, field.name, other(value))
+    except ValueError:
+        pass  # the field is narrower than the number
+    return serialized(model)
+
+
+def mutated_weights(data: bytes, rng: random.Random) -> bytes:
+    """Change numbers alone: such models are sound in form, whatever they answer."""
+    model = onnx.load_from_string(data)
+    for _ in range(rng.choice((1, 2, 8))):
+        tensor = rng.choice([t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT])
+        array = onnx.numpy_helper.to_array(tensor).copy().reshape(-1)
+        array[rng.randrange(array.size)] = rng.choice(FLOATS)
+        shape = tuple(tensor.dims)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array.reshape(shape), tensor.name))
+    return serialized(model)
+
+
+def mutated_contract(data: bytes, rng: random.Random) -> bytes:
+    """Change what the model says of itself: its number, whose it is, when it was made."""
+    model = onnx.load_from_string(data)
+    for prop in model.metadata_props:
+        if prop.key == METADATA_KEY:
+            said = msgspec.json.decode(prop.value, type=dict[str, object])
+            said["policy_id"] = rng.choice(_IDS)
+            said["training_step"] = rng.choice(_IDS)
+            said["parent_run"] = rng.choice(_NAMES)
+            prop.value = msgspec.json.encode(said).decode()
+    return serialized(model)
+
+
+MUTATIONS: Final[tuple[Mutate, ...]] = (mutated_bytes, mutated_fields, mutated_weights, mutated_contract)
+
+
+class Loop:
+    """The part of the loop that a policy can reach: slot, seat, tick, shield."""
+
+    def __init__(self, folder: Path, subject: Subject) -> None:
+        self._slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
+        self.seat = PolicySeat(self._slot, _TERMS)
+        self._config = subject.config
+        self._tick = Tick(subject.config)
+        self._frame = 0
+        self._offered = 0
+        self.take_up(subject.originals[0])
+        for _ in range(2 * TICKS):
+            self.tick(random.Random(0))
+
+    def _state(self, sensors: tuple[int, ...]) -> State:
+        """A frame that reports that the one before it was answered."""
+        n = self._frame
+        still = tuple(0 for _ in self._config.rig.actuators)
+        return State(n, n * self._config.period_us, Status.ARMED, 0, 5, n - 1, 0, sensors, still, still)
+
+    def take_up(self, model: bytes) -> bool:
+        """Hand a policy over as the replay process would; whether it acts now."""
+        self._offered += 1
+        self._slot.put(self._offered, model)
+        self.seat.take_newest()
+        return self.seat.policy_id == self._offered
+
+    def tick(self, rng: random.Random) -> None:
+        """One tick at some state; asserts that what would go out is a command."""
+        if self._frame % 1000 == 0:
+            self._tick.begin(1, Kind.TRAIN, [])
+        self._frame += 1
+        sensors = self._config.rig.sensors
+        reach = (4.0, 30.0)
+        counts = [round(rng.uniform(-r, r) / s.resolution) for r, s in zip(reach, sensors, strict=True)]
+        step = self._tick.observe(self._state((counts[0], counts[1])))
+        self._tick.ask(step, self.seat.active, self.seat.policy_id)
+        self._tick.explore(step)
+        self._tick.shield(step)
+        actuator = self._config.rig.actuators[0]
+        (command,) = step.commanded
+        assert isfinite(command)
+        assert actuator.low <= command <= actuator.high
+        assert all(map(isfinite, step.policy)) or step.rule is Rule.FINITE
+        self.seat.judge(step.rule, 0)
+
+
+def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
+    """Judge so many mutants, and let those of sound form act; raises what any of them breaks."""
+    rng = random.Random(seed)
+    loop = Loop(folder, subject)
+    probes = subject.probes
+    verdicts: Counter[str] = Counter()
+    acted = unbuilt = settled = 0
+    slowest_verdict_s = slowest_seat_s = 0.0
+    limits = AdmissionLimits(latency_is_advisory=True)
+    for n in range(mutants):
+        if n == int(_SETTLED * mutants):
+            settled = resident_bytes()
+        model = mutate(rng.choice(subject.originals), rng)
+        start = time.perf_counter()
+        result = admit(model, subject.contract, probes, limits)
+        slowest_verdict_s = max(slowest_verdict_s, time.perf_counter() - start)
+        verdict = result.stage if isinstance(result, Refused) else "admitted"
+        verdicts[verdict] += 1
+        if isinstance(result, Refused):
+            assert 0 < len(result.reason) <= 300
+            assert result.reason.isprintable()
+        if verdict not in _ACTS:
+            continue
+        start = time.perf_counter()
+        acts = loop.take_up(model)
+        acted, unbuilt = acted + acts, unbuilt + (not acts)
+        for _ in range(TICKS if acts else 0):
+            loop.tick(rng)
+        slowest_seat_s = max(slowest_seat_s, time.perf_counter() - start)
+    return Outcome(
+        verdicts,
+        acted,
+        loop.seat.rolled_back,
+        unbuilt,
+        1e3 * slowest_verdict_s,
+        1e3 * slowest_seat_s,
+        resident_bytes() - settled,
+    )
+
+
+def resident_bytes() -> int:
+    """Memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

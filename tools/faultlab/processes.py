@@ -1,0 +1,164 @@
+"""Processes as the laboratory handles them: by descriptor, by module, by the mark in their environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeVar
+
+TWIN, CONTROL, REPLAY, LEARNER = "sim.twin.main", "runtime.control.main", "runtime.replay.main", "learner.main"
+ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}
+PATIENCE_S: Final = 90.0
+"""Far more than anything here needs, for a machine that is busy with other things."""
+_LOOK_EVERY_S: Final = 0.005
+_PAGE_MB: Final = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+T = TypeVar("T")
+
+
+class Impatient(Exception):
+    """Something did not happen in time, or cannot happen any more."""
+
+
+class Use(NamedTuple):
+    """What a process holds."""
+
+    private_mb: float
+    """Resident, without what is shared with others or mapped from files: a ring that fills is no leak."""
+    descriptors: int
+
+
+class Process:
+    """A process by its descriptor: never mistaken for another that got its number, and never waited for in vain."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.fd = os.pidfd_open(pid)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended (even if nobody has collected its exit code yet)."""
+        return bool(select.select((self.fd,), (), (), 0)[0])
+
+    def sleeps(self) -> int:
+        """How often its main thread has gone to sleep so far."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """Send a signal; harmless once it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.fd, signum)
+
+    def wait(self, limit_s: float = PATIENCE_S) -> None:
+        """See it to its end; raises Impatient."""
+        if not select.select((self.fd,), (), (), limit_s)[0]:
+            raise Impatient(f"process {self.pid} did not end within {limit_s:g} s")
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
+
+def until(
+    condition: Callable[[], T | Literal[False] | None],
+    what: str,
+    *processes: Process,
+    limit_s: float = PATIENCE_S,
+    every_s: float = _LOOK_EVERY_S,
+) -> T:
+    """Look until ``condition`` gives something (other than None or False).
+
+    Raises Impatient after ``limit_s``, or where one of ``processes`` ends first.
+    """
+    limit = time.monotonic() + limit_s
+    while True:
+        ended = [p.pid for p in processes if p.ended]
+        found = condition()
+        if found is not None and found is not False:
+            return found
+        if ended:
+            raise Impatient(f"process {ended[0]} ended before {what}")
+        if time.monotonic() > limit:
+            raise Impatient(f"waited {limit_s:g} s for {what}")
+        select.select([p.fd for p in processes], (), (), every_s)
+
+
+def use_of(pid: int) -> Use | None:
+    """Memory and open descriptors of a process; None once it is gone."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+        return Use((resident - shared) * _PAGE_MB, len(os.listdir(f"/proc/{pid}/fd")))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def children(pid: int) -> dict[str, int]:
+    """Python modules that run as children of a process, with their process ids."""
+    found: dict[str, int] = {}
+    try:
+        pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return found
+    for child in map(int, pids):
+        try:
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        # Between fork and exec it still bears its parent's command line.
+        if len(words) > 2 and words[1] == b"-m" and words[2] != b"tools.cli":
+            found[words[2].decode(errors="replace")] = child
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    return _state(pid) not in ("", "Z", "X")
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes that have ``mark`` (NAME=value) in the environment they were started with."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def cut(pids: Callable[[], Iterable[int]]) -> None:
+    """End processes as a power cut does: stop every one where it stands, those that start meanwhile too; then kill."""
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        while missed := [pid for pid in pids() if send(pid, signum)]:
+            if signum is signal.SIGSTOP and all(_stands(pid) for pid in missed):
+                break
+
+
+def send(pid: int, signum: int) -> bool:
+    """Send a signal; whether the process was there."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _stands(pid: int) -> bool:
+    """Whether a process that was sent SIGSTOP does nothing more.
+
+    In state D it is in the kernel and stops before it is out of it.  It may stay there for ever: whoever starts a
+    process waits in D (vfork) until that one has begun its program, and it may just have been stopped on the way.
+    """
+    return _state(pid) in ("", "D", "T", "Z", "X")
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

@@ -1,0 +1,180 @@
+"""What a run left on disk, read beside the rig's own accounts of it: rows, records, policies, memory, messages."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.config.schema import RunConfig
+from runtime.record import Flag
+from runtime.replay.checkpoint.identity import identity_of
+from runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
+from runtime.replay.checkpoint.problem import CheckpointError, Damage
+from runtime.replay.checkpoint.restore import restore
+from runtime.replay.episodes import EpisodeRow, read_rows
+from runtime.replay.memory import Memory
+from tools.replaying.recorded import recorded_config
+
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")
+
+Fields = dict[str, object]
+
+
+class Episode(NamedTuple):
+    """One episode in the log: how many of its steps count, and the policies that acted in it."""
+
+    steps: int
+    policies: frozenset[int]
+
+
+class LoggedRun(NamedTuple):
+    """What the log files of a run hold."""
+
+    records: int
+    missing: int
+    """Records that the numbers of those before and behind them prove."""
+    episodes: dict[tuple[int, str], Episode]
+    """Whole episodes by number and kind, as they were recorded last."""
+    torn: list[str]
+    """Files whose writer did not come to the end."""
+    problem: str
+    """Why it could not be read to its end; empty where it could."""
+
+
+class Left(NamedTuple):
+    """What is there."""
+
+    summary: Fields
+    """Empty where there is none."""
+    rows: list[EpisodeRow]
+    rows_problem: str
+    policies: frozenset[int]
+    log: LoggedRun | None
+    """None where no log was kept, or where reading it needs what is not installed."""
+    offered: int | None
+    """Experiences offered to the memory, by the newest checkpoint."""
+    digest: str
+    """Of the memory in the newest checkpoint."""
+    half_written: list[str]
+    """Names of files that were being written."""
+
+
+def newest_manifest(folder: Path) -> Manifest | None:
+    """The newest checkpoint's manifest that can be read; None where there is none."""
+    for number in manifest_numbers(folder / "buffer"):
+        with contextlib.suppress(Damage, OSError):
+            return read_manifest(folder / "buffer", number)
+    return None
+
+
+def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
+    """The memory as the newest checkpoint of a run folder has it; None where there is none to be read now, or whole."""
+    memory = Memory(config)
+    try:
+        restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))
+    except (CheckpointError, OSError):
+        return None
+    return None if restored is None or restored.damaged else memory
+
+
+def config_of(folder: Path) -> RunConfig:
+    """The configuration of a run, wherever its first policy came from; raises ConfigError or OSError."""
+    return recorded_config((folder / "config.yaml").read_bytes())
+
+
+def left_by(folder: Path, config: RunConfig) -> Left:
+    """Read what a run left."""
+    rows: list[EpisodeRow] = []
+    rows_problem = ""
+    try:
+        filed = read_rows(folder / "episodes.csv")
+        rows = filed.rows
+        rows_problem = f"episodes.csv ends in {filed.broken} bytes of half a row" if filed.broken else ""
+    except ValueError as error:
+        rows_problem = str(error)
+    manifest, memory = newest_manifest(folder), kept_memory(config, folder)
+    names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]
+    return Left(
+        summary_of(folder),
+        rows,
+        rows_problem,
+        frozenset(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()),
+        logged(folder, config),
+        None if manifest is None else manifest.counts["offered"],
+        "" if memory is None else memory.storage.digest().hex(),
+        names,
+    )
+
+
+def summary_of(folder: Path) -> Fields:
+    """``summary.json``; empty where there is none."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=Fields)
+    return {}
+
+
+def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
+    """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
+    try:
+        from runtime.log.mcap_log import log_files
+        from runtime.log.reading import Beginning, Ending, LogDamaged, read_log
+    except ImportError:
+        return None
+    if not list(log_files(folder)):
+        return None
+    count = missing = expected = 0
+    session = problem = ""
+    torn: list[str] = []
+    open_: list[NDArray[np.void]] = []
+    episodes: dict[tuple[int, str], Episode] = {}
+    try:
+        for part in read_log(folder, config.rig):
+            if isinstance(part, Beginning):
+                if part.metadata.get("session") != session:
+                    session, expected, open_ = part.metadata.get("session", ""), 0, []
+            elif isinstance(part, Ending):
+                torn += [] if part.whole else [part.path.name]
+            elif isinstance(part, np.ndarray) and len(part):
+                numbers = part["seq"].astype(np.int64)
+                steps = np.diff(numbers, prepend=expected - 1)
+                missing += int((steps - 1)[steps > 1].sum())
+                expected, count = int(numbers[-1]) + 1, count + len(part)
+                open_ = _close(open_, part, episodes)
+    except LogDamaged as error:
+        problem = str(error)
+    return LoggedRun(count, missing, episodes, torn, problem)
+
+
+def _close(
+    open_: list[NDArray[np.void]], part: NDArray[np.void], episodes: dict[tuple[int, str], Episode]
+) -> list[NDArray[np.void]]:
+    """Note the episodes that a batch of records closes; what is still open."""
+    start = 0
+    for end in (np.flatnonzero(part["flags"] & Flag.NO_ACTION) + 1).tolist():
+        records = np.concatenate([*open_, part[start:end]])
+        last = records[-1]
+        own = records[(records["episode"] == last["episode"]) & (records["kind"] == last["kind"])]
+        steps = own[(own["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0]
+        kind = "eval" if last["kind"] else "train"
+        acted = frozenset(np.unique(own["policy_id"]).tolist()) - {0}
+        episodes[int(last["episode"]), kind] = Episode(len(steps), acted)
+        open_, start = [], end
+    return [*open_, part[start:].copy()] if start < len(part) else open_
+
+
+def tracebacks(folder: Path) -> list[str]:
+    """Where a program of a run, or the run itself, died of an exception: ``FILE: its last line``, once each."""
+    found: dict[str, None] = {}
+    for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
+        with contextlib.suppress(OSError):
+            said = path.read_text(errors="replace")
+            for match in _TRACEBACK.finditer(said):
+                lines = [line for line in said[match.start() :].splitlines()[1:] if line and not line.startswith(" ")]
+                found[f"{path.name}: {lines[0][:200] if lines else said[match.start() :][:200]}"] = None
+    return list(found)

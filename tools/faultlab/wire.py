@@ -1,0 +1,208 @@
+"""The line between a device and its host: it can be cut, one way or both, frozen, garbled, and made to lose frames.
+
+Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
+frame the device sends, whatever the host gets to see of it: so the device's own account of its output can be read.
+
+``python -m tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own work
+must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on stdin
+(see ``obey``) until stdin ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import tty
+from types import TracebackType
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from hw.framing import FrameReader, encode_frame
+from hw.messages import MessageType, State, StateLayout, Status
+
+Mode = Literal["carry", "cut", "deaf", "freeze", "garble"]
+"""``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
+frame again and again; ``garble``: every byte is altered."""
+_TO_DEVICE: Final = ("carry", "freeze")
+_PRIORITY: Final = 60
+_IDLE_S: Final = 0.05
+_READ_BYTES: Final = 4096
+_GRACE_S: Final = 5.0
+FLIP: Final = bytes(b ^ 0x5A for b in range(256))
+"""What garbling makes of each byte."""
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where the two ends are."""
+
+    device: str
+    host: str
+
+
+class Seen(NamedTuple):
+    """A state frame, and when the host's side of the world could have had it (monotonic ns)."""
+
+    at_ns: int
+    state: State
+
+
+class Wire(threading.Thread):
+    """Carries bytes until ``close``; ``keep`` says whether state frames are kept (an hour's are many)."""
+
+    def __init__(self, n_sensors: int, n_actuators: int, *, keep: bool = True) -> None:
+        super().__init__(daemon=True)
+        self._ends = [os.openpty() for _ in range(2)]
+        for master, slave in self._ends:
+            tty.setraw(slave)
+            os.set_blocking(master, False)
+        (self._device, device), (self._host, host) = self._ends
+        self.ports: Final = Ports(os.ttyname(device), os.ttyname(host))
+        self.mode: Mode = "carry"
+        self.lose = 0
+        """State frames that are still to be lost."""
+        self.seen: list[Seen] = []
+        self._keep = keep
+        self._layout = StateLayout(n_sensors, n_actuators)
+        self._reader = FrameReader()
+        self._last_wire = b""
+        self._closing = False
+
+    def run(self) -> None:
+        """Carry."""
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+        while not self._closing:
+            ready, _, _ = select.select([self._device, self._host], (), (), _IDLE_S)
+            with contextlib.suppress(OSError):  # nobody has the other end open for now, or it takes no more
+                if self._host in ready:
+                    data = os.read(self._host, _READ_BYTES)
+                    if self.mode in _TO_DEVICE:
+                        os.write(self._device, data)
+                    elif self.mode == "garble":
+                        os.write(self._device, data.translate(FLIP))
+            with contextlib.suppress(OSError):
+                if self._device in ready:
+                    self._from_device(os.read(self._device, _READ_BYTES))
+
+    def _from_device(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        out = b""
+        for body in self._reader.feed(data):
+            wire = encode_frame(body)
+            if body[0] == MessageType.STATE:
+                if self._keep:
+                    self.seen.append(Seen(now, self._layout.decode(body)))
+                if self.lose > 0:
+                    self.lose -= 1
+                    continue
+                if self.mode == "freeze" and self._last_wire:
+                    wire = self._last_wire
+                self._last_wire = wire
+            out += wire
+        if self.mode != "cut" and out:
+            os.write(self._host, out.translate(FLIP) if self.mode == "garble" else out)
+
+    def __enter__(self) -> Wire:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close both lines."""
+        self._closing = True
+        self.join()
+        for fd in (fd for end in self._ends for fd in end):
+            os.close(fd)
+
+
+def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
+    """What the device's clock read at a moment of the host's, by the frames that came with the least delay.
+
+    ``transit_ns`` is what a frame takes at least from its sample on.
+    """
+    offset_ns = min(s.at_ns - s.state.t_us * 1000 for s in seen) - transit_ns
+    return (at_ns - offset_ns) / 1000
+
+
+def safe_since_us(seen: list[Seen], after_us: float, period_us: int) -> float | None:
+    """Device time at which the safe output came into force after ``after_us``; None while it has not.
+
+    A frame that says SAFE and reports a safe output switched within its period, at tau; one that reports another
+    output switched at its sample.
+    """
+    for _, state in seen:
+        if state.t_us > after_us and state.status & Status.SAFE:
+            if state.answers == 0:
+                return max(state.t_us - period_us + state.tau_us % period_us, after_us)
+            return float(state.t_us)
+    return None
+
+
+class WireProcess:
+    """The handle of a wire in a process of its own; a context that ends it."""
+
+    def __init__(self, n_sensors: int, n_actuators: int) -> None:
+        command = [sys.executable, "-m", "tools.faultlab.wire", str(n_sensors), str(n_actuators)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self.ports: Final = msgspec.json.decode(self._out.readline(), type=Ports)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def say(self, order: str) -> None:
+        """Give an order (see ``obey``)."""
+        self._in.write(order.encode() + b"\n")
+        self._in.flush()
+
+    def __enter__(self) -> WireProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._in.close()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._out.close()
+
+
+def obey(wire: Wire, order: str) -> None:
+    """Carry out one order: a mode, or ``lose N`` (so many state frames); what is none is passed over."""
+    match order.split():
+        case ["lose", count]:
+            wire.lose += int(count)
+        case [mode]:
+            wire.mode = next((m for m in get_args(Mode) if m == mode), wire.mode)
+
+
+def main(arguments: list[str]) -> int:
+    """Carry until stdin ends; returns the exit code."""
+    wire = Wire(int(arguments[0]), int(arguments[1]), keep=False)
+    wire.start()
+    print(msgspec.json.encode(wire.ports).decode(), flush=True)
+    for order in sys.stdin:
+        obey(wire, order)
+    wire.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
