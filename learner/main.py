@@ -13,304 +13,22 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import msgspec
-import numpy as np
-import torch
-
-from learner.agent import Agent, Replayed
-from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
-from learner.offering import Offering
-from learner.settings import LearnerSettings
-from learner.states import States
+from learner.attachment import MemoryChanged, OtherVersion, Unfit
+from learner.process import NAME, Connection, LearnerProcess
 from runtime.config.document import ConfigError
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
 from runtime.control.realtime import die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
-from runtime.link.client import PATIENCE_S, LinkClient, LinkClosed, RequestRejected
-from runtime.link.keys import LearnerKeys
-from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
-from runtime.replay.checkpoint.upkeep import is_due
-from runtime.supervise.report import report, show_life
+from runtime.link.client import LinkClosed, RequestRejected
+from runtime.supervise.report import report
 
-_ME: Final = "learner"
-_SAVE_S: Final = 2.0
-_WAIT_MS: Final = 200
-_TURN_S: Final = 1.0
-"""How often a learner that waits for its turn asks for it."""
-_ERRORS_AT_ONCE: Final = 65_536
-"""TD errors that are sent together: half a megabyte, and a sign of life in long spells of work."""
 _NICE: Final = 10
-_SIGN_S: Final = 1.0
-"""How often it shows its supervisor that it makes progress."""
-
-
-class Connection(NamedTuple):
-    """Where the rig is, and how to come by it."""
-
-    endpoint: str
-    keys: LearnerKeys | None = None
-    patience_s: float = PATIENCE_S
-    """How long the rig may be silent; ``math.inf``: for ever."""
-    role: Role = "push"
-
-
-def _warn(line: str) -> None:
-    report(_ME, "warning", line)
-
-
-class LearnerProcess:
-    """The conversation with one rig."""
-
-    def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
-        self._config, self._role = config, connection.role
-        self._settings = msgspec.convert(config.learner, LearnerSettings)
-        self._shown_s = 0.0
-
-        def stopping() -> bool:
-            self._show_life()  # it is asked over and over while the rig is silent
-            return stop[0]
-
-        self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
-        self._link = Attachment(
-            config, self._client, connection.role, _warn, lambda ruling: self._offering.heed(ruling)
-        )
-        self._offering = Offering(self._link, _ME)
-        self._states = States(state)
-        self._saved_s = time.monotonic()
-        self._settled = -1
-        self._unwritten = False
-        self._busy_s = 0.0
-        self._done_here = 0
-        self._agent_there: Agent | None = None
-        self._follows = False
-        """Whether the agent has heard of everything in the mirror, and so must hear of every write."""
-        self.of_use = False
-        """Whether the rig has accepted anything that was done with its memory."""
-        self._error_batch = time.time_ns()
-
-    def run(self) -> None:
-        """Attach, then learn until the run ends; while another learner pushes, only mirror."""
-        attached = self._link.attach()
-        self._run_id, self._lockstep = attached.run_id, attached.lockstep
-        while True:
-            rows = self._catch_up(attached)
-            if not attached.pushes:
-                turn = self._await_turn(attached)
-                if turn is None:
-                    break
-                attached = turn
-                continue
-            try:
-                self._take_over(attached)
-                while not rows.ending:  # then nobody is left to answer
-                    self._learn(rows)
-                    rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
-                break
-            except LeaseLost as loss:
-                self._follows = False
-                self.save()
-                report(_ME, "warning", f"no longer pushing: {loss}")
-                attached = self._link.attach()
-        self.save()
-        if self._link.mirror is not None:
-            storage = self._link.mirror.storage
-            report(_ME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
-        self._offering.sum_up()
-
-    def _catch_up(self, attached: Attached) -> Rows:
-        rows = self._pull(closed=attached.closed, wait_ms=0)
-        while rows.upto < rows.inserted:
-            rows = self._pull(closed=attached.closed, wait_ms=0)
-        return rows
-
-    def _await_turn(self, attached: Attached) -> Attached | None:
-        """Mirror until this learner may push (None: until the run ends)."""
-        report(_ME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
-        closed = attached.closed
-        asked_s = time.monotonic()
-        while True:
-            rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
-            closed = rows.closed
-            if rows.ending:
-                return None
-            now_s = time.monotonic()
-            if self._role == "push" and now_s - asked_s > _TURN_S:
-                asked_s = now_s
-                attached = self._link.attach()
-                if attached.pushes:
-                    return attached
-
-    def _take_over(self, attached: Attached) -> None:
-        """Begin to push, with what this process or its state knows, on a mirror that is complete."""
-        agent, resumes = self._agent_there, True
-        if agent is None:
-            assert self._link.mirror is not None
-            agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
-            torch.set_num_threads(1 if self._lockstep else self._settings.threads)
-            resumes = self._states.restore(agent, attached.done if self._lockstep else None)
-            if agent.sampler_lost:
-                _warn("what the sampler knew is of another memory: it begins anew")
-        agent.catch_up(attached.memory, attached.restored)
-        self._follows = True
-        if attached.next_policy_id <= 1 and not resumes:
-            self._offer()
-            self._conclude(0)
-        else:
-            self._rejoin(attached, resumes)
-        report(_ME, "ready", "restored" if resumes else "from the beginning")
-
-    @property
-    def _agent(self) -> Agent:
-        assert self._agent_there is not None
-        return self._agent_there
-
-    def _rejoin(self, attached: Attached, resumes: bool) -> None:
-        """Take up a run that is under way."""
-        agent = self._agent
-        if not (self._lockstep and resumes):  # else it does the same again, whatever the rig has heard of it by now
-            agent.policies = attached.next_policy_id - 1
-        agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
-        if resumes:
-            if attached.next_policy_id <= 1:  # a rig that has none of its policies any more
-                agent.policies = 0
-                self._offer()
-            self._tell_done(agent.handled)
-        else:
-            # New networks must not act before they have seen what their predecessor learned from.
-            agent.handled = max(0, attached.done) if self._lockstep else attached.closed
-            owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
-            report(_ME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
-            if agent.ready:
-                self._update(owed)
-                self._offer()
-            self._conclude(agent.handled)
-
-    def _learn(self, rows: Rows) -> None:
-        if rows.upto < rows.inserted:
-            return  # still catching up
-        agent, settings = self._agent, self._settings
-        if self._offering.due:
-            self._offer()
-        if settings.updates_per_transition is not None:
-            self._learn_continuously(rows)
-            return
-        while agent.handled < rows.closed:
-            episode = agent.handled + 1
-            behind = rows.closed - episode
-            if self._lockstep:
-                self._confirm(episode)
-            agent.begin_episode(episode)
-            updates = settings.updates_per_episode or 0
-            if not self._lockstep and behind * updates > settings.backlog:
-                updates = 0
-            if agent.ready and updates:
-                self._update(updates)
-                if self._lockstep or not behind:
-                    self._offer()
-            self._conclude(episode)
-
-    def _learn_continuously(self, rows: Rows) -> None:
-        agent, settings = self._agent, self._settings
-        owed = int(rows.inserted * (settings.updates_per_transition or 0)) - agent.updates
-        for episode in range(agent.handled + 1, rows.closed + 1):
-            agent.begin_episode(episode)
-        if agent.ready and owed > 0:
-            self._update(min(owed, 100))
-        if rows.closed > agent.handled:
-            self._offer()
-            self._conclude(rows.closed)
-
-    def _confirm(self, episode: int) -> None:
-        assert self._link.mirror is not None
-        self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
-
-    def _update(self, updates: int) -> None:
-        waiting: list[Replayed] = []
-        count = 0
-        start = time.perf_counter()
-        for piece in self._agent.learn(updates):
-            self._show_life()
-            waiting.append(piece)
-            count += len(piece.slots)
-            if count >= _ERRORS_AT_ONCE:
-                self._busy_s += time.perf_counter() - start
-                self._send_errors(waiting)
-                waiting, count = [], 0
-                start = time.perf_counter()
-        self._busy_s += time.perf_counter() - start
-        self._done_here += updates
-        self._send_errors(waiting)
-
-    def _send_errors(self, pieces: list[Replayed]) -> None:
-        if not pieces:
-            return
-        self._error_batch += 1
-        self._link.ask(
-            Errors(self._error_batch),
-            np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
-            np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
-            np.concatenate([p.abs_td for p in pieces]).astype("<f4").tobytes(),
-        )
-
-    def _offer(self) -> None:
-        self._offering.offer(self._agent, self._run_id, lockstep=self._lockstep)
-
-    def _conclude(self, episode: int) -> None:
-        """All that follows from an episode is done: have it on disk before the rig relies on it, then say so."""
-        self._agent.handled = episode
-        if self._lockstep and is_due(self._config, episode):
-            self._write()
-        self._tell_done(episode)
-        self.save(at_most_every_s=_SAVE_S)
-
-    def _tell_done(self, episode: int) -> None:
-        rate = self._done_here / self._busy_s if self._busy_s else 0.0
-        self._link.ask(Done(episode, self._agent.updates, rate, not self._unwritten))
-        self.of_use = True
-
-    def _pull(self, closed: int, wait_ms: int) -> Rows:
-        rows, slots = self._link.pull(closed, wait_ms)
-        self._settled = rows.settled
-        self._show_life()
-        if slots is not None and self._follows:
-            self._agent.written(slots)
-        return rows
-
-    def _show_life(self) -> None:
-        """Tell a supervisor now and then that there is progress: one that hears nothing for long starts another."""
-        now_s = time.monotonic()
-        if now_s - self._shown_s > _SIGN_S:
-            self._shown_s = now_s
-            show_life(_ME)
-
-    def save(self, at_most_every_s: float = 0.0) -> None:
-        """Write what to go on from; in lockstep that is written where the rig writes its own, and nowhere between."""
-        if self._agent_there is None or self._lockstep:
-            return
-        if time.monotonic() - self._saved_s >= at_most_every_s:
-            self._saved_s = time.monotonic()
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            self._states.save(self._agent, self._settled if self._lockstep else None)
-            self._unwritten = False
-        except OSError as error:
-            if not self._unwritten:
-                _warn(f"the learner's state is not written: {error.strerror or error}; it is tried again")
-            self._unwritten = True
-
-    def close(self) -> None:
-        """Say goodbye and close the link."""
-        self._client.tell(Leave())
-        self._client.close()
 
 
 def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
@@ -333,22 +51,22 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
                 process.run()
             except (LinkClosed, OtherVersion) as error:
                 if not stop[0]:
-                    report(_ME, "error", str(error))
+                    report(NAME, "error", str(error))
                     return ExitCode.HARDWARE
                 return ExitCode.OK
             except Unfit as error:
-                report(_ME, "error", str(error))
+                report(NAME, "error", str(error))
                 return ExitCode.CONFIGURATION
             except MemoryChanged as change:
                 # A new replay process: mirror its memory, with the same networks.
                 process.save()
-                report(_ME, "warning", f"{change}; mirroring it from the beginning")
+                report(NAME, "warning", f"{change}; mirroring it from the beginning")
             except RequestRejected as error:
                 if not process.of_use:
-                    report(_ME, "error", str(error))
+                    report(NAME, "error", str(error))
                     return ExitCode.INTERNAL
                 process.save()
-                report(_ME, "warning", f"{error}; attaching anew")
+                report(NAME, "warning", f"{error}; attaching anew")
             else:
                 return ExitCode.OK
             finally:
@@ -366,7 +84,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_resolved(args.config)
     except ConfigError as error:
-        report(_ME, "error", str(error))
+        report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:
         # Beside a real-time loop what carries bytes between it and the device comes first: kernel threads of the

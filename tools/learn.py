@@ -54,7 +54,8 @@ def main(arguments: list[str]) -> int:
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
     try:
-        from learner.main import Connection, learn  # torch takes a second to import: only once all else is sound
+        from learner.main import learn  # torch takes a second to import: only once all else is sound
+        from learner.process import Connection
     except ImportError as error:
         return complain("learn", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     speak_to_a_person()

@@ -62,8 +62,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
-    from runtime.log.mcap_log import log_files
     from runtime.log.reading import LogDamaged, count_steps, read_log
+    from runtime.log.staged_file import log_files
 
     if not log_files(folder):
         return complain(

@@ -9,7 +9,6 @@ room again it goes on in another file, and says what it lacks.  Writing is done 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,9 @@ from mcap.writer import CompressionType, Writer
 from runtime.config.schema import RunConfig
 from runtime.log import schemas, wire
 from runtime.log.event_tail import EventTail
+from runtime.log.side_messages import ActingPolicy, read_event
 from runtime.log.sink import Event
-from runtime.log.staged_file import StagedFile
+from runtime.log.staged_file import StagedFile, log_files, next_file
 from runtime.log.steps import PACKAGE, Records, StepMessages
 from runtime.record import Flag, Kind
 from runtime.replay.episodes import EpisodeRow
@@ -48,24 +48,7 @@ _TOGETHER: Final = 200
 _CHUNK_BYTES: Final = 1 << 20
 _CHUNKS_PER_FILE: Final = 10_000
 """The writer remembers each chunk until the file is finished (about 1 kB); the next file begins at zero."""
-_NAME: Final = re.compile(r"log(?:-(\d+))?\.mcap")
 _ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
-_WARNINGS: Final = ("warning", "policy_refused", "policy_warning", "learner_turned_away")
-_ERRORS: Final = ("error", "fault", "log_stopped")
-
-
-def log_files(folder: Path) -> list[Path]:
-    """List the log files of a run in the order in which they were written."""
-    found = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME.fullmatch(p.name))]
-    return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in found))]
-
-
-def _next_file(folder: Path) -> Path:
-    taken = log_files(folder)
-    if not taken:
-        return folder / "log.mcap"
-    last = _NAME.fullmatch(taken[-1].name)
-    return folder / f"log-{int(last[1] or 1) + 1 if last else 2}.mcap"
 
 
 class McapLog:
@@ -87,7 +70,7 @@ class McapLog:
         self._events = EventTail(folder / "events.jsonl")
         self._unix_minus_mono_s = time.time() - time.monotonic()
         self._t_ns = 0
-        self._policy = 0
+        self._policies = ActingPolicy()
         self._keepsake, self._kept = keepsake, b""
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
@@ -142,7 +125,8 @@ class McapLog:
         kept = records = np.frombuffer(bytes(self._waiting), self._messages.layout.dtype)
         self._waiting.clear()
         self._encoded, self._encoded_seq = self._given, int(records[-1]["seq"]) + 1
-        self._policy_changes(records)
+        for t_ns, change in self._policies.changes(records):
+            self._add(POLICIES, t_ns, wire.encode(schemas.POLICY, change))
         if self._settings.decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
             kept = records[(records["tick"] % self._settings.decimation == 0) | (edges != 0)]
@@ -209,7 +193,7 @@ class McapLog:
     # -- one file ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self.path = _next_file(self._folder)
+        self.path = next_file(self._folder)
         self._file = StagedFile(self.path)
         self._counted = False
         self._chunks = 0
@@ -334,22 +318,6 @@ class McapLog:
 
     # -- what is beside the records ----------------------------------------------------------------------------------
 
-    def _policy_changes(self, records: Records) -> None:
-        """Tell of each record from which on another policy acts."""
-        acting = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
-        ids = acting["policy_id"]
-        before = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids
-        for at in np.flatnonzero(ids != before).tolist():
-            r = acting[at]
-            flags = int(r["flags"])
-            values = (
-                *(int(r["policy_id"]), int(before[at]), int(r["episode"]), int(r["kind"]), int(r["tick"])),
-                *(flags & Flag.PROBATION != 0, flags & Flag.ROLLED_BACK != 0),
-            )
-            self._add(POLICIES, int(r["t_mono_ns"]), wire.encode(schemas.POLICY, values))
-        if len(ids):
-            self._policy = int(ids[-1])
-
     def _take_state(self) -> None:
         """Note what the loop has kept since the last look; it stands before the records that come after it."""
         kept = self._keepsake()
@@ -361,25 +329,16 @@ class McapLog:
         values = (tick if isinstance(tick, int) else 0, msgspec.json.encode(state))
         self._add(LOOP, self._t_ns, wire.encode(schemas.LOOP, values))
 
-    def _mono_ns(self, t_unix_s: float) -> int:
-        """Host time of an event, which was written since the last look, whatever the wall clock has done."""
-        now_s = time.monotonic()
-        return round(min(max(t_unix_s - self._unix_minus_mono_s, now_s - _AGAIN_S), now_s) * 1e9)
-
     def _take_events(self) -> None:
+        """Note the events since the last look, at the host's time, whatever the wall clock has done meanwhile."""
+        now_s = time.monotonic()
         for line in self._events.lines():
-            try:
-                fields = msgspec.json.decode(line, type=dict[str, object])
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            event = read_event(line)
+            if event is None:
                 continue
-            t_unix_s, kind = fields.pop("t_unix_s", 0.0), str(fields.pop("kind", ""))
-            source, message = str(fields.pop("source", "")), str(fields.pop("message", ""))
-            t_unix_s = t_unix_s if isinstance(t_unix_s, float | int) else 0.0
-            t_ns = self._t_ns if self._config.lockstep else self._mono_ns(t_unix_s)
-            text = line.decode("utf-8", "replace")
-            self._add(EVENTS, t_ns, wire.encode(schemas.EVENT, (t_unix_s, kind, source, message, text)))
-            level = schemas.ERROR if kind in _ERRORS else schemas.WARNING if kind in _WARNINGS else schemas.INFO
-            rest = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
-            said = f"{kind}: {message or rest}"
-            line_ = (schemas.timestamp(max(t_ns, 0)), level, said, source or "replay", "", 0)
-            self._add(LINES, max(t_ns, 0), wire.encode(schemas.LOG, line_))
+            t_ns = self._t_ns
+            if not self._config.lockstep:
+                t_s = event.t_unix_s - self._unix_minus_mono_s
+                t_ns = round(min(max(t_s, now_s - _AGAIN_S), now_s) * 1e9)
+            self._add(EVENTS, t_ns, wire.encode(schemas.EVENT, event.fields))
+            self._add(LINES, max(t_ns, 0), wire.encode(schemas.LOG, event.line(max(t_ns, 0))))

@@ -25,7 +25,8 @@ from mcap.writer import MCAP0_MAGIC
 
 from hw.rig import Rig
 from runtime.log import wire
-from runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS, log_files
+from runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS
+from runtime.log.staged_file import log_files
 from runtime.log.steps import Records, StepMessages
 
 _BATCH: Final = 4096

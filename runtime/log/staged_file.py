@@ -1,9 +1,28 @@
-"""A file that takes what is written to it in pieces, each whole or not at all."""
+"""The files of a log: their names, and how one takes what is written to it in pieces, each whole or not at all."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Final
+
+_NAME: Final = re.compile(r"log(?:-(\d+))?\.mcap")
+
+
+def log_files(folder: Path) -> list[Path]:
+    """List the log files of a run in the order in which they were written."""
+    found = [(m, p) for p in folder.glob("log*.mcap") if (m := _NAME.fullmatch(p.name))]
+    return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in found))]
+
+
+def next_file(folder: Path) -> Path:
+    """Name the file that follows those of a run."""
+    taken = log_files(folder)
+    if not taken:
+        return folder / "log.mcap"
+    last = _NAME.fullmatch(taken[-1].name)
+    return folder / f"log-{int(last[1] or 1) + 1 if last else 2}.mcap"
 
 
 class StagedFile:

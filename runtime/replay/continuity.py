@@ -26,6 +26,7 @@ from runtime.replay.episodes import read_rows
 from runtime.replay.horizon import take_over
 from runtime.replay.parts import Parts
 from runtime.replay.recovery import Point, Recovery, encode_point, recover
+from runtime.replay.wholeness import Account
 from runtime.shm.ring import RingReader
 
 Say = Callable[[str], object]
@@ -111,6 +112,21 @@ class Continuity:
         return counts is not None and (counts["life"], counts["taken"]) == (
             self._standing.life,
             self._parts.ring.taken,
+        )
+
+    def account(self, rows: int) -> Account:
+        """What there is to be at the end of the run, in which the loop closed so many episodes (``rows``)."""
+        ring, log = self._parts.ring, self._log.account()
+        lost = self.lost + ring.damaged
+        return Account(
+            rows=rows,
+            taken=ring.taken - lost,
+            waiting=ring.waiting,
+            dropped=self.dropped,
+            lost=lost,
+            covered=self.covered,
+            log=log and log._replace(given=ring.taken, missing=log.missing + self.unlogged_before),
+            departures=self._parts.desk.departures if self._config.lockstep else None,
         )
 
     # -- beginning ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How far back a replay process that takes over must be able to go, and which records may therefore leave the ring.
+"""Which records of the ring may be taken in, and which may leave it: how far back a successor must be able to go.
 
 A record stays in the ring until a checkpoint and the log both have what was made of it.  So a replay process that is
 killed costs nothing: its successor restores the checkpoint and takes in again what came after it.
@@ -9,7 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.record import Kind
 from runtime.shm.ring import RingReader
+
+
+def takable(records: NDArray[np.void], done: int) -> int:
+    """How many of the next ``records`` may be taken in, in lockstep, when training episode ``done`` is concluded.
+
+    An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at its
+    barriers never runs ahead; records that are taken in once more do.
+    """
+    opens = records["kind"] == Kind.TRAIN
+    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
+    return int(early[0]) if len(early) else len(records)
 
 
 def releasable(

@@ -15,14 +15,14 @@ from runtime.config.schema import RunConfig
 from runtime.link.listening import listen
 from runtime.log.sink import open_log
 from runtime.policy.probation import terms_of
-from runtime.record import Kind, RecordLayout
+from runtime.record import RecordLayout
 from runtime.replay.admission_rate import admission_rate
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from runtime.replay.growth import Growth
-from runtime.replay.horizon import Horizon
+from runtime.replay.horizon import Horizon, takable
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
@@ -37,7 +37,7 @@ from runtime.replay.tick_events import TickEvents
 from runtime.replay.timing import FILE as TIMING_FILE
 from runtime.replay.timing import TimingFile
 from runtime.replay.transitions import TransitionBuilder
-from runtime.replay.wholeness import Account, LogAccount, Whole, whole_of
+from runtime.replay.wholeness import Whole, whole_of
 from runtime.shm.board import BOARD_SCHEMA, Board, Word
 from runtime.shm.keepsake import Keepsake
 from runtime.shm.ring import RingReader
@@ -60,17 +60,6 @@ _BLOCKED_S: Final = 20.0
 
 class Rewind(Exception):
     """In lockstep another learner has come: all that the one before it did after the checkpoint happens once more."""
-
-
-def takable(records: NDArray[np.void], done: int) -> int:
-    """How many of the next ``records`` may be taken in, in lockstep, when training episode ``done`` is concluded.
-
-    An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at its
-    barriers never runs ahead; records that are taken in once more do.
-    """
-    opens = records["kind"] == Kind.TRAIN
-    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
-    return int(early[0]) if len(early) else len(records)
 
 
 def _warn(line: str) -> None:
@@ -329,26 +318,8 @@ class ReplayProcess:
             self._server.wait(100)
 
     def _whole(self) -> Whole:
-        board, ring = self._board, self._ring
-        lost = self._continuity.lost + ring.damaged
-        account = Account(
-            rows=board[Word.ROWS_BEFORE] + board[Word.ROWS],
-            taken=ring.taken - lost,
-            waiting=ring.waiting,
-            dropped=self._continuity.dropped,
-            lost=lost,
-            covered=self._continuity.covered,
-            log=self._log_account(),
-            departures=self._desk.departures if self._lockstep else None,
-        )
-        return whole_of(account, self._folder)
-
-    def _log_account(self) -> LogAccount | None:
-        """The log's account over this life of the run."""
-        log = self._log.account()
-        if log is None:
-            return None
-        return log._replace(given=self._ring.taken, missing=log.missing + self._continuity.unlogged_before)
+        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
+        return whole_of(self._continuity.account(rows), self._folder)
 
     def abandon(self) -> None:
         """Leave everything as it is for a successor."""

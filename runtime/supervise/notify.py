@@ -81,6 +81,7 @@ class Notifier:
         self._watched = period_s is not None
         self._pulse = Pulse(_TELL_EVERY_S if period_s is None else period_s / 2)
         self._told = ""
+        self._ending_s = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
         if self._socket is not None:
             self._socket.setblocking(False)
@@ -114,6 +115,12 @@ class Notifier:
         """The run ends: actuators, processes, files."""
         renewed = [f"WATCHDOG_USEC={round(ENDING_S * 1e6)}", "WATCHDOG=1"] if self._watched else []
         self._send("STOPPING=1", f"STATUS={status}", *renewed)
+
+    def still_ending(self, now_s: float) -> None:
+        """The end makes progress and may take longer: each process that is waited for has a limit of its own."""
+        if self._socket is not None and now_s >= self._ending_s:
+            self._ending_s = now_s + _TELL_EVERY_S
+            self._send(f"EXTEND_TIMEOUT_USEC={round(ENDING_S * 1e6)}", *(["WATCHDOG=1"] if self._watched else []))
 
     def close(self) -> None:
         """Close the socket."""

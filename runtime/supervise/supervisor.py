@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +20,13 @@ from runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from runtime.supervise.actuators import Actuators
 from runtime.supervise.child import Child
 from runtime.supervise.chronicle import Chronicle, OnReport
+from runtime.supervise.crew import CONTROL, Crew, StartFailed
 from runtime.supervise.faults import FAULTS, FaultName
 from runtime.supervise.keyboard import Keyboard
 from runtime.supervise.notify import Notifier, status_line
 from runtime.supervise.post_mortem import PostMortem
 from runtime.supervise.report import Report
 from runtime.supervise.requests import LIVE_VIEW, Requests
-from runtime.supervise.revival import Revived
 from runtime.supervise.run_folder import complete_summary
 from runtime.supervise.running import announce
 from runtime.supervise.segments import create_segments, shared_bytes
@@ -35,22 +34,13 @@ from runtime.supervise.states import State
 from runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
 _START_TIMEOUT_S: Final = 60.0
-_TWIN, _REPLAY, _LEARNER, _CONTROL = "device", "replay", "learner", "control"
 _AT_ONCE_S: Final = 2.0
 """How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
-_CONTROL_S, _LEARNER_S, _TWIN_S = 5.0, 10.0, 5.0
+_CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
 """How long processes have to end; the replay process has as long as it makes progress."""
 _LOCKSTEP_NOTICE_S: Final = 10.0
 """In lockstep a loop may be slow without harm: it looks for orders at least once in a few milliseconds."""
-
-
-class StartFailed(Exception):
-    """A process did not come up; ``code`` is the run's exit code."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class NoRoom(Exception):
@@ -77,8 +67,6 @@ class Supervisor:
     ) -> None:
         self._resumes = resumes
         self._config, self._folder, self._port = config, run_folder, port
-        self._children: dict[str, Child] = {}
-        self._peaks: dict[str, float] = {}
         self._keyboard = keyboard
         notice_s = _LOCKSTEP_NOTICE_S if config.lockstep else NOTICE_S
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9, notice_s)
@@ -87,10 +75,8 @@ class Supervisor:
         self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._chronicle.write)
         self._chronicle.listeners.append(self._post_mortem.note)
-        hang_s, warn = config.supervision.hang_limit_s, self._chronicle.warn
-        self._replay = Revived(_REPLAY, self._launch_replay, hang_s, warn)
-        self._learner = Revived(_LEARNER, self._launch_learner, hang_s, warn)
         self._shm: Path | None = None
+        self._crew: Crew | None = None
         self.started = False
         """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
         self.whole: Whole | None = None
@@ -109,8 +95,8 @@ class Supervisor:
         except NoRoom as error:
             code, reason = ExitCode.PREFLIGHT, str(error)
         finally:
-            for child in reversed(list(self._alive())):  # what was started last drives
-                child.end(_AT_ONCE_S if child.name == _CONTROL and self.started else 0.0)
+            for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # the last one drives
+                child.end(_AT_ONCE_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._requests.restore()
             self._post_mortem.close()
@@ -134,6 +120,7 @@ class Supervisor:
                 f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
+        self._crew = Crew(self._config, self._folder, self._shm, self._board, self._chronicle, resumes=self._resumes)
         self._post_mortem.open(self._shm)
         self._requests.show(self._board)
 
@@ -145,85 +132,35 @@ class Supervisor:
         self.whole = complete_summary(
             self._folder,
             {"exit_reason": reason, "fault": self._chronicle.fault_of(code), "actuators": self.actuators},
-            {
-                "started_again": {p.name: max(0, p.starts - 1) for p in (self._replay, self._learner)},
-                "hung": {p.name: p.hangs for p in (self._replay, self._learner)},
-                "peak_rss_mb": {name: round(peak, 1) for name, peak in self._peaks.items()},
-            },
+            self.crew.figures(),
             lambda: unaccounted(rows, self._folder),
         )
         hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other ends matter more
         return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
 
-    def _alive(self) -> Iterator[Child]:
-        """The processes that there are, in the order in which they were started."""
-        for child in (
-            self._children.get(_TWIN),
-            self._replay.child,
-            self._learner.child,
-            self._children.get(_CONTROL),
-        ):
-            if child is not None:
-                yield child
+    @property
+    def crew(self) -> Crew:
+        """The processes, once there is shared memory for them."""
+        assert self._crew is not None
+        return self._crew
 
     # -- starting --------------------------------------------------------------------------------------------------
 
     def _supervise(self) -> tuple[int, str]:
         try:
-            port = self._port
+            port, crew = self._port, self.crew
             if port is None:
-                self._start(_TWIN, "sim.twin.main", [str(self._folder / "config.yaml"), "--folder", str(self._shm)])
-                port = str(self._await_ready(self._children[_TWIN]).values["path"])
-            self._port = port
-            self._await_ready(self._started_of(self._replay))
+                port = str(self._await_ready(crew.start_device()).values["path"])
+            self._await_ready(crew.start_revived(crew.replay))
             if self._config.local_learner:
-                self._started_of(self._learner)
-            self._start(_CONTROL, "runtime.control.main", [str(self._folder), str(self._shm), port])
-            self._await_ready(self._children[_CONTROL])
+                crew.start_revived(crew.learner)
+            self._await_ready(crew.start_control(port))
             self.started = True
             self._service.ready(self._status())
         except StartFailed as failure:
             self._end()
             return failure.code, str(failure)
         return self._watch()
-
-    def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
-        self._board[Word.RESTARTS] += 1
-        return Child(name, module, arguments, self._folder / "stderr.log")
-
-    def _start(self, name: str, module: str, arguments: list[str]) -> None:
-        try:
-            self._children[name] = self._launch(name, module, arguments)
-        except OSError as error:
-            raise StartFailed(f"{name} cannot be started: {error.strerror or error}", ExitCode.PREFLIGHT) from None
-
-    def _started_of(self, process: Revived) -> Child:
-        try:
-            process.start()
-        except OSError as error:
-            why = f"{process.name} cannot be started: {error.strerror or error}"
-            raise StartFailed(why, ExitCode.PREFLIGHT) from None
-        assert process.child is not None
-        return process.child
-
-    def _launch_replay(self) -> Child:
-        # Synthetic experiences need the plant, which only the twin's side of the house has.
-        synthetic = self._config.selection.synthetic is not None
-        module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
-        return self._launch(
-            _REPLAY, module, [str(self._folder), str(self._shm), *(["--resume"] if self._resumes else [])]
-        )
-
-    def _launch_learner(self) -> Child:
-        state = self._folder / "learner"
-        state.mkdir(exist_ok=True)
-        arguments = [str(self._folder / "config.yaml"), self.endpoint, "--state", str(state)]
-        return self._launch(_LEARNER, "learner.main", arguments)
-
-    @property
-    def endpoint(self) -> str:
-        """Where learners of this run connect."""
-        return f"ipc://{self._shm}/learner"
 
     def _await_ready(self, child: Child) -> Report:
         limit = time.monotonic() + _START_TIMEOUT_S
@@ -248,7 +185,9 @@ class Supervisor:
         while True:
             self._listen(0.1)
             self._tell_service()
-            code = self._children[_CONTROL].poll()
+            control = self.crew.control
+            assert control is not None
+            code = control.poll()
             if code is not None:
                 self._listen(0.0)
                 return self._ended(code)
@@ -258,20 +197,11 @@ class Supervisor:
             if self._is_hung():
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
-            self._revive()
+            self.crew.revive()
             gone = self._gone_for_good()
             if gone is not None:
                 self._end()
                 return ExitCode.INTERNAL, gone
-
-    def _revive(self) -> None:
-        """Start processes again that ended by themselves or hang, unless they do so all the time."""
-        board, now_s = self._board, time.monotonic()
-        reached = board[Word.BARRIER]  # always 0 in real time, where a long life alone tells
-        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
-        self._replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=board[Word.ENDED] == 1)
-        learner = self._learner.child
-        self._learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=True)
 
     def _gone_for_good(self) -> str | None:
         """Why the run cannot go on without a process that is not started again; None where it can."""
@@ -279,10 +209,10 @@ class Supervisor:
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
-        if self._learner.gone and self._board[Word.ENDED] == 0:
+        if self.crew.learner.gone and self._board[Word.ENDED] == 0:
             self._chronicle.latch(FaultName.LEARNER_GONE, why)
             return f"the learner is gone for good: {why}"
-        if self._replay.gone:
+        if self.crew.replay.gone:
             return f"the replay process is gone for good: {why}"
         return None
 
@@ -325,7 +255,7 @@ class Supervisor:
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor of its own
-        watched = [child.fileno() for child in self._alive() if child.poll() is None]
+        watched = [child.fileno() for child in self.crew.alive if child.poll() is None]
         if self._keyboard is not None and self._keyboard.listening:
             watched.append(self._keyboard.fileno())
         for fd in watched:
@@ -333,13 +263,8 @@ class Supervisor:
         poll.poll(1000 * timeout_s)
         self._hear()
         self._post_mortem.look()
-        for child in self._alive():
-            self._note(child)
-
-    def _note(self, child: Child) -> None:
-        for report in child.reports():
-            self._chronicle.note(report)
-        self._peaks[child.name] = max(self._peaks.get(child.name, 0.0), child.peak_rss_mb)
+        for child in self.crew.alive:
+            self.crew.note(child)
 
     def _ended(self, code: int) -> tuple[int, str]:
         """The loop has ended by itself, well or badly."""
@@ -351,7 +276,7 @@ class Supervisor:
         if code < 0:
             self._chronicle.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
-        return _known(code), self._why(_CONTROL, code)
+        return _known(code), self._why(CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:
         """The reason a process gave, or what can be said of one that gave none."""
@@ -366,27 +291,28 @@ class Supervisor:
         """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
-        control = self._children.pop(_CONTROL, None)
+        crew = self.crew
+        control, crew.control = crew.control, None
         # Whatever wrote this word before, it is dead by the time the replay process may act on it.
         if control is not None:
             # One that never came up has armed nothing, and may be waiting for a device that is not there.
             self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
         self._board[Word.ENDED] = 1
         self._see_replay_out()
-        learner, self._learner.child = self._learner.child, None
-        if learner is not None:
-            self._finish(learner, _LEARNER_S, ask=True)
-        twin = self._children.pop(_TWIN, None)
-        if twin is not None:
-            self._finish(twin, _TWIN_S, ask=True)
+        learner, crew.learner.child = crew.learner.child, None
+        device, crew.device = crew.device, None
+        for child, grace_s in ((learner, _LEARNER_S), (device, _DEVICE_S)):
+            if child is not None:
+                self._finish(child, grace_s, ask=True)
 
     def _see_replay_out(self) -> None:
         """Let the replay process take in what the loop has left, however often it must be started again for that."""
-        replay = self._replay
+        replay = self.crew.replay
         while not (replay.gone or replay.starts == 0):
             self._listen(0.02)
+            self._service.still_ending(time.monotonic())
             if self.started:
-                self._revive()
+                self.crew.revive()
             child = replay.child
             if child is not None and (child.poll() == ExitCode.OK or not self.started or self._requests.impatient):
                 replay.child = None
@@ -395,16 +321,16 @@ class Supervisor:
 
     def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
         start = time.monotonic()
-        grace_s += self._config.supervision.fade_s if child.name == _CONTROL else 0.0
+        grace_s += self._config.supervision.fade_s if child.name == CONTROL else 0.0
         while not ask and child.poll() is None:
             self._hear()
             at_once = self._requests.stop > 1
-            if child.name != _CONTROL and self._requests.impatient:
+            if child.name != CONTROL and self._requests.impatient:
                 break
             if time.monotonic() - start > (min(grace_s, _AT_ONCE_S) if at_once else grace_s):
                 break
-            self._note(child)
+            self.crew.note(child)
             time.sleep(0.01)
         child.end(grace_s if ask else 0.0)
-        self._note(child)
+        self.crew.note(child)
         child.close()

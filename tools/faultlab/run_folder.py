@@ -122,8 +122,8 @@ def summary_of(folder: Path) -> Fields:
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
-        from runtime.log.mcap_log import log_files
         from runtime.log.reading import Beginning, Ending, LogDamaged, read_log
+        from runtime.log.staged_file import log_files
     except ImportError:
         return None
     if not list(log_files(folder)):

@@ -22,9 +22,10 @@ from mcap_protobuf.decoder import DecoderFactory
 
 from runtime.config.log import Log
 from runtime.log import sink
-from runtime.log.mcap_log import McapLog, log_files
+from runtime.log.mcap_log import McapLog
 from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
 from runtime.log.sink import LogMissing, NoLog, open_log
+from runtime.log.staged_file import log_files
 from runtime.record import Flag, Kind
 from runtime.replay.episodes import EpisodeAccounts
 from runtime.replay.wholeness import LogAccount

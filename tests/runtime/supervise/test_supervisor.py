@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
 
     def fail(self: Supervisor) -> tuple[int, str]:
         self.started = True
-        vars(self)["_children"] = {name: Ended(name, graces) for name in ("device", "control")}
-        for name in ("replay", "learner"):
-            vars(vars(self)[f"_{name}"])["child"] = Ended(name, graces)
+        crew: Any = self.crew
+        crew.device, crew.control = Ended("device", graces), Ended("control", graces)
+        crew.replay.child, crew.learner.child = Ended("replay", graces), Ended("learner", graces)
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(Supervisor, "_supervise", fail)

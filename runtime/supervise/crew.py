@@ -1,0 +1,126 @@
+"""The processes of a run: what each is started with, which are started again, what they have reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import Board, Word
+from runtime.supervise.child import Child
+from runtime.supervise.chronicle import Chronicle
+from runtime.supervise.revival import Revived
+
+DEVICE: Final = "device"
+CONTROL: Final = "control"
+
+
+class StartFailed(Exception):
+    """A process did not come up; ``code`` is the run's exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Crew:
+    """Device twin, replay process, learner and control; the two in the middle are started again when they end."""
+
+    def __init__(
+        self, config: RunConfig, folder: Path, shm: Path, board: Board, chronicle: Chronicle, *, resumes: bool
+    ) -> None:
+        self._config, self._folder, self._shm, self._board = config, folder, shm, board
+        self._chronicle, self._resumes = chronicle, resumes
+        self.device: Child | None = None
+        self.control: Child | None = None
+        limit_s = config.supervision.hang_limit_s
+        self.replay = Revived("replay", self._launch_replay, limit_s, chronicle.warn)
+        self.learner = Revived("learner", self._launch_learner, limit_s, chronicle.warn)
+        self.peaks_mb: dict[str, float] = {}
+        """Resident memory that each has had at most."""
+
+    @property
+    def alive(self) -> Iterator[Child]:
+        """The processes that there are, in the order in which they were started."""
+        for child in (self.device, self.replay.child, self.learner.child, self.control):
+            if child is not None:
+                yield child
+
+    # -- starting --------------------------------------------------------------------------------------------------
+
+    def start_device(self) -> Child:
+        """Start the twin; raises StartFailed, as the others do."""
+        arguments = [str(self._folder / "config.yaml"), "--folder", str(self._shm)]
+        self.device = self._start(DEVICE, "sim.twin.main", arguments)
+        return self.device
+
+    def start_control(self, port: str) -> Child:
+        """Start the loop on the device behind a port."""
+        arguments = [str(self._folder), str(self._shm), port]
+        self.control = self._start(CONTROL, "runtime.control.main", arguments)
+        return self.control
+
+    def start_revived(self, process: Revived) -> Child:
+        """Start the replay process or the learner for the first time."""
+        try:
+            process.start()
+        except OSError as error:
+            raise _cannot_start(process.name, error) from None
+        assert process.child is not None
+        return process.child
+
+    def _start(self, name: str, module: str, arguments: list[str]) -> Child:
+        try:
+            return self._launch(name, module, arguments)
+        except OSError as error:
+            raise _cannot_start(name, error) from None
+
+    def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
+        self._board[Word.RESTARTS] += 1
+        return Child(name, module, arguments, self._folder / "stderr.log")
+
+    def _launch_replay(self) -> Child:
+        # Synthetic experiences need the plant, which only the twin's side of the house has.
+        synthetic = self._config.selection.synthetic is not None
+        module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
+        resume = ["--resume"] if self._resumes else []
+        return self._launch("replay", module, [str(self._folder), str(self._shm), *resume])
+
+    def _launch_learner(self) -> Child:
+        state = self._folder / "learner"
+        state.mkdir(exist_ok=True)
+        arguments = [str(self._folder / "config.yaml"), f"ipc://{self._shm}/learner", "--state", str(state)]
+        return self._launch("learner", "learner.main", arguments)
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    def note(self, child: Child) -> None:
+        """Write down what a process has reported."""
+        for report in child.reports():
+            self._chronicle.note(report)
+        self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
+
+    def revive(self) -> None:
+        """Start processes again that ended by themselves or hang, unless they do so all the time."""
+        board, now_s = self._board, time.monotonic()
+        reached = board[Word.BARRIER]  # always 0 in real time, where a long life alone tells
+        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
+        self.replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=board[Word.ENDED] == 1)
+        learner = self.learner.child
+        self.learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=True)
+
+    def figures(self) -> dict[str, object]:
+        """What ``summary.json`` tells of them."""
+        revived = (self.replay, self.learner)
+        return {
+            "started_again": {p.name: max(0, p.starts - 1) for p in revived},
+            "hung": {p.name: p.hangs for p in revived},
+            "peak_rss_mb": {name: round(peak, 1) for name, peak in self.peaks_mb.items()},
+        }
+
+
+def _cannot_start(name: str, error: OSError) -> StartFailed:
+    return StartFailed(f"{name} cannot be started: {error.strerror or error}", ExitCode.PREFLIGHT)
