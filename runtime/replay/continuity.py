@@ -32,13 +32,13 @@ from runtime.shm.ring import RingReader
 Say = Callable[[str], object]
 
 
-def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say) -> Recovery:
+def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
     """Cut what lies beyond the point from which the run in ``folder`` goes on (``runtime.replay.recovery``).
 
     To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut.
     """
     try:
-        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn)
+        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
     except OSError as error:
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 
@@ -168,6 +168,7 @@ class Continuity:
             desk.closed = recovery.start.episode
             desk.done = recovery.start.episode if counts is not None else -1
             self._written_at = desk.done
+            self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
         elif counts is not None:
             figures.restore_durations(msgspec.json.decode(self._upkeep.note, type=Point).durations)
             figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
@@ -194,6 +195,8 @@ class Continuity:
         desk, figures, keepsake = self._parts.desk, self._parts.figures, self._parts.keepsake
         if counts is not None:
             desk.error_batch = 0  # its learner, too, is a new one
+            if self._config.lockstep:
+                desk.done = recovery.start.episode
             self._new_names = False
             self._written_at = recovery.start.episode if self._config.lockstep else -1
         if recovery.durations is not None:

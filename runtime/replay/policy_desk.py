@@ -78,6 +78,8 @@ class PolicyDesk:
         self._admitted: dict[bytes, int] = {}
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
+        self._given: dict[bytes, int] = {}
+        """Ids of policies that are offered once more."""
         self.offered = self.admitted = self.refused = 0
         self.too_soon = 0
         """Offers that were not judged, for they came faster than the rig judges."""
@@ -135,6 +137,15 @@ class PolicyDesk:
         self._folder.go_on(newest)
         if self._lockstep:  # what came after the checkpoint happens again
             self._folder.reopen(counts.get("acted_policy", newest))
+
+    def repeat_after(self, newest: int) -> None:
+        """What came after policy ``newest`` happens again beside a loop that has seen it (lockstep).
+
+        The same bytes get the same ids; the loop has them already.
+        """
+        for policy_id in self._folder.ids():
+            if policy_id > newest:
+                self._given[digest_of(self._folder.model(policy_id))] = policy_id
 
     def reinstate(self) -> int:
         """Put the newest filed policy that is still admitted into the slot; its id, 0 where there is none.
@@ -210,7 +221,8 @@ class PolicyDesk:
 
     def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
         self.offered += 1
-        policy_id = self.next_id
+        repeated = self._given.pop(digest, None)
+        policy_id = self.next_id if repeated is None else repeated
         seen = recorded[:_RECORDED] * self._half + self._centre
         probes = np.concatenate([self._probes, seen.astype(np.float32)])
         result = admit(model, self._wanted, probes, self._limits)
@@ -228,8 +240,9 @@ class PolicyDesk:
         _keep(self._admitted, digest, policy_id)
         self.admitted += 1
         self.active_id = policy_id
-        self._file(policy_id, model)  # first: a process that takes over must not give its id to another
-        self._slot.put(policy_id, model)
+        if repeated is None:
+            self._file(policy_id, model)  # first: a process that takes over must not give its id to another
+            self._slot.put(policy_id, model)
         if not self._lockstep:
             self._folder.drop_overtaken(self._slot.taken)
         self._event("policy_admitted", policy=policy_id, learner=learner)

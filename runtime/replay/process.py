@@ -100,7 +100,11 @@ class ReplayProcess:
         if config.lockstep and upkeep.restored is None:
             self.begins = True
         goes_back = config.lockstep if standing.took_over else resumes
-        self.recovery = recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn) if goes_back else None
+        self.recovery = (
+            recovered(run_folder, upkeep, lockstep=config.lockstep, warn=_warn, beside_loop=standing.took_over)
+            if goes_back
+            else None
+        )
         """What was cut of a run that goes on, resumed or taken over."""
         self._log = open_log(config, run_folder, shm.name, self._events.write, keepsake.take)
         self._policies = PolicyDesk(

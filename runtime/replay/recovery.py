@@ -67,10 +67,19 @@ def encode_point(point: Point) -> bytes:
     return msgspec.json.encode(point)
 
 
-def recover(folder: Path, restored: Mapping[str, int] | None, note: bytes, *, lockstep: bool, warn: Say) -> Recovery:
+def recover(
+    folder: Path,
+    restored: Mapping[str, int] | None,
+    note: bytes,
+    *,
+    lockstep: bool,
+    warn: Say,
+    beside_loop: bool = False,
+) -> Recovery:
     """Find where the run in ``folder`` goes on, and cut what lies beyond it.
 
-    ``restored`` and ``note`` are the newest checkpoint's (None: there was none).  Raises CheckpointError, before
+    ``restored`` and ``note`` are the newest checkpoint's (None: there was none).  ``beside_loop``: the loop never
+    stopped, so that later policies have acted and stay.  Raises CheckpointError, before
     anything is cut, when the checkpoint was not written for this, and OSError when a file cannot be cut.
     """
     point = _decoded(folder, note) if restored is not None else None
@@ -83,7 +92,8 @@ def recover(folder: Path, restored: Mapping[str, int] | None, note: bytes, *, lo
     if counted > len(filed.rows):
         warn(f"{path}: {counted - len(filed.rows)} rows are missing that were there at the last checkpoint")
     kept = min(counted, len(filed.rows)) if lockstep else len(filed.rows)
-    newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if lockstep else None
+    goes_back = lockstep and not beside_loop
+    newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if goes_back else None
     # From here on things are taken away; in whatever order, and however often it begins anew, it ends the same.
     policies = _cut_policies(folder / "policies", newest_policy)
     if lockstep:

@@ -89,6 +89,21 @@ def restart_replay(run: Run) -> None:
     run.child(REPLAY, other_than=before)
 
 
+def follow_to_the_roll_back(learner: Learner) -> bytes:
+    """Do what a learner does after the beginning, until the second policy was rolled back; its bytes."""
+    learner.until_closed(1)
+    learner.done(1)
+    learner.until_closed(2)
+    bad = learner.model(BAD, learner.untried())
+    verdict = learner.offer(BAD, bad)
+    assert (verdict.accepted, verdict.policy_id) == (True, BAD), "nothing that admission tries is near the fault"
+    learner.done(2)
+    learner.until_closed(3)
+    assert [(r.policy_id, r.verdict) for r in learner.rulings] == [(GOOD, "passed"), (BAD, "rolled_back")]
+    assert learner.rulings[1].reason == "its answer is no finite number"
+    return bad
+
+
 @pytest.mark.parametrize("restart", [False, True], ids=["in one go", "with a new replay process"])
 def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
     with Run(tmp_path / "run", "pendulum", *SETTINGS) as run, contextlib.ExitStack() as stack:
@@ -96,21 +111,12 @@ def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool
         stack.callback(lambda: learner.close())
         assert learner.offer(GOOD, learner.model(GOOD)).accepted
         learner.done(0)
-        learner.until_closed(1)
-        learner.done(1)
-        learner.until_closed(2)
-        bad = learner.model(BAD, learner.untried())
-        assert learner.offer(BAD, bad).accepted, "nothing that admission tries is near the fault"
-        learner.done(2)
-        learner.until_closed(3)
-        heard = [(r.policy_id, r.verdict) for r in learner.rulings]
-        assert heard == [(GOOD, "passed"), (BAD, "rolled_back")]
-        assert learner.rulings[1].reason == "its answer is no finite number"
-        if restart:
+        bad = follow_to_the_roll_back(learner)
+        if restart:  # from the checkpoint on all happens once more, while the loop waits
             learner.close()
             restart_replay(run)
             learner = Learner(run)
-            learner.until_closed(3)
+            assert follow_to_the_roll_back(learner) == bad
         again = learner.offer(BAD, bad)
         assert (again.accepted, again.stage) == (False, "probation")
         learner.done(3)

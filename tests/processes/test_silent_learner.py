@@ -16,7 +16,7 @@ def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_
         run.until_ticks(50)
         learner.kill(signal.SIGSTOP)
         run.until(lambda: run.word(Word.STATE) == State.PAUSED, "a pause")
-        assert run.word(Word.SAFE_NS) > 0
+        run.until(lambda: run.word(Word.SAFE_NS) > 0, "a frame that says so")
         learner.kill(signal.SIGCONT)
         run.until_ticks(50)
         run.process.kill(signal.SIGTERM)

@@ -61,8 +61,8 @@ CASES = {
     ),
     "before the beginning": (
         "over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]",
-        "over: seconds\n  amplitude: [«[-1, 1.0], [900, 0.5]]",
-        "seconds begin at 0, got -1",
+        "over: seconds\n  amplitude: [[«-1, 1.0], [900, 0.5]]",
+        "expected float >= 0.0",
     ),
     "over what there is not": ("over: episodes", "over: «ticks", "one of episodes, seconds, steps"),
     "hour below one episode": (

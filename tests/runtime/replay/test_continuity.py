@@ -58,6 +58,9 @@ class Policies:
     def reinstate(self) -> int:
         return 6
 
+    def repeat_after(self, newest: int) -> None:
+        self.after = newest
+
     def counts(self) -> dict[str, int]:
         return {"next_policy": 1 << 31}
 
@@ -208,6 +211,7 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     went_on.begin(recovery(8))
     assert (of.desk.closed, of.desk.done, of.desk.updates, of.ring.taken) == (8, 8, 40, 50)
     assert of.keepsake.data is None, "the loop itself knows where it is"
+    assert of.policies.after == 6, "the loop has seen what came later"
     for episode in (7, 8, 9):
         went_on.at_episode(episode)
     assert upkeep.written == [9]

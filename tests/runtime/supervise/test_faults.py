@@ -80,4 +80,4 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
             words = {Rearm.RUN: "by itself", Rearm.PERSON: "by a person", Rearm.NOBODY: "no"}
             assert who == words[FAULTS[fault].rearm], fault
     assert f"within {RATE_WINDOW} frames" in table
-    assert f"({Supervision().frozen_s:g} s)" in table
+    assert f"({Supervision().frozen_limit_s:g} s)" in table
