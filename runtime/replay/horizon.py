@@ -27,6 +27,11 @@ def takable(records: NDArray[np.void], done: int) -> int:
     return int(early[0]) if len(early) else len(records)
 
 
+def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
+    """The records from number ``seq`` on."""
+    return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
+
+
 def releasable(
     *, tail: int, taken: int, durable: int, capacity: int, full: bool, lockstep: bool, logged: int | None = None
 ) -> int:

@@ -22,7 +22,7 @@ from runtime.replay.continuity import Continuity, Standing, closed_before, recov
 from runtime.replay.desk import LearnerDesk
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from runtime.replay.growth import Growth
-from runtime.replay.horizon import Horizon, takable
+from runtime.replay.horizon import Horizon, since, takable
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
 from runtime.replay.policy_desk import PolicyDesk, admission_limits
@@ -93,6 +93,8 @@ class ReplayProcess:
         """Whether nothing of the run has happened yet, as far as this process goes on from it."""
         self._told = self._board[Word.TAKEN]
         """Number of the first record of which nobody has been told."""
+        self._unlogged = self._board[Word.LOGGED]
+        """Number of the first record that no process before this one has logged."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
@@ -157,7 +159,7 @@ class ReplayProcess:
         self.policy = self._continuity.begin(self.recovery)
         """Id of the policy that a resumed run goes on with; 0 without one."""
         if self._continuity.context is not None:
-            self._log.add(self._continuity.context)
+            self._log.add(since(self._continuity.context, self._unlogged))
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
         self._horizon = Horizon(self._ring, lockstep=config.lockstep)
         self._growth = Growth(self._memory.storage.nbytes)
@@ -215,6 +217,9 @@ class ReplayProcess:
         if self._telemetry is not None:
             self._telemetry.turn(now)
         self._log.turn(now)
+        logged = self._log.logged
+        if logged is not None:
+            self._board[Word.LOGGED] = max(logged, self._unlogged)
         return len(records) > 0
 
     def _next_records(self) -> NDArray[np.void]:
@@ -276,15 +281,16 @@ class ReplayProcess:
         self._watch.add(records)
         self._policies.follow(records, self._ring.dropped)
         self._timing.add(records)
-        self._log.add(records)
-        untold = records if self._told <= records["seq"][0] else records[records["seq"] >= self._told]
+        self._log.add(since(records, self._unlogged))
+        untold = since(records, self._told)
         if len(untold):
             self._tick_events.add(untold)
             if self._telemetry is not None:
                 self._telemetry.add(untold)
         for row in self._accounts.add(records):
             self._rows.append(row)
-            self._log.episode(row)
+            if records["seq"][-1] >= self._unlogged:
+                self._log.episode(row)
             if row.kind == "train":
                 self._desk.closed = row.episode
                 self._figures.add_training(row)

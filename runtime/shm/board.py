@@ -79,6 +79,8 @@ class Word(enum.IntEnum):
     """replay: number of the next record of the ring that it takes in."""
     ROWS = 34
     """control: training and evaluation episodes closed in this life; each is to have its row."""
+    LOGGED = 36
+    """replay: number of the first record that is not in the log on the disk."""
     ROWS_BEFORE = 35
     """replay: rows of ``episodes.csv`` when this life of the run began."""
 

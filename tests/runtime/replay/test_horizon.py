@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.replay.horizon import releasable, take_over
+from runtime.record import Kind
+from runtime.replay.horizon import releasable, since, takable, take_over
 
 CAPACITY = 100
 
@@ -58,3 +60,25 @@ def test_a_successor_begins_behind_the_checkpoint_of_its_own_life(
     tail: int, restored: dict[str, int] | None, expected: tuple[int, int]
 ) -> None:
     assert take_over(tail, 7, restored) == expected
+
+
+def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
+    rows = [(n, episode, kind) for n, (kind, episode) in enumerate(parts)]
+    return np.array(rows, [("seq", "<u8"), ("episode", "<u4"), ("kind", "u1")])
+
+
+@pytest.mark.parametrize(
+    ("done", "taken"),
+    [(-1, 0), (0, 2), (1, 5), (2, 6), (3, 6)],
+    ids=["before the learner has begun", "the first", "its evaluation and the next", "all", "and more"],
+)
+def test_an_episode_is_taken_in_once_all_is_done_that_follows_from_the_one_before(done: int, taken: int) -> None:
+    train, evaluate, reset = Kind.TRAIN, Kind.EVAL, Kind.RESET
+    waiting = records((train, 1), (train, 1), (evaluate, 1), (reset, 1), (train, 2), (evaluate, 2))
+    assert takable(waiting, done) == taken
+
+
+def test_what_is_known_already_is_left_out() -> None:
+    waiting = records(*[(Kind.TRAIN, 1)] * 4)
+    assert [since(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
+    assert len(since(waiting[:0], 2)) == 0
