@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,7 @@ from learner.settings import LearnerSettings
 from runtime.config.schema import RunConfig
 from runtime.policy.contract import contract_for
 from runtime.random_streams import Role, stream
+from runtime.replaced_file import replace_own_file
 from runtime.replay.layout import Slots
 from runtime.replay.strategy import parse_strategy
 
@@ -123,17 +124,9 @@ class Agent:
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
-        fresh = path.with_suffix(".tmp")
-        with fresh.open("wb") as file:
-            np.savez(file, **state)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        fd = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        archive = io.BytesIO()
+        np.savez(archive, **state)  # type: ignore[arg-type]
+        replace_own_file(path, archive.getbuffer(), durable=True)
 
     def restore(self, path: Path) -> bool:
         """Go on from a saved state; False when there is none that fits.

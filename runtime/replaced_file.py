@@ -1,4 +1,4 @@
-"""Replacing a file that somebody named on a command line, in a folder that may be anybody's."""
+"""Replacing a file so that it is there whole, the old one or the new: in a folder of ours, and in anybody's."""
 
 from __future__ import annotations
 
@@ -37,3 +37,33 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
+    """Replace a file in a folder that is ours alone (a run's), by way of one beside it.
+
+    ``durable``: a power cut, too, leaves the old content or the new.  Raises OSError, and leaves nothing half-written.
+    """
+    fresh = path.with_name(f"{path.name}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """See a file's content, or a folder's names, onto the disk; raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -274,6 +274,7 @@ class PolicyDesk:
         """At a barrier, or when a checkpoint is due: remove what never acted, file what a full disk did not take."""
         self._folder.prune()
         self._folder.retry()
+        self._withdrawn.retry()
 
     @property
     def unsynced(self) -> list[Path]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.record import MAX_POLICY_ID
+from runtime.replaced_file import replace_own_file
 from runtime.replay.withdrawn import digest_of
 
 MAX_UNFILED_BYTES: Final = 16 << 20
@@ -92,12 +93,9 @@ class PolicyFolder:
             del self._unfiled[policy_id]
 
     def _write(self, policy_id: int, model: bytes) -> str:
-        fresh = self.path(policy_id).with_suffix(".tmp")
         try:
-            fresh.write_bytes(model)
-            fresh.replace(self.path(policy_id))
+            replace_own_file(self.path(policy_id), model)
         except OSError as error:
-            _remove(fresh)
             return error.strerror or str(error)
         self._unsynced[policy_id] = None
         return ""

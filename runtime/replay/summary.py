@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from runtime.replaced_file import replace_own_file
 from runtime.replay.layout import Flag
 from runtime.replay.memory import Memory
 from runtime.replay.parts import Parts
@@ -97,6 +98,4 @@ def _buffer(memory: Memory) -> dict[str, object]:
 
 def write_summary(folder: Path, summary: Mapping[str, object]) -> None:
     """Put it into the run folder, whole or not at all; raises OSError."""
-    fresh = folder / f"{FILE}.tmp"
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-    fresh.replace(folder / FILE)
+    replace_own_file(folder / FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

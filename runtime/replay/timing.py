@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.record import STAGES
+from runtime.replaced_file import replace_own_file
 from runtime.view.layout import HISTOGRAM_BINS, bins_of
 
 FILE: Final = "timing.json"
@@ -67,9 +68,7 @@ class TimingFile:
         """Write the file; raises OSError."""
         self._count()
         document = Timing({name: _trimmed(bins) for name, bins in self._bins.items() if bins.any()})
-        fresh = self._path.with_suffix(".tmp")
-        fresh.write_bytes(msgspec.json.encode(document) + b"\n")
-        fresh.replace(self._path)
+        replace_own_file(self._path, msgspec.json.encode(document) + b"\n")
 
 
 def _trimmed(bins: NDArray[np.int64]) -> Counts:

@@ -6,12 +6,14 @@ for good.  A policy is known by its bytes; its id is for people.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from runtime.replaced_file import replace_own_file
 
 FILE_NAME: Final = "rolled_back.json"
 
@@ -40,6 +42,7 @@ class Withdrawn:
         self._path = folder / FILE_NAME
         self._entries: dict[str, Entry] = {}
         self.damaged = ""
+        self._unwritten = False
         try:
             entries = msgspec.json.decode(self._path.read_bytes(), type=list[Entry])
         except FileNotFoundError:
@@ -61,7 +64,7 @@ class Withdrawn:
         return self._entries.get(digest.hex())
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
-        """Put a policy on the list; raises OSError where it cannot be written, and then it is kept in memory only."""
+        """Put a policy on the list; raises OSError where that waits for `retry`."""
         self._entries[digest.hex()] = Entry(policy_id, digest.hex(), reason)
         self._write()
 
@@ -71,15 +74,14 @@ class Withdrawn:
             self._entries = dict(list(self._entries.items())[:count])
             self._write()
 
+    def retry(self) -> None:
+        """Write what a full disk did not take."""
+        if self._unwritten:
+            with contextlib.suppress(OSError):
+                self._write()
+
     def _write(self) -> None:
-        fresh = self._path.with_suffix(".tmp")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(list(self._entries.values())), indent=1) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
-        fd = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        self._unwritten = True
+        data = msgspec.json.format(msgspec.json.encode(list(self._entries.values())), indent=1) + b"\n"
+        replace_own_file(self._path, data, durable=True)
+        self._unwritten = False

@@ -19,6 +19,7 @@ import msgspec
 
 from runtime.config.resolve import load_resolved, resolved_text
 from runtime.config.schema import RunConfig
+from runtime.replaced_file import replace_own_file
 from runtime.replay.wholeness import Whole
 from runtime.supervise.run_folder_trust import check_folder, check_way
 
@@ -139,7 +140,7 @@ def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
         with contextlib.suppress(OSError):
             for name, data in before.items():
                 if data is not None and _content(folder / name) != data:
-                    _write_durably(folder / name, data)
+                    replace_own_file(folder / name, data, durable=True)
             for name, size in sizes.items():
                 if size is None:
                     (folder / name).unlink(missing_ok=True)
@@ -200,32 +201,13 @@ def _broken_tail(path: Path) -> bytes:
     return data[data.rfind(b"\n") + 1 :]
 
 
-def _write_durably(path: Path, data: bytes) -> None:
-    """Replace a file's content so that a power cut leaves the old or the new one, whole; raises OSError."""
-    fresh = path.with_name(f"{path.name}.tmp")
-    try:
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
-    fd = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _write_config(folder: Path, config: RunConfig) -> None:
-    _write_durably(folder / "config.yaml", resolved_text(config).encode())
+    replace_own_file(folder / "config.yaml", resolved_text(config).encode(), durable=True)
 
 
 def _write_meta(folder: Path, meta: dict[str, object]) -> None:
-    _write_durably(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
+    data = msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n"
+    replace_own_file(folder / "meta.json", data, durable=True)
 
 
 def complete_summary(
@@ -246,13 +228,8 @@ def complete_summary(
         whole = whole_otherwise()
         summary["whole"] = msgspec.to_builtins(whole)
     summary = {**ours, **summary, **ours, **more}
-    fresh = path.with_suffix(".tmp")
-    try:
-        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        fresh.replace(path)
-    except OSError:  # a full disk: what stands there already is better than half of this
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a full disk: what stands there already is better than half of this
+        replace_own_file(path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
     return whole
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.replaced_file import replace_file
+from runtime.replaced_file import replace_file, replace_own_file
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -54,3 +54,19 @@ def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         replace_file(tmp_path / "nowhere" / "file", b"1")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_full_disk_leaves_a_file_of_ours_as_it_was_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    path = tmp_path / "summary.json"
+    replace_own_file(path, b"old", durable=durable)
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_own_file(path, b"new", durable=durable)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("summary.json", b"old")]

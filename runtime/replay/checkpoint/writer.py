@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from runtime.replaced_file import sync
 from runtime.replay.checkpoint.blocks import chain_start, encode
 from runtime.replay.checkpoint.identity import Experiences, Identity
 from runtime.replay.checkpoint.manifest import (
@@ -216,12 +217,3 @@ def _write_all(fd: int, data: bytes | memoryview) -> int:
     while view:
         view = view[os.write(fd, view) :]
     return len(data)
-
-
-def sync(path: Path) -> None:
-    """See a file's content, or a folder's names, onto the disk; raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -300,12 +300,10 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
 def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[:3])
+    def full(path: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "replace", full)
     assert desk.offer(1).accepted
     assert (desk.slot.version, [*desk.folder.iterdir()], desk.unfiled) == (1, [], 1)
     assert desk.events == [("policy_not_filed", 1), ("policy_admitted", 1)]

@@ -96,10 +96,10 @@ def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Pa
 def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "summary.json").write_text('{"ticks": 3}')
 
-    def full(path: Path, data: bytes) -> int:
+    def full(path: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "replace", full)
     complete_summary(tmp_path, {"exit_reason": "completed"}, {}, lambda: OTHERWISE)
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
     assert (tmp_path / "summary.json").read_text() == '{"ticks": 3}'
