@@ -21,7 +21,7 @@ from runtime.control.loop_state import decode_state, encode_state
 from runtime.log.sink import Sink
 from runtime.record import Kind
 from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.checkpoint.upkeep import Present, Upkeep
+from runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
 from runtime.replay.episodes import read_rows
 from runtime.replay.horizon import take_over
 from runtime.replay.parts import Parts
@@ -292,12 +292,17 @@ class Continuity:
     def _is_at_rest(self) -> bool:
         """Whether everything that has happened belongs to episodes that are over, with all that follows from them.
 
-        In lockstep only such a moment can be gone on from bit for bit; in real time any will do.
+        In lockstep only such a moment can be gone on from bit for bit, and only where the learner, too, has kept its
+        state; in real time any will do.
         """
+        if not self._config.lockstep:
+            return True
         desk = self._parts.desk
         loop = decode_state(self._parts.keepsake.take())
+        if not is_due(self._config, loop.episode):
+            return False
         last = self._parts.rows.last
         kind = "eval" if loop.evaluated else "train"
         stands = last is not None and (last.episode, last.kind) == (loop.episode, kind)
         done = desk.done == desk.closed == loop.episode
-        return not self._config.lockstep or (self._parts.accounts.whole and stands and done)
+        return self._parts.accounts.whole and stands and done and desk.learner_kept

@@ -96,12 +96,20 @@ def parts(
     last: str = "train",
     whole: bool = True,
     room: bool = True,
+    kept: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
     return SimpleNamespace(
         ring=ring(dropped=11),
         desk=SimpleNamespace(
-            closed=closed, done=done, error_batch=0, error_batches=0, updates=0, mismatches=0, updates_per_s=0.0
+            closed=closed,
+            done=done,
+            learner_kept=kept,
+            error_batch=0,
+            error_batches=0,
+            updates=0,
+            mismatches=0,
+            updates_per_s=0.0,
         ),
         figures=SimpleNamespace(
             resume=lambda counts: None,
@@ -150,7 +158,7 @@ def made(
 ) -> tuple[Continuity, Upkeep, list[tuple[str, dict[str, object]]]]:
     told: list[tuple[str, dict[str, object]]] = []
     upkeep = upkeep or Upkeep()
-    config: Any = SimpleNamespace(lockstep=lockstep)
+    config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=100)
     keeper: Any = upkeep
     note = lambda name, **values: told.append((name, values))  # noqa: E731
     made = Continuity(config, tmp_path, keeper, of, NoLog(), note, Standing(LIFE, took_over))
@@ -274,6 +282,7 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
         (True, {"done": 3}, False),
         (True, {"closed": 5}, False),
         (True, {"last": "eval"}, False),
+        (True, {"kept": False}, False),
         (False, {"whole": False, "done": 3, "last": "eval"}, True),
     ],
 )
@@ -283,6 +292,12 @@ def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
     ending, upkeep, _ = made(tmp_path, parts(LoopState(4), **changed), lockstep=lockstep)
     ending.close()
     assert (upkeep.written[0] is not None) is may
+
+
+def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
+    ending, upkeep, _ = made(tmp_path, parts(LoopState(5), done=5, closed=5))
+    ending.close()
+    assert upkeep.written == [None], "one is due after every second episode"
 
 
 def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tools.faultlab.attack.blows import Blow, Role
 from tools.faultlab.attack.lockstep import Alone, HitRun, LockstepBlows, policies_of, ticks_of
@@ -28,24 +26,7 @@ def test_in_full_it_is_as_large_as_promised() -> None:
     assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
 
 
-AWAITED: dict[str, str] = {
-    "link-models": "a refused offer raises the next policy id, and the checkpoint is lost",
-    "garbage": "requests that are none get no answer, and one with two lengths is obeyed",
-    "crowds": "sixteen idle visitors deny the page",
-    "kills-lockstep": "a device killed within an episode: the run that goes on is another one",
-    "disk": "what cannot be written is lost, and half-written files stay",
-    "descriptors": "policies that act are not kept",
-    "replay": "what the replay process held is lost with it",
-}
-"""What is known to be found, until it is mended."""
-
-
-def mended_or_awaited(names: Iterable[str]) -> list[ParameterSet]:
-    marks = {name: [pytest.mark.xfail(reason=AWAITED[name])] if name in AWAITED else [] for name in names}
-    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
-
-
-@pytest.mark.parametrize("name", mended_or_awaited(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     campaign: Campaign = QUICK_CAMPAIGNS[name]
     found = verdict(campaign, [do_piece(campaign, 0, tmp_path / "piece")])
@@ -56,7 +37,7 @@ def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     assert table([found]).count("\n") == 3
 
 
-@pytest.mark.parametrize("role", mended_or_awaited(["replay", "learner"]))
+@pytest.mark.parametrize("role", ["replay", "learner"])
 def test_a_killed_process_leaves_no_trace_in_a_lockstep_run(role: Role, tmp_path: Path) -> None:
     whole = ALONE.whole(tmp_path)
     hit = HitRun(tmp_path / "run", ALONE.settings, ticks_of(ALONE.episodes))
