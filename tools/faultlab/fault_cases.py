@@ -101,7 +101,7 @@ def _recovers(
 
 
 def _goes_on(
-    named: Callable[[FaultRig], bool], bring: Callable[[FaultRig], None], *, note: str, lost_s: float = 0.0
+    named: Callable[[FaultRig], bool], bring: Callable[[FaultRig], None], *, note: str
 ) -> Callable[[FaultRig], Outcome]:
     """A fault below the loop: no command may be missing for a lease."""
 
@@ -117,7 +117,7 @@ def _goes_on(
         code = rig.end()
         went_on = code in AS_ASKED and not tripped
         left = f"; least lease left {least} of {rig.config.rig.lease_periods}"
-        return Outcome(None, True, rig.kept(before, lost_s=lost_s), went_on, note + left)
+        return Outcome(None, True, rig.kept(before), went_on, note + left)
 
     return try_it
 
@@ -207,8 +207,8 @@ def _stop_control(rig: FaultRig) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def _kill(module: str) -> Callable[[FaultRig], None]:
-    return lambda rig: os.kill(rig.child(module), signal.SIGKILL)
+def _kill(module: str, signum: int = signal.SIGKILL) -> Callable[[FaultRig], None]:
+    return lambda rig: os.kill(rig.child(module), signum)
 
 
 def _wire(mode: str) -> Callable[[FaultRig], None]:
@@ -314,8 +314,19 @@ CASES: Final = (
     Case(
         "replay gone",
         "started again",
-        _goes_on(_restarted("replay"), _kill("runtime.replay.main"), note="loop goes on", lost_s=1.0),
+        _goes_on(_restarted("replay"), _kill("runtime.replay.main"), note="loop goes on"),
         goes_on=True,
+    ),
+    *(
+        Case(
+            f"{role} hangs",
+            "killed, started again",
+            _goes_on(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
+            learner=role == "learner",
+            goes_on=True,
+            settings=("supervision.hang_s=2",),
+        )
+        for role, module in (("learner", "learner.main"), ("replay", "runtime.replay.main"))
     ),
     Case(
         "wall clock jumps",

@@ -141,13 +141,10 @@ class FaultRig(Rig):
         self.wire.mode = "carry"
         return self.start_run(self.folder / "next", "episodes=1", "task.episode_s=0.5").ended(PATIENCE_S)
 
-    def kept(self, before: list[dict[str, str]], *, lost_s: float = 0.0) -> bool:
-        """Whether the ended run still has what it had: rows, and a checkpoint with at least their transitions.
-
-        ``lost_s``: what the newest checkpoint may lack.
-        """
+    def kept(self, before: list[dict[str, str]]) -> bool:
+        """Whether the ended run still has what it had: rows, and a checkpoint with at least their transitions."""
         if self.rows()[: len(before)] != before:
             return False
         memory = kept_memory(load_resolved(self.run_folder / "config.yaml"), self.run_folder)
-        steps = sum(int(row["steps"]) for row in before) - round(lost_s * self.config.rate_hz)
+        steps = sum(int(row["steps"]) for row in before)
         return memory is not None and memory.storage.inserted >= steps
