@@ -118,6 +118,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
         except OSError as error:
             return complain("run", f"{option}: '{folder}' cannot be written: {error.strerror or error}")
         print(f"run folder: {folder}", flush=True)
+        _warn_of_room(config, folder)
         if web is not None:
             try:
                 print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
@@ -128,6 +129,18 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
                 take_back()
                 raise
         return _supervise(config, folder, port, take_back, resumes=resumes)
+
+
+def _warn_of_room(config: RunConfig, folder: Path) -> None:
+    """Say beforehand where the disk is too small for the whole run; its log comes first to an end then."""
+    from tools.diagnosis.from_config import whole_run_bytes
+
+    disk = os.statvfs(folder)
+    free, needed = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)
+    if free < needed:
+        remedy = "make room, or see log.max_bytes and log.decimation"
+        line = f"{free / 1e6:.0f} MB are free, and the whole run may take {needed / 1e6:.0f} MB; {remedy}"
+        print(f"onrig run: {folder}: {line}", file=sys.stderr)
 
 
 def _reopen(folder: Path, config: RunConfig) -> Callable[[], None]:

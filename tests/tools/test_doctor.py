@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.tools.diagnosis.boards import RIG, by_name
 from tools import doctor
 from tools.diagnosis import punctuality
 from tools.diagnosis.check import Check, Verdict, as_data, exit_code, failed, passed, warned
-from tools.diagnosis.from_config import needs_of
+from tools.diagnosis.from_config import needs_of, whole_run_bytes
 from tools.diagnosis.link_keys import examine as examine_keys
 from tools.diagnosis.machine import Machine
 from tools.diagnosis.needs import PAGE, Needs
@@ -25,6 +27,7 @@ from tools.diagnosis.punctuality import LoopFacts
 from tools.diagnosis.wheels import WHEELS, Wheel, WheelFacts
 from tools.keys import main as make_keys
 from tools.load import load_for_rig
+from tools.run import _warn_of_room
 
 ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
 
@@ -194,3 +197,19 @@ def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
     named = set(re.findall(r"\{PAGE\}, '([^']+)'", sources))
     assert named == {"A kernel", "The governor"}
     assert all(f"\n## {section}\n" in page for section in named)
+
+
+def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_for_rig("pendulum")
+    whole = whole_run_bytes(config)
+    free = whole
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
+    _warn_of_room(config, tmp_path)
+    assert capsys.readouterr().err == ""
+    free = whole - 1
+    _warn_of_room(config, tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the whole run may take" in line
+    assert "log.max_bytes" in line

@@ -54,6 +54,12 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
     )
 
 
+def whole_run_bytes(config: RunConfig) -> int:
+    """Estimate the disk that a run takes from its beginning to its end, on the large side."""
+    rig = config.rig
+    return disk_bytes(config, RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators)).size)
+
+
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
     """Estimate the size of a whole run's folder, on the large side: memory, policies, log."""
     rig = config.rig

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.record import Kind
-from runtime.replay.horizon import releasable, since, takable, take_over
+from runtime.replay.horizon import Horizon, releasable, since, takable, take_over
 
 CAPACITY = 100
 
@@ -82,3 +86,15 @@ def test_what_is_known_already_is_left_out() -> None:
     waiting = records(*[(Kind.TRAIN, 1)] * 4)
     assert [since(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
     assert len(since(waiting[:0], 2)) == 0
+
+
+def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known(tmp_path: Path) -> None:
+    ring = SimpleNamespace(tail=0, taken=CAPACITY, capacity=CAPACITY, full=True, released=0)
+    ring.release = lambda upto: setattr(ring, "released", upto)
+    anything: Any = ring
+    horizon = Horizon(anything, lockstep=True)
+    horizon.advance(10, None)
+    assert (ring.released, horizon.uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
+    ring.full = False
+    horizon.advance(90, None)
+    assert (ring.released, horizon.uncovered) == (90, 0)

@@ -123,6 +123,15 @@ def test_nobody_who_listens_costs_nothing(tmp_path: Path) -> None:
         silent.stopping("ending")
 
 
+def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: Systemd) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
+        telling.stopping("ending")
+        systemd.heard()
+        for now_s in (100.0, 101.0, 104.9, 105.0):
+            telling.still_ending(now_s)
+    assert systemd.heard() == 2 * [["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"]]
+
+
 def test_a_full_queue_does_not_hold_up_the_run(systemd: Systemd) -> None:
     with closing(notifier(systemd)) as telling:
         for _ in range(5000):
