@@ -35,12 +35,18 @@ class Judged(msgspec.Struct):
 
 
 class InChild:
-    """A campaign: each piece judges ``cases`` of ``what`` in a process of its own."""
+    """A campaign: each piece judges ``cases`` of ``what`` in a process of its own.
 
-    def __init__(self, what: str, does: str, seed: int, pieces: int, cases: int, case_s: float) -> None:
+    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, of whatever
+    size they are; what each may take is bounded by its judge.
+    """
+
+    def __init__(
+        self, what: str, does: str, seed: int, pieces: int, cases: int, case_s: float, *, steady: bool = True
+    ) -> None:
         self.name, self.does, self.pieces = what, f"{pieces * cases} {does}", pieces
         self.piece_s = 3.0 + cases * case_s
-        self._seed, self._cases = seed, cases
+        self._seed, self._cases, self._steady = seed, cases, steady
 
     def run(self, number: int, folder: Path) -> Piece:
         """Judge one piece."""
@@ -66,7 +72,7 @@ class InChild:
             found.append(f"the process that judges ended with {code}: {''.join(last)[:300]} (seed {seed})")
         if "Traceback" in err.read_text(errors="replace") and code == 0:
             found.append(f"a traceback on stderr (seed {seed})")
-        more = gauges.grown_mb(_WARM_UP_S)
+        more = gauges.grown_mb(_WARM_UP_S) if self._steady else {}
         return Piece(number, self._cases, [*judged.findings, *found], judged.counts, more)
 
 

@@ -42,7 +42,7 @@ def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
     """All of them, in the order in which they are run."""
     alone = Alone(seed, size.episodes)
     return [
-        InChild("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1),
+        InChild("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1, steady=False),
         InChild("models", "hostile or mutated models at the door", seed, *size.models, case_s=0.005),
         ModelsOverTheLink(seed, *size.link_models),
         Garbage(seed, *size.garbage),
