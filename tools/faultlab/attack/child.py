@@ -37,8 +37,8 @@ class Judged(msgspec.Struct):
 class InChild:
     """A campaign: each piece judges ``cases`` of ``what`` in a process of its own.
 
-    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, of whatever
-    size they are; what each may take is bounded by its judge.
+    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, however
+    large; what each may take is bounded by its judge.
     """
 
     def __init__(
