@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Final
 
@@ -40,7 +41,11 @@ exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 s
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        try:
+            return main(sys.argv[1:])
+        finally:  # a Ctrl-C in the interpreter's own end would only hide the exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(len(v) for v in VERBS)
         listing = "".join(f"  {verb:<{width}}  {what}\n" for verb, what in VERBS.items())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -181,7 +182,8 @@ def _supervise(
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # what stopped it has been said in a line; a crash leaves its traceback in stderr.log
     else:
-        _conclude(folder, config)
+        with _undisturbed():
+            _conclude(folder, config)
         if supervisor.whole is not None:
             print(told(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
     return code
@@ -192,6 +194,16 @@ def _tell_actuators(verdict: str) -> None:
     confirmed = not verdict.startswith(UNCONFIRMED)
     advice = "" if confirmed else "; look at the rig, or ask the device: onrig disarm PORT"
     print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hear no Ctrl-C: the run is over, and what is left takes a moment."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:

@@ -266,17 +266,22 @@ class Conduct:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _progress(self) -> tuple[int, int]:
+        return self._board[Word.RESTARTS], self._board[Word.DONE]
+
     def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
         """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``.
 
-        Whenever a process that others wait for was started again, the time begins anew.
+        Whenever a process that others wait for was started again, or has concluded another episode of those that happen
+        once more, the time begins anew.
         """
         self.journal.send()
-        restarts = self._board[Word.RESTARTS]
+        progress = self._progress
         limit = time.monotonic() + self._config.barrier_timeout_s
         while not condition():
-            if restarts != self._board[Word.RESTARTS]:
-                restarts = self._board[Word.RESTARTS]
+            if progress != self._progress:
+                progress = self._progress
                 limit = time.monotonic() + self._config.barrier_timeout_s
             if time.monotonic() > limit:
                 detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"

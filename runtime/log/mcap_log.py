@@ -84,7 +84,7 @@ class McapLog:
         self._missing = 0
         self._reason = ""
         self._put_s = clock()
-        self._ended_by_request = False
+        self._ended_by_request = self._closed = False
         self._stopped = not self._began()
         if self._stopped:
             event("log_stopped", reason=self._reason, steps=0)
@@ -158,7 +158,7 @@ class McapLog:
     @property
     def logged(self) -> int | None:
         """Number of the first record that is not on the disk; None while nothing is written."""
-        return None if self._stopped else self._logged
+        return None if self._stopped and not self._closed else self._logged
 
     def account(self) -> LogAccount:
         """What it has of the records that it was given."""
@@ -170,7 +170,7 @@ class McapLog:
             self._bring_in()
             self._finish()
         if not self._stopped:
-            self._stopped = True
+            self._stopped = self._closed = True
             self._event("log_closed", **self._figures())
         self._events.close()
 

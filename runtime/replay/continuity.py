@@ -35,11 +35,14 @@ Say = Callable[[str], object]
 def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
     """Cut what lies beyond the point from which the run in ``folder`` goes on (``runtime.replay.recovery``).
 
-    To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut.
+    To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut; beside a
+    loop that goes on, that is an OSError.
     """
     try:
         return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
     except OSError as error:
+        if beside_loop:  # a full disk, say: it is tried again
+            raise
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 
 
@@ -83,6 +86,7 @@ class Continuity:
         """Records that the log of a process before this one lacks."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
+        self._lost_here = 0
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
@@ -106,13 +110,11 @@ class Continuity:
     @property
     def covered(self) -> bool:
         """Whether all that was taken in is in the newest checkpoint on disk, or is made again by a resumed run."""
-        counts = self._upkeep.durable
-        if self._config.lockstep and not self._is_at_rest():
+        counts = self._upkeep.durable or {}
+        loop = decode_state(self._parts.keepsake.take())
+        if self._config.lockstep and not self._is_at_rest() and loop.episode < self._config.episodes:
             return True
-        return counts is not None and (counts["life"], counts["taken"]) == (
-            self._standing.life,
-            self._parts.ring.taken,
-        )
+        return (counts.get("life"), counts.get("taken")) == (self._standing.life, self._parts.ring.taken)
 
     def account(self, rows: int) -> Account:
         """What there is to be at the end of the run, in which the loop closed so many episodes (``rows``)."""
@@ -120,7 +122,7 @@ class Continuity:
         lost = self.lost + ring.damaged
         return Account(
             rows=rows,
-            taken=ring.taken - lost,
+            taken=ring.taken - self._lost_here - ring.damaged,
             waiting=ring.waiting,
             dropped=self.dropped,
             lost=lost,
@@ -174,6 +176,7 @@ class Continuity:
             figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
         start = take_over(ring.tail, self._standing.life, counts)
         self.lost += start.lost
+        self._lost_here = start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.kept()
         builder = self._parts.builder
@@ -267,7 +270,7 @@ class Continuity:
             "rows": parts.rows.count,
             "dropped": self.dropped,
             "dropped_before": self._dropped_before,
-            "lost": self.lost,
+            "lost": self.lost + parts.ring.damaged,
             "unlogged": self.unlogged_before + (log.missing if log is not None else 0),
             "life": self._standing.life,
             "taken": taken,
@@ -305,4 +308,5 @@ class Continuity:
         kind = "eval" if loop.evaluated else "train"
         stands = last is not None and (last.episode, last.kind) == (loop.episode, kind)
         done = desk.done == desk.closed == loop.episode
-        return self._parts.accounts.whole and stands and done and desk.learner_kept
+        kept = desk.learner_kept or loop.episode >= self._config.episodes  # after the last one nothing is made again
+        return self._parts.accounts.whole and stands and done and kept

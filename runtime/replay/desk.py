@@ -5,15 +5,18 @@ Holds no socket; ``runtime.link.server`` carries the messages.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 
+from runtime.config.schema import RunConfig
 from runtime.link.lease import Lease
 from runtime.link.messages import (
     LEASE,
@@ -307,3 +310,10 @@ class LearnerDesk:
             slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )
         return Answer(Accepted())
+
+
+def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
+    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, a digest."""
+    if not config.lockstep:
+        return run_folder.name
+    return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

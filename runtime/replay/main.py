@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from runtime.config.resolve import load_resolved
 from runtime.config.schema import RunConfig
-from runtime.control.realtime import die_with_parent, leave_cpu
+from runtime.control.realtime import PARENT, die_with_parent, leave_cpu
 from runtime.exit_codes import ExitCode
 from runtime.link.keys import KeyFault
 from runtime.link.listening import Unreachable
@@ -105,8 +105,16 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     except Overgrown as error:  # at once, before the machine's memory is used up: another process goes on
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
+    if stop and not process.ended and not _orphaned():
+        process.abandon()  # somebody ended this process alone: the run is not over
+        return ExitCode.INTERRUPTED
     process.finish()
     return ExitCode.OK
+
+
+def _orphaned() -> bool:
+    """Whether the supervisor is gone: then nobody starts another one."""
+    return os.environ.get(PARENT, "") != str(os.getppid())
 
 
 if __name__ == "__main__":

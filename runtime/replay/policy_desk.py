@@ -215,7 +215,7 @@ class PolicyDesk:
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
         policy_id = self._admitted.get(digest)
-        if policy_id is None:
+        if policy_id is None and not self._lockstep:  # there what was judged before is judged once more
             policy_id = self._folder.recall(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
@@ -242,6 +242,8 @@ class PolicyDesk:
         self.active_id = policy_id
         if repeated is None:
             self._file(policy_id, model)  # first: a process that takes over must not give its id to another
+        newest = None if repeated is None else self._slot.peek()
+        if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model)
         if not self._lockstep:
             self._folder.drop_overtaken(self._slot.taken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from runtime.record import RecordLayout
 from runtime.replay.admission_rate import admission_rate
 from runtime.replay.checkpoint.upkeep import Upkeep
 from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
-from runtime.replay.desk import LearnerDesk
+from runtime.replay.desk import LearnerDesk, run_id
 from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from runtime.replay.growth import Growth
 from runtime.replay.horizon import Horizon, since, takable
@@ -55,7 +54,7 @@ _FAREWELL_S: Final = 1.0
 _ROOM_S: Final = 5.0
 """How long the end waits for a full disk to take the last rows."""
 _BLOCKED_S: Final = 20.0
-"""How long the end of a lockstep run waits for the learner that the records still to be taken in depend on."""
+"""How long the end of a lockstep run waits for the learner, from one conclusion to the next."""
 
 
 class Rewind(Exception):
@@ -124,7 +123,7 @@ class ReplayProcess:
         self._desk = LearnerDesk(
             self._memory,
             self._policies,
-            run_id=_run_id(config, run_folder, config_text),
+            run_id=run_id(config, run_folder, config_text),
             config_text=config_text,
             lockstep=config.lockstep,
             event=self._events.write,
@@ -165,7 +164,9 @@ class ReplayProcess:
         self._growth = Growth(self._memory.storage.nbytes)
         self._opened = -1
         """Last training episode that was concluded here."""
-        self._blocked_s: float | None = None
+        self._episodes = config.episodes
+        self._ended_s: float | None = None
+        self._concluded_s = 0.0
 
     def _standing(self) -> ViewStanding:
         return standing(self._parts, dropped=self._continuity.dropped)
@@ -217,26 +218,26 @@ class ReplayProcess:
         if self._telemetry is not None:
             self._telemetry.turn(now)
         self._log.turn(now)
+        self._tell_logged()
+        return len(records) > 0
+
+    def _tell_logged(self) -> None:
         logged = self._log.logged
         if logged is not None:
             self._board[Word.LOGGED] = max(logged, self._unlogged)
-        return len(records) > 0
 
     def _next_records(self) -> NDArray[np.void]:
         records = self._ring.peek()
         if not self._lockstep or not len(records):
             return records
-        records = records[: takable(records, self._desk.done)]
-        if len(records):
-            self._blocked_s = None
-        elif self._blocked_s is None:
-            self._blocked_s = time.monotonic()
-        return records
+        return records[: takable(records, self._desk.done)]
 
     def _conclude(self, done: int) -> None:
         """Lockstep: open the barrier after an episode that everybody is done with, once its checkpoint is on disk."""
+        self._board[Word.DONE] = done + 1
         if done <= self._opened or done > self._board[Word.CLOSED]:
             return
+        self._concluded_s = time.monotonic()
         # A loop that is ahead of an episode which happens once more has another state than the checkpoint's.
         if self._board[Word.BARRIER] <= done and self._desk.learner_kept and self._continuity.at_episode(done):
             self._desk.settle(done)
@@ -258,10 +259,19 @@ class ReplayProcess:
     @property
     def finished(self) -> bool:
         """Whether the loop has ended and everything it wrote has been taken in, or never will be."""
-        if self._board[Word.ENDED] != 1:
+        if not self.ended:
             return False
-        blocked = self._blocked_s is not None and time.monotonic() - self._blocked_s > _BLOCKED_S
-        return self._ring.waiting == 0 or blocked
+        now_s = time.monotonic()
+        self._ended_s = now_s if self._ended_s is None else self._ended_s
+        if now_s - max(self._ended_s, self._concluded_s) > _BLOCKED_S:
+            return True
+        complete = self._lockstep and self._board[Word.CLOSED] >= self._episodes
+        return self._ring.waiting == 0 and not (complete and self._desk.done < self._desk.closed)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop has ended."""
+        return self._board[Word.ENDED] == 1
 
     def _dismiss(self) -> None:
         """Tell learners that the run is over: at once those that wait, the others when they ask again."""
@@ -335,6 +345,7 @@ class ReplayProcess:
         """Leave everything as it is for a successor."""
         self._continuity.abandon()
         self._log.close()
+        self._tell_logged()
         self._close()
 
     def _close(self) -> None:
@@ -343,10 +354,3 @@ class ReplayProcess:
         self._rows.close()
         self._events.close()
         self._server.close()
-
-
-def _run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, a digest."""
-    if not config.lockstep:
-        return run_folder.name
-    return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -76,13 +76,16 @@ class Word(enum.IntEnum):
     REPLAY_LOOKS = 32
     """replay: goes up as long as it makes progress."""
     TAKEN = 33
-    """replay: number of the next record of the ring that it takes in."""
+    """replay: number of the first record of the ring that nobody has been told of."""
     ROWS = 34
     """control: training and evaluation episodes closed in this life; each is to have its row."""
-    LOGGED = 36
-    """replay: number of the first record that is not in the log on the disk."""
     ROWS_BEFORE = 35
     """replay: rows of ``episodes.csv`` when this life of the run began."""
+    LOGGED = 36
+    """replay: number of the first record that is not in the log on the disk."""
+    DONE = 37
+    """replay: one more than the training episode that the learner has concluded last (lockstep); goes back where
+    episodes happen once more."""
 
 
 BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES

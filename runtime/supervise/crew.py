@@ -107,10 +107,10 @@ class Crew:
         """Start processes again that ended by themselves or hang, unless they do so all the time."""
         board, now_s = self._board, time.monotonic()
         reached = board[Word.BARRIER]  # always 0 in real time, where a long life alone tells
-        # Once the loop has ended, so do the others: the loop's process may merely be the last to be gone.
-        self.replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=board[Word.ENDED] == 1)
+        ended = board[Word.ENDED] == 1  # then so do the others: the loop's process may merely be the last to be gone
+        self.replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
         learner = self.learner.child
-        self.learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=True)
+        self.learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=ended)
 
     def figures(self) -> dict[str, object]:
         """What ``summary.json`` tells of them."""

@@ -11,7 +11,7 @@ from runtime.supervise.child import Child
 from runtime.supervise.restarts import Restarts
 from runtime.supervise.watchdog import Stillness
 
-FIRST_SIGN_S: Final = 60.0
+FIRST_SIGN_S: Final = 45.0
 """How long a process may take until it first shows progress: torch alone takes a slow board a quarter of that."""
 _AGAIN_S: Final = 1.0
 """When to try again where the machine could not start a process (no descriptors, no memory)."""
@@ -80,6 +80,8 @@ class Revived:
         wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
+        elif code == ExitCode.PREFLIGHT:  # the machine has no room for it now
+            wait_s = _AGAIN_S
         if wait_s is None:
             self._say(f"{self.name} ended with code {code} and is not started again; the loop goes on without it")
             return

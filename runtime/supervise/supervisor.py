@@ -314,6 +314,8 @@ class Supervisor:
             if self.started:
                 self.crew.revive()
             child = replay.child
+            if child is None and self._requests.impatient:
+                return
             if child is not None and (child.poll() == ExitCode.OK or not self.started or self._requests.impatient):
                 replay.child = None
                 self._finish(child, 0.0 if self._requests.impatient else _CONTROL_S, ask=False)

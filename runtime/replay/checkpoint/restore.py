@@ -80,7 +80,7 @@ def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
             if size < segment.bytes or not segment.bytes:
                 raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
-    except OSError as error:
+    except FileNotFoundError as error:  # all others are the machine's, and may be gone the next time
         raise Damage(f"{segment.name}: {error.strerror}") from None
     return view, read(segment.name, view, segment.crc)
 

@@ -12,6 +12,8 @@ from runtime.replay.checkpoint.problem import CheckpointError
 from runtime.replay.checkpoint.restore import restore
 from runtime.replay.checkpoint.writer import CheckpointWriter
 
+_LAST_TRIES: Final = 3
+
 
 class Present(NamedTuple):
     """What goes into a checkpoint beside the memory."""
@@ -89,7 +91,9 @@ class Upkeep:
         """Write the last one (None: it is written already, and nothing may follow it)."""
         self._wait()
         if counts is not None:
-            self._write(counts, wait=True)
+            for _ in range(_LAST_TRIES):  # the one before may have failed, and is on its way again
+                if self._write(counts, wait=True):
+                    break
         self._writer.close()
 
     def _write(self, counts: Counts, *, wait: bool) -> bool:

@@ -23,7 +23,7 @@ LIFE = 5
 
 def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
     records = np.array([(e, k) for e, k in waiting], [("episode", "u4"), ("kind", "u1")])
-    made = SimpleNamespace(dropped=dropped, tail=tail, taken=taken, waiting=len(waiting))
+    made = SimpleNamespace(dropped=dropped, tail=tail, taken=taken, waiting=len(waiting), damaged=0)
     made.peek = lambda n: records[:n]
     made.kept = lambda: list(range(made.tail, made.taken))
     made.take = lambda n: setattr(made, "taken", made.taken + n)
