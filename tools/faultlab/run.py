@@ -191,7 +191,8 @@ class Run(Cable):
     def events(self, kind: str | None = None) -> list[dict[str, object]]:
         """Lines of ``events.jsonl``, all or of one kind."""
         path = self.folder / "events.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        content = path.read_bytes() if path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1].splitlines()  # the last one may be being written
         events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
         return [event for event in events if kind is None or event["kind"] == kind]
 

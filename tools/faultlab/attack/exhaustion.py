@@ -84,6 +84,8 @@ class Exhaustion:
             return found, False
         config = config_of(run.folder)
         left, beside = left_by(run.folder, config), Beside(code)
+        if not left.summary and code == ExitCode.INCOMPLETE and "DATA INCOMPLETE" in run.output:
+            return found, True  # the disk was full to the end, which is told where there was room: on the terminal
         return found + findings(left, config, beside), bool(lost(left, config, beside))
 
 

@@ -151,7 +151,9 @@ class HitRig:
         now_s = time.monotonic()
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
-            self._gauges.sample(now_s, self._rig.processes())
+            processes = self._rig.processes()
+            if "control" in processes:  # else the run is over, and its supervisor draws pictures
+                self._gauges.sample(now_s, processes)
 
     def _pid_of(self, role: Role) -> int | None:
         return self._rig.processes().get(role)
