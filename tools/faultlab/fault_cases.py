@@ -164,10 +164,10 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
         safe_ms = _safe_ms(rig, rig.wire.seen[driven[-1]].state.t_us) if driven else 0.0
         before, at = rig.rows(), len(rig.wire.seen)
         if not until_released:
-            ended = rig.ended()
+            ended, kept = rig.ended(), rig.kept(before)
             # The device does it again: a next run that ends in the same way shows that nothing else is wrong with it.
             again = rig.another_run() in (code, ExitCode.OK)
-            return Outcome(safe_ms, ended == code, rig.kept(before), again, f"run ends, exit {ended}")
+            return Outcome(safe_ms, ended == code, kept, again, f"run ends, exit {ended}")
         rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to come to itself")
         resumed = rig.resume()
         rig.until(lambda: rig.acts_again(at), "the run to go on")
