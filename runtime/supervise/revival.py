@@ -16,6 +16,9 @@ FIRST_SIGN_S: Final = 45.0
 _AGAIN_S: Final = 1.0
 """When to try again where the machine could not start a process (no descriptors, no memory)."""
 
+MOST_WITHOUT_ROOM: Final = 120
+"""Starts in a row for which the machine had no room; the next one is for good, so that a run's end has an end."""
+
 
 class Revived:
     """One of them, over all its lives."""
@@ -29,7 +32,7 @@ class Revived:
         self._still = Stillness()
         self._due_s: float | None = None
         self._first_sign: int | None = None
-        self._furthest = 0
+        self._furthest = self._without_room = 0
         self._killed = self._refused = False
 
     @property
@@ -81,7 +84,10 @@ class Revived:
         if code == ExitCode.CONFIGURATION:
             wait_s = None
         elif code == ExitCode.PREFLIGHT:  # the machine has no room for it now
-            wait_s = _AGAIN_S
+            self._without_room += 1
+            wait_s = _AGAIN_S if self._without_room <= MOST_WITHOUT_ROOM else None
+        else:
+            self._without_room = 0
         if wait_s is None:
             self._say(f"{self.name} ended with code {code} and is not started again; the loop goes on without it")
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from runtime.exit_codes import ExitCode
 from runtime.supervise.restarts import KILLED, MOST
-from runtime.supervise.revival import FIRST_SIGN_S, Revived
+from runtime.supervise.revival import FIRST_SIGN_S, MOST_WITHOUT_ROOM, Revived
 
 HANG_S = 5.0
 LOOK_S = 0.25
@@ -129,3 +129,13 @@ def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
     assert len(bench.children) == 2
     assert len(bench.said) == 2, "said once, however often it is tried"
     assert not bench.process.gone
+
+
+def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> None:
+    bench = Bench()
+    for _ in range(MOST_WITHOUT_ROOM):
+        bench.end(ExitCode.PREFLIGHT)
+        bench.look(2.0)
+        assert not bench.process.gone
+    bench.end(ExitCode.PREFLIGHT)
+    assert bench.process.gone
