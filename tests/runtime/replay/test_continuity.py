@@ -19,6 +19,8 @@ from runtime.replay.recovery import Point, encode_point
 from runtime.replay.run_figures import Durations
 
 LIFE = 5
+LAST = 100
+"""Episodes of the run."""
 
 
 def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
@@ -158,7 +160,7 @@ def made(
 ) -> tuple[Continuity, Upkeep, list[tuple[str, dict[str, object]]]]:
     told: list[tuple[str, dict[str, object]]] = []
     upkeep = upkeep or Upkeep()
-    config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=100)
+    config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=LAST)
     keeper: Any = upkeep
     note = lambda name, **values: told.append((name, values))  # noqa: E731
     made = Continuity(config, tmp_path, keeper, of, NoLog(), note, Standing(LIFE, took_over))
@@ -189,6 +191,18 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
     upkeep: Any = Upkeep()
     with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run is not resumed"):
         recovered(tmp_path, upkeep, lockstep=True, warn=print)
+
+
+def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*args: object, **named: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "episodes.csv"))
+
+    monkeypatch.setattr(continuity, "recover", cannot)
+    upkeep: Any = Upkeep()
+    with pytest.raises(OSError, match="No space left on device"):
+        recovered(tmp_path, upkeep, lockstep=True, warn=print, beside_loop=True)
 
 
 def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
@@ -292,6 +306,66 @@ def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
     ending, upkeep, _ = made(tmp_path, parts(LoopState(4), **changed), lockstep=lockstep)
     ending.close()
     assert (upkeep.written[0] is not None) is may
+
+
+def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learner_s_state(tmp_path: Path) -> None:
+    ending, upkeep, _ = made(tmp_path, parts(LoopState(LAST), done=LAST, closed=LAST, kept=False))
+    ending.close()
+    assert upkeep.written[0] is not None, "nothing is made again that could need it"
+
+
+@pytest.mark.parametrize(
+    ("lockstep", "at", "changed", "on_disk", "covered"),
+    [
+        (True, 4, {"kept": False}, 0, True),
+        (True, 4, {"whole": False}, 0, True),
+        (True, 4, {}, 0, False),
+        (True, 4, {}, 50, True),
+        (True, LAST, {"kept": False}, 0, False),
+        (True, LAST, {"kept": False}, 49, False),
+        (True, LAST, {"kept": False}, 50, True),
+        (True, LAST, {"whole": False}, 49, False),
+        (True, LAST, {"done": LAST - 1}, 49, False),
+        (False, 4, {"whole": False}, 0, False),
+        (False, 4, {"whole": False}, 49, False),
+        (False, 4, {"whole": False}, 50, True),
+    ],
+)
+def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_made_again(
+    tmp_path: Path, lockstep: bool, at: int, changed: dict[str, Any], on_disk: int, covered: bool
+) -> None:
+    """In lockstep a run that has not come to its last episode makes again what is not on disk."""
+    of = parts(LoopState(at), **{"done": at, "closed": at, **changed})
+    of.ring.taken = 50
+    ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep)
+    assert ended.covered is covered
+
+
+def test_a_checkpoint_of_another_life_covers_nothing(tmp_path: Path) -> None:
+    of = parts(LoopState(LAST), done=LAST, closed=LAST)
+    of.ring.taken = COUNTS["taken"]
+    ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
+    assert not ended.covered
+
+
+def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) -> None:
+    of = parts(LoopState(4))
+    of.ring.taken, of.ring.damaged = 50, 2
+    running, upkeep, _ = made(tmp_path, of, lockstep=False)
+    account = running.account(rows=12)
+    assert (account.taken, account.lost) == (48, 2)
+    running.at_time(0.0)
+    assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
+
+
+def test_what_an_earlier_process_lost_is_lost_but_was_not_taken_from_this_ring(tmp_path: Path) -> None:
+    of = parts(LoopState(4))
+    of.ring.tail = of.ring.taken = 58
+    of.ring.damaged = 2
+    went_on, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "lost": 100}), lockstep=False, took_over=True)
+    went_on.begin(None)
+    account = went_on.account(rows=12)
+    assert (account.taken, account.lost) == (58 - 8 - 2, 100 + 8 + 2)
 
 
 def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
