@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -156,6 +160,26 @@ def test_a_missing_file_is_named(tmp_path: Path, written: dict[str, Files], rete
         else:
             assert isinstance(got, str)
             assert f"{name}: No such file" in got
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO], ids=errno.errorcode.get)
+def test_a_file_that_the_machine_cannot_open_now_is_not_damaged(
+    tmp_path: Path, written: dict[str, Files], monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """To go on from the checkpoint before, or from none, would throw away what the next try finds."""
+    put(tmp_path / "f", written["FIFO"])
+    opens = Path.open
+
+    def cannot(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path.suffix == ".seg":
+            raise OSError(error, os.strerror(error), str(path))
+        return opens(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", cannot)
+    with pytest.raises(OSError, match=re.escape(os.strerror(error))):
+        outcome(tmp_path / "f", "FIFO")
+    monkeypatch.undo()
+    assert outcome(tmp_path / "f", "FIFO") == STEPS[2]
 
 
 def test_a_segment_of_another_run_is_not_taken_for_this_one(tmp_path: Path, written: dict[str, Files]) -> None:

@@ -133,6 +133,39 @@ def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
     assert Run(tmp_path).memory.storage.digest() == run.memory.storage.digest()
 
 
+def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    failures = iter(range(3))
+
+    def full_at_first(fd: int) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full_at_first)
+    run.go_on()
+    run.upkeep.at_episode(0, run.counts)
+    run.go_on()
+    run.upkeep.close(run.counts)
+    assert Run(tmp_path).memory.offered == run.memory.offered == 40
+
+
+def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    run.go_on()
+    run.upkeep.close(run.counts)
+    assert len(run.said) == 1
+    assert run.checkpoints == []
+
+
 def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.go_on()
