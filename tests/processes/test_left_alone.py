@@ -55,13 +55,24 @@ def past(run: Run, barrier: int) -> None:
     run.until(lambda: run.word(Word.BARRIER) > barrier, f"the barrier after episode {barrier}")
 
 
-def test_whoever_is_killed_and_whenever(tmp_path: Path, alone: Left) -> None:
+KILLED, ASKED = signal.SIGKILL, signal.SIGTERM
+ENDS = (
+    (0, LEARNER, KILLED),
+    (2, REPLAY, KILLED),
+    (4, LEARNER, ASKED),
+    (5, REPLAY, ASKED),
+    (7, REPLAY, KILLED),
+    (7, LEARNER, KILLED),
+)
+
+
+def test_whoever_is_killed_or_asked_to_end_and_whenever(tmp_path: Path, alone: Left) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         before: dict[str, Process] = {}
-        for barrier, module in ((0, LEARNER), (2, REPLAY), (4, LEARNER), (5, REPLAY), (7, REPLAY), (7, LEARNER)):
+        for barrier, module, signum in ENDS:
             past(run, barrier)
             before[module] = run.child(module, other_than=before.get(module))
-            before[module].kill()
+            before[module].kill(signum)
             before[module].wait()
         ends_as(run, alone)
 

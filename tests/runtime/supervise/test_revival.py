@@ -139,3 +139,13 @@ def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> No
         assert not bench.process.gone
     bench.end(ExitCode.PREFLIGHT)
     assert bench.process.gone
+
+
+def test_only_starts_in_a_row_without_room_count() -> None:
+    bench = Bench()
+    for reached in range(1, 4):
+        for _ in range(MOST_WITHOUT_ROOM):
+            bench.end(ExitCode.PREFLIGHT)
+            bench.look(2.0)
+        bench.end(1, reached=reached)
+        assert not bench.process.gone

@@ -1,0 +1,121 @@
+"""How the replay process ends: for good, or for another one to go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from runtime.control.realtime import PARENT
+from runtime.exit_codes import ExitCode
+from runtime.replay import main
+from runtime.replay.checkpoint import CheckpointError
+from tests.runtime.samples import PENDULUM
+
+
+class Process:
+    """A replay process that does nothing but to note how it is left."""
+
+    endpoints = ("ipc://nowhere",)
+    recovery = None
+    finished = ended = begins = took_over = False
+    policy = 0
+
+    def __init__(self, at_turn: Callable[[Process], None]) -> None:
+        self._at_turn = at_turn
+        self.left: list[str] = []
+
+    def turn(self) -> bool:
+        self._at_turn(self)
+        return False
+
+    def idle(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        self.left.append("finish")
+
+    def abandon(self) -> None:
+        self.left.append("abandon")
+
+
+class Bench:
+    """``main`` without anything that outlives it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.handlers: dict[str, Callable[[int, None], None]] = {}
+        signals = SimpleNamespace(SIGTERM="term", SIGINT="int", SIG_IGN=None, signal=self.handlers.__setitem__)
+        monkeypatch.setattr(main, "signal", signals)
+        monkeypatch.setattr(main, "die_with_parent", lambda: None)
+        monkeypatch.setattr(main, "claim", lambda *of: 0)
+        monkeypatch.setattr(main, "load_resolved", lambda path: PENDULUM)
+        monkeypatch.setattr(main, "report", lambda *what: True)
+
+    def run(self, make: Callable[..., Process]) -> int:
+        self._monkeypatch.setattr(main, "ReplayProcess", make)
+        return main.main(["run", "shm"])
+
+    def terminate(self) -> None:
+        self.handlers["term"](15, None)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setenv(PARENT, str(os.getppid()))
+    return Bench(monkeypatch)
+
+
+def test_a_process_whose_loop_has_ended_finishes_the_run(bench: Bench) -> None:
+    process = Process(lambda p: setattr(p, "finished", True))
+    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    assert process.left == ["finish"]
+
+
+def test_a_process_that_is_asked_to_end_alone_leaves_the_run_to_another_one(bench: Bench) -> None:
+    process = Process(lambda p: bench.terminate())
+    assert bench.run(lambda *of, **how: process) == ExitCode.INTERRUPTED
+    assert process.left == ["abandon"]
+
+
+def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
+    def at_turn(process: Process) -> None:
+        process.ended = True
+        bench.terminate()
+
+    process = Process(at_turn)
+    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    assert process.left == ["finish"]
+
+
+@pytest.mark.parametrize("parent", [None, "nobody"], ids=["started by hand", "its supervisor is gone"])
+def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, parent: str | None
+) -> None:
+    if parent is None:
+        monkeypatch.delenv(PARENT)
+    else:
+        monkeypatch.setenv(PARENT, parent)
+    process = Process(lambda p: bench.terminate())
+    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    assert process.left == ["finish"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(28, "No space left on device", "episodes.csv"), ExitCode.PREFLIGHT),
+        (OSError(24, "Too many open files"), ExitCode.PREFLIGHT),
+        (CheckpointError("no checkpoint is left"), ExitCode.CONFIGURATION),
+    ],
+)
+def test_its_exit_code_tells_what_may_be_gone_the_next_time_from_what_will_not(
+    bench: Bench, error: Exception, code: ExitCode
+) -> None:
+    def fail(folder: Path, *of: object, **how: object) -> Process:
+        raise error
+
+    assert bench.run(fail) == code

@@ -1,0 +1,52 @@
+"""Which processes of a run are started again while the loop goes on, and which once it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runtime.exit_codes import ExitCode
+from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from runtime.shm.segment import Segment
+from runtime.supervise.child import Child
+from runtime.supervise.crew import Crew
+from tests.runtime.samples import PENDULUM
+
+
+class Stub(Crew):
+    """A crew of processes that have ended as soon as they are started, each with the same code."""
+
+    def __init__(self, folder: Path, code: ExitCode) -> None:
+        self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
+        self._code = code
+        chronicle: Any = SimpleNamespace(warn=lambda line: None)
+        super().__init__(PENDULUM, folder, folder, self.board, chronicle, resumes=False)
+
+    def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
+        child: Any = SimpleNamespace(born_s=0.0, signs=0, poll=lambda: self._code, close=lambda: None)
+        return child  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["replay", "learner"])
+@pytest.mark.parametrize(
+    ("code", "ended", "again"),
+    [
+        (ExitCode.OK, False, True),
+        (ExitCode.INTERRUPTED, False, True),
+        (ExitCode.INTERNAL, False, True),
+        (ExitCode.OK, True, False),
+        (ExitCode.INTERRUPTED, True, True),
+    ],
+)
+def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
+    tmp_path: Path, name: str, code: ExitCode, *, ended: bool, again: bool
+) -> None:
+    crew = Stub(tmp_path, code)
+    process = {"replay": crew.replay, "learner": crew.learner}[name]
+    crew.start_revived(process)
+    crew.board[Word.ENDED] = ended
+    crew.revive()
+    assert process.starts == 1 + again
