@@ -251,6 +251,14 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + missing : 40]]).tobytes()
 
 
+def test_what_a_log_takes_at_its_end_is_on_the_disk(folder: Folder) -> None:
+    log = folder.open()
+    log.add(EPISODE)
+    assert log.logged == 0
+    log.close()
+    assert log.logged == len(EPISODE)
+
+
 def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +274,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
         assert log.logged is None, "nothing is kept for a log that is not written"
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped"]
+    assert log.logged is None
     assert log.account() == LogAccount(40, 20, "No space left on device")
     assert folder.records().tobytes() == EPISODE[:20].tobytes()
 

@@ -1,0 +1,140 @@
+"""The replay process's turn of work, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from runtime.config.resolve import load_run, save_resolved
+from runtime.log.reading import count_steps
+from runtime.replay import process
+from runtime.replay.process import ReplayProcess
+from runtime.shm.board import Word
+from runtime.shm.ring import RingWriter
+from runtime.shm.segment import Segment
+from runtime.supervise.segments import create_segments
+from tests.runtime.samples import LAYOUT, records
+
+EPISODES = 5
+SETTINGS = (f"episodes={EPISODES}", "task.episode_s=0.8", "evaluate_every=0")
+REAL_TIME = "device.pace=realtime"
+BLOCKED_S = process._BLOCKED_S
+
+
+class Bench:
+    """The shared memory of a run, and its replay process, in virtual time."""
+
+    def __init__(self, folder: Path, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        self.folder, self.shm = folder, shm
+        self._running: ReplayProcess | None = None
+        monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+
+    def starts(self, *settings: str) -> ReplayProcess:
+        """Start the first one, or one that takes over once that has been left."""
+        config = load_run("pendulum", [*SETTINGS, *settings])
+        if not (self.shm / "board").exists():
+            save_resolved(config, self.folder / "config.yaml")
+            self.board = create_segments(self.shm, config)
+            self.ring = RingWriter(Segment.attach(self.shm / "ring", LAYOUT.schema), LAYOUT)
+        self._running = ReplayProcess(config, self.folder, self.shm)
+        return self._running
+
+    def leave(self) -> None:
+        """Let it abandon the run."""
+        if self._running is not None:
+            self._running.abandon()
+            self._running = None
+
+    def write(self, n: int, *, episode: int = 1) -> None:
+        """Let the loop write so many records."""
+        for row in records(n, episode=episode):
+            self.ring.push(tuple(v for name in (LAYOUT.dtype.names or ())[1:-1] for v in np.ravel(row[name]).tolist()))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(tmp_path, socket_folder, monkeypatch)
+    yield made
+    made.leave()
+
+
+def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(bench: Bench) -> None:
+    first = bench.starts(REAL_TIME)
+    bench.write(10)
+    assert first.turn()
+    assert bench.board[Word.LOGGED] == 0, "it waits for more to come"
+    bench.leave()
+    assert bench.board[Word.LOGGED] == 10
+    second = bench.starts(REAL_TIME)
+    bench.write(3)
+    assert second.turn(), "no checkpoint has the first ten: they are taken in again"
+    bench.leave()
+    assert bench.board[Word.LOGGED] == count_steps(bench.folder) == 13
+
+
+def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_more(bench: Bench) -> None:
+    replay = bench.starts()
+    bench.board[Word.CLOSED] = 4
+    told = []
+    for done in (-1, 0, 3, 1, 2):
+        replay._desk.done = done
+        replay.turn()
+        told.append((bench.board[Word.DONE], bench.board[Word.BARRIER]))
+    assert told == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
+
+
+# -- when it is over ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "closed", "done", "waiting", "over"),
+    [
+        ((REAL_TIME,), EPISODES, -1, 0, True),
+        ((REAL_TIME,), EPISODES, -1, 7, False),
+        ((), 3, 2, 0, True),
+        ((), 3, 2, 7, False),
+        ((), EPISODES, EPISODES - 1, 0, False),
+        ((), EPISODES, EPISODES, 0, True),
+    ],
+    ids=[
+        "all is taken in",
+        "records wait",
+        "a run that was stopped is gone on with later",
+        "records of one that was stopped wait",
+        "the learner has the last episode to conclude",
+        "all is concluded",
+    ],
+)
+def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
+    bench: Bench, settings: tuple[str, ...], closed: int, done: int, waiting: int, over: bool
+) -> None:
+    replay = bench.starts(*settings)
+    bench.write(waiting)
+    bench.board[Word.CLOSED] = replay._desk.closed = closed
+    replay._desk.done = done
+    assert not replay.finished, "the loop goes on"
+    bench.board[Word.ENDED] = 1
+    assert replay.finished is over
+
+
+@pytest.mark.parametrize("waiting", [0, 7], ids=["nothing waits", "records wait"])
+def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, waiting: int) -> None:
+    replay = bench.starts()
+    bench.write(waiting, episode=EPISODES)
+    bench.board[Word.CLOSED] = replay._desk.closed = EPISODES
+    bench.now_s += 10 * BLOCKED_S
+    assert not replay.finished
+    bench.board[Word.ENDED] = 1
+    assert not replay.finished, "the wait begins with the loop's end"
+    for done in range(EPISODES - 1):
+        replay._desk.done = done
+        replay.turn()
+        bench.now_s += 0.9 * BLOCKED_S
+        assert not replay.finished, "it makes progress"
+    bench.now_s += 0.2 * BLOCKED_S
+    assert replay.finished
