@@ -393,6 +393,67 @@ def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken
     assert desk.slot.take() == (2, 2, model(2))
 
 
+# -- once more, beside a loop that has seen it (lockstep) --------------------------------------------------------------
+
+
+def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_again(
+    tmp_path: Path, slot: PolicySlot
+) -> None:
+    first = Desk(tmp_path, slot, lockstep=True)
+    first.offer(1)
+    counts = first.counts()
+    first.offer(2)
+    first.offer(3)
+    version = slot.version
+    again = Desk(tmp_path, slot, lockstep=True)
+    again.resume(counts)
+    again.repeat_after(1)
+    assert [again.offer(n).policy_id for n in (2, 3)] == [2, 3]
+    assert (slot.version, slot.peek()) == (version, (version, 3, model(3))), "the loop is not sent back to policy 2"
+    assert (again.tally, again.events) == (first.tally, first.events[1:]), "each is judged and told of once more"
+    assert again.filed == [1, 2, 3]
+    assert again.offer(4).policy_id == 4
+    assert slot.peek() == (version + 1, 4, model(4))
+
+
+def test_one_that_was_filed_and_not_handed_over_reaches_the_loop_when_it_comes_again(
+    tmp_path: Path, slot: PolicySlot
+) -> None:
+    first = Desk(tmp_path, slot, lockstep=True)
+    first.offer(1)
+    counts = first.counts()
+    first.offer(2)
+    (first.folder / "3.onnx").write_bytes(model(3))  # the process was killed here
+    again = Desk(tmp_path, slot, lockstep=True)
+    again.resume(counts)
+    again.repeat_after(1)
+    assert [again.offer(n).policy_id for n in (2, 3)] == [2, 3]
+    assert slot.peek() == (3, 3, model(3))
+
+
+def test_what_comes_otherwise_than_before_gets_an_id_that_nobody_had(tmp_path: Path, slot: PolicySlot) -> None:
+    first = Desk(tmp_path, slot, lockstep=True)
+    first.offer(1)
+    first.offer(2)
+    again = Desk(tmp_path, slot, lockstep=True)
+    again.repeat_after(0)
+    assert [again.offer(n, hidden=5).policy_id for n in (1, 2)] == [3, 4]
+    assert slot.peek() == (4, 4, model(2, hidden=5))
+
+
+def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_more(
+    tmp_path: Path, slot: PolicySlot
+) -> None:
+    first = Desk(tmp_path, slot, lockstep=True)
+    first.adopt(model(1))
+    first.offer(2)
+    again = Desk(tmp_path, slot, lockstep=True)
+    again.repeat_after(0)
+    assert again.adopt(model(1)) == Verdict(1, accepted=True)
+    assert again.tally == (1, 1, 0)
+    assert slot.peek() == (2, 2, model(2))
+
+
 # -- rolled back -------------------------------------------------------------------------------------------------------
 
 
