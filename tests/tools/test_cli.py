@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import subprocess
 import sys
 
@@ -95,6 +96,24 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tools.check.main", interrupted)
     assert main(["check", "pendulum"]) == 130
+
+
+def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[object] = []
+
+    def incomplete(arguments: list[str]) -> int:
+        heard.append(signal.getsignal(signal.SIGINT))
+        return 6
+
+    monkeypatch.setattr("tools.check.main", incomplete)
+    monkeypatch.setattr(sys, "argv", ["onrig", "check"])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main() == 6
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [before], "until then it is heard"
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runtime.exit_codes import ExitCode
+from runtime.supervise.child import Child
 from runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
 
@@ -46,6 +48,48 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
     assert list(graces) == ["control", "learner", "replay", "device"]
     assert graces["control"] >= 1.0
     assert graces["learner"] == graces["replay"] == graces["device"] == 0.0
+
+
+class Ending(Supervisor):
+    """A supervisor whose loop has ended, and whose replay process is out of the way until it is started again."""
+
+    def __init__(self, folder: Path, *, starts_in: int, impatient_at: int) -> None:
+        super().__init__(PENDULUM, folder, None, lambda report: None)
+        self._chronicle.close(ExitCode.OK, "")  # nothing more is written
+        self.looks = 0
+        self.started = True
+        self._starts_in, self._impatient_at = starts_in, impatient_at
+        self.replay = SimpleNamespace(child=None, starts=2, gone=False)
+        self._crew: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
+        self._requests: Any = SimpleNamespace(impatient=False)
+        self.finished: list[float] = []
+
+    def _listen(self, timeout_s: float) -> None:
+        self.looks += 1
+        self._requests.impatient = self.looks >= self._impatient_at
+        assert self.looks < 100, "it waits for ever"
+
+    def _revive(self) -> None:
+        if self.looks == self._starts_in:
+            self.replay.child = SimpleNamespace(poll=lambda: ExitCode.OK)
+
+    def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
+        self.finished.append(grace_s)
+
+
+def test_a_replay_process_that_is_to_be_started_again_is_awaited_until_somebody_is_impatient(tmp_path: Path) -> None:
+    patient = Ending(tmp_path, starts_in=50, impatient_at=1000)
+    patient._see_replay_out()
+    assert (patient.looks, patient.finished) == (50, [5.0])
+    impatient = Ending(tmp_path, starts_in=50, impatient_at=3)
+    impatient._see_replay_out()
+    assert (impatient.looks, impatient.finished) == (3, [])
+
+
+def test_one_that_has_just_been_started_is_ended_at_once_when_somebody_is_impatient(tmp_path: Path) -> None:
+    supervisor = Ending(tmp_path, starts_in=3, impatient_at=3)
+    supervisor._see_replay_out()
+    assert (supervisor.looks, supervisor.finished) == (3, [0.0])
 
 
 def test_without_room_in_shared_memory_a_run_ends_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""What ``onrig run`` does once the run is over."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from runtime.config.schema import RunConfig
+from runtime.exit_codes import ExitCode
+from runtime.replay.wholeness import Counted, Whole
+from tests.runtime.samples import PENDULUM
+from tools import run
+
+
+class Over:
+    """A supervisor whose run ends at once."""
+
+    started = True
+    actuators = "safe"
+    whole = Whole(complete=True, rows=Counted(3, 3))
+
+    def __init__(self, *of: object, resumes: bool) -> None:
+        pass
+
+    def run(self) -> tuple[int, str]:
+        return ExitCode.OK, "completed"
+
+
+def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meanwhile: list[object] = []
+
+    def conclude(folder: Path, config: RunConfig) -> None:
+        meanwhile.append(signal.getsignal(signal.SIGINT))
+
+    monkeypatch.setattr(run, "Supervisor", Over)
+    monkeypatch.setattr(run, "keyboard", lambda: None)
+    monkeypatch.setattr(run, "_conclude", conclude)
+    before = signal.getsignal(signal.SIGINT)
+    assert run._supervise(PENDULUM, tmp_path, None, lambda: None, resumes=False) == ExitCode.OK
+    assert meanwhile == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "data complete: 3 rows" in capsys.readouterr().out
