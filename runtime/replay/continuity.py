@@ -86,7 +86,8 @@ class Continuity:
         """Records that the log of a process before this one lacks."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
-        self._lost_here = 0
+        self._lost_before = 0
+        """Those of them that earlier lives of the run lost, out of rings of their own."""
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
@@ -122,7 +123,7 @@ class Continuity:
         lost = self.lost + ring.damaged
         return Account(
             rows=rows,
-            taken=ring.taken - self._lost_here - ring.damaged,
+            taken=ring.taken - (lost - self._lost_before),
             waiting=ring.waiting,
             dropped=self.dropped,
             lost=lost,
@@ -158,6 +159,7 @@ class Continuity:
         self._parts.policies.resume(counts)
         self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
         self.lost = counts.get("lost", 0)
+        self._lost_before = counts.get("lost_before", 0) if same_life else self.lost
         self.unlogged_before = counts.get("unlogged", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
@@ -176,7 +178,6 @@ class Continuity:
             figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
         start = take_over(ring.tail, self._standing.life, counts)
         self.lost += start.lost
-        self._lost_here = start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.kept()
         builder = self._parts.builder
@@ -271,6 +272,7 @@ class Continuity:
             "dropped": self.dropped,
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
+            "lost_before": self._lost_before,
             "unlogged": self.unlogged_before + (log.missing if log is not None else 0),
             "life": self._standing.life,
             "taken": taken,

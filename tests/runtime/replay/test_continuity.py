@@ -358,14 +358,23 @@ def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) 
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
 
-def test_what_an_earlier_process_lost_is_lost_but_was_not_taken_from_this_ring(tmp_path: Path) -> None:
+def test_of_what_was_lost_only_this_life_s_was_to_be_taken_from_this_ring(tmp_path: Path) -> None:
+    """However many processes have taken over since: each begins with the checkpoint of the one before."""
+    counts = {**COUNTS, "life": LIFE - 1, "lost": 100}
     of = parts(LoopState(4))
-    of.ring.tail = of.ring.taken = 58
-    of.ring.damaged = 2
-    went_on, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "lost": 100}), lockstep=False, took_over=True)
-    went_on.begin(None)
-    account = went_on.account(rows=12)
+    of.ring.tail = of.ring.taken = 8
+    second, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False, took_over=True)
+    second.begin(None)
+    of.ring.taken, of.ring.damaged = 58, 2
+    account = second.account(rows=12)
     assert (account.taken, account.lost) == (58 - 8 - 2, 100 + 8 + 2)
+    second.at_time(0.0)
+    of = parts(LoopState(4))
+    of.ring.tail = of.ring.taken = 60
+    third, _, _ = made(tmp_path, of, Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
+    third.begin(None)
+    account = third.account(rows=12)
+    assert (account.taken, account.lost) == (60 - 8 - 2 - 2, 100 + 8 + 2 + 2)
 
 
 def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
