@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
             run.go_on()
             run.upkeep.at_episode(0, run.counts)
         monkeypatch.setattr(os, "fdatasync", real)
-        run.upkeep._writer.wait()
+        with contextlib.suppress(CheckpointError):  # it may have been tried again before there was room
+            run.upkeep._writer.wait()
         for _ in range(2):
             run.go_on()
             run.upkeep.at_episode(0, run.counts)
