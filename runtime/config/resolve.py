@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-
-from hw.rig import Rig
-from runtime.config.checks import Finding, findings, is_file
-from runtime.config.document import (
+from onrig.hw.rig import Rig
+from onrig.runtime.config.checks import Finding, findings, is_file
+from onrig.runtime.config.document import (
     Document,
     convert,
     convert_by_section,
@@ -24,13 +23,13 @@ from runtime.config.document import (
     override,
     problem_at,
 )
-from runtime.config.mismatch import value_at
-from runtime.config.problem import START, ConfigError, NodePath, Problem
-from runtime.config.schema import Device, RunConfig
-from runtime.config.yaml_nodes import Data, dump
-from runtime.replay.budget import capacity_within
-from runtime.replay.strategy import parse_strategy
-from runtime.task import Task, episode_steps
+from onrig.runtime.config.mismatch import value_at
+from onrig.runtime.config.problem import START, ConfigError, NodePath, Problem
+from onrig.runtime.config.schema import Device, RunConfig
+from onrig.runtime.config.yaml_nodes import Data, dump
+from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.task import Task, episode_steps
 
 DEFAULT_CAPACITY: Final = 10_000
 """000 §4."""

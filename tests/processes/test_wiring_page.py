@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from onrig.runtime.config.resolve import save_resolved
+from onrig.tools.load import load
 
 import tools
-from runtime.config.resolve import save_resolved
 from tests.processes.rig import TWIN, process_of, until
-from tools.load import load
 
 PAGE = Path(tools.__file__).parent.parent / "docs" / "wiring.md"
 UNHURRIED = ["device.pace=realtime", "rig.lease_periods=255", "limits.predicted=null"]

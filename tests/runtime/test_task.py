@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import configs
-from hw.rig import Observation, Rig, rig_problems
-from runtime.config.document import convert, load_document
-from runtime.task import (
+from onrig.hw.rig import Observation, Rig, rig_problems
+from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.task import (
     Task,
     batched_reward,
     batched_terminated,
@@ -24,6 +22,8 @@ from runtime.task import (
     normalized,
     task_problems,
 )
+
+import configs
 
 FOLDER = Path(configs.__file__).parent
 PAIRS = [("pendulum", "swingup"), ("pendulum-hardware", "swingup-hardware"), ("magman", "positioning")]

@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.wholeness import Counted, Whole
+from onrig.tools import run
 
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.replay.wholeness import Counted, Whole
 from tests.runtime.samples import PENDULUM
-from tools import run
 
 
 class Over:

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
 import msgspec
-
-from tools.benchmarks.messages import Ready, Refused, Reply
-from tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.messages import Ready, Refused, Reply
+from onrig.tools.benchmarks.peers import Unavailable
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _ONE_CORE: Final = dict.fromkeys(
@@ -24,7 +23,7 @@ _QUIET: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEV
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-_MEMORIES: Final = "tools.benchmarks.worker"
+_MEMORIES: Final = "onrig.tools.benchmarks.worker"
 
 
 class Worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tools.diagnosis.check import Check, failed, warned
+from onrig.tools.diagnosis.check import Check, failed, warned
 
 PAGE = "docs/real-time.md"
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
-
-from tools.experiments.jobs import (
+from onrig.tools.experiments.jobs import (
     ENGINE,
     Failed,
     Finished,
@@ -26,7 +25,7 @@ from tools.experiments.jobs import (
     job_of,
     trials_of,
 )
-from tools.experiments.store import Trial
+from onrig.tools.experiments.store import Trial
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -86,7 +85,7 @@ class _Process:
         self._said: Final = tempfile.TemporaryFile()  # noqa: SIM115
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process: Final = subprocess.Popen(
-            [sys.executable, "-m", "tools.experiments.worker", engine],
+            [sys.executable, "-m", "onrig.tools.experiments.worker", engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

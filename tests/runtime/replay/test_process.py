@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from onrig.runtime.config.resolve import load_run, save_resolved
+from onrig.runtime.log.reading import count_steps
+from onrig.runtime.replay import process
+from onrig.runtime.replay.process import ReplayProcess
+from onrig.runtime.shm.board import Word
+from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.segments import create_segments
 
-from runtime.config.resolve import load_run, save_resolved
-from runtime.log.reading import count_steps
-from runtime.replay import process
-from runtime.replay.process import ReplayProcess
-from runtime.shm.board import Word
-from runtime.shm.ring import RingWriter
-from runtime.shm.segment import Segment
-from runtime.supervise.segments import create_segments
 from tests.runtime.samples import LAYOUT, records
 
 EPISODES = 5

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.supervisor import Supervisor
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.child import Child
-from runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
 
 
