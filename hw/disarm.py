@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from hw.clock import Clock
-from hw.framing import FrameReader, encode_frame
-from hw.intake import LinkCounters
-from hw.messages import (
+from onrig.hw.clock import Clock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.intake import LinkCounters
+from onrig.hw.messages import (
     CONFIGURE_LAYOUT,
     RESET_LAYOUT,
     Capability,
@@ -29,7 +29,7 @@ from hw.messages import (
     encode_request,
     shows_safe,
 )
-from hw.transport import LinkError, Transport
+from onrig.hw.transport import LinkError, Transport
 
 HELLO_S: Final = 5.0
 """Boards that restart when the port opens take so long (``hw/PROTOCOL.md`` §6)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hw.messages import PROTOCOL_VERSION, Channel, Hello
-from hw.rig import Actuator, Rig, Sensor
+from onrig.hw.messages import PROTOCOL_VERSION, Channel, Hello
+from onrig.hw.rig import Actuator, Rig, Sensor
 
 RESOLUTION_TOLERANCE: Final = 1e-6
 

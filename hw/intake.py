@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hw.framing import FrameCounters
-from hw.messages import State, StateLayout, WireError
+from onrig.hw.framing import FrameCounters
+from onrig.hw.messages import State, StateLayout, WireError
 
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000

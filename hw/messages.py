@@ -1,7 +1,7 @@
 """The messages of the wire protocol, as plain values, and their byte layout (``hw/PROTOCOL.md`` is the reference).
 
 Everything is little-endian and fixed in size once the numbers of sensors and actuators are known.  This module knows
-neither framing (``hw.framing``) nor I/O; the host's session, the twin and the firmware's tests share it.
+neither framing (``onrig.hw.framing``) nor I/O; the host's session, the twin and the firmware's tests share it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What is bolted to the bench: sensors, actuators, their units and limits, and what a policy observes.
 
-A rig says nothing about physics (``sim.plants``) and nothing about purpose (``runtime.task``).  All values are SI.
+A rig says nothing about physics (``onrig.sim.plants``) and nothing about purpose (``onrig.runtime.task``).  All values
+are SI.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import re
 from typing import Final
 
 import msgspec
-
-from hw.bounds import SMALLEST, NotNegative, Positive, Quantity
-from hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
+from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
+from onrig.hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _UNIT: Final = re.compile(r"[\w%°/^*·.() -]*")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from hw.clock import Clock
-from hw.framing import FrameReader, encode_frame
-from hw.identity import check_channels, check_hello
-from hw.intake import LinkCounters, StateIntake, Tap
-from hw.messages import (
+from onrig.hw.clock import Clock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.identity import check_channels, check_hello
+from onrig.hw.intake import LinkCounters, StateIntake, Tap
+from onrig.hw.messages import (
     CONFIGURE_LAYOUT,
     LIMITS_LAYOUT,
     NEXT_FRAME_LAYOUT,
@@ -35,8 +35,8 @@ from hw.messages import (
     encode_request,
     fault_text,
 )
-from hw.rig import Rig
-from hw.transport import LinkError, Transport
+from onrig.hw.rig import Rig
+from onrig.hw.transport import LinkError, Transport
 
 RETRY_S: Final = 0.1
 ATTEMPTS: Final = 10

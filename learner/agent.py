@@ -10,19 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.ddpg import Ddpg
-from learner.export import export_policy
-from learner.mirror import Mirror
-from learner.samplers import Sampler
-from learner.samplers.build import sampler_for
-from learner.settings import LearnerSettings
-from runtime.config.schema import RunConfig
-from runtime.policy.contract import contract_for
-from runtime.random_streams import Role, stream
-from runtime.replaced_file import replace_own_file
-from runtime.replay.layout import Slots
-from runtime.replay.strategy import parse_strategy
+from onrig.learner.ddpg import Ddpg
+from onrig.learner.export import export_policy
+from onrig.learner.mirror import Mirror
+from onrig.learner.samplers import Sampler
+from onrig.learner.samplers.build import sampler_for
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.strategy import parse_strategy
 
 _CHUNK = 100
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Final, Literal
 
-from hw.rig import Rig
-from learner.mirror import Mirror
-from runtime.config.document import convert, parse_document
-from runtime.config.schema import RunConfig, Weighted
-from runtime.link.client import LinkClient, RequestRejected
-from runtime.link.messages import (
+from onrig.hw.rig import Rig
+from onrig.learner.mirror import Mirror
+from onrig.runtime.config.document import convert, parse_document
+from onrig.runtime.config.schema import RunConfig, Weighted
+from onrig.runtime.link.client import LinkClient, RequestRejected
+from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
     UNKNOWN,
@@ -24,7 +24,7 @@ from runtime.link.messages import (
     Rows,
     Ruling,
 )
-from runtime.replay.layout import Slots
+from onrig.runtime.replay.layout import Slots
 
 Role = Literal["push", "watch"]
 

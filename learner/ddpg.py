@@ -1,9 +1,9 @@
 """DDPG (Lillicrap et al. 2016) as de Bruin et al. 2018 use it (000 §3.2), for S trials at once.
 
 An update is a fixed list of some fifty kernels bound to buffers that are made once: no allocation, no autograd, hardly
-any Python.  The gradients are written by hand over flat parameter vectors (``learner.networks``); the tests hold them
-against autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone (on one
-kind of machine, with one torch thread).
+any Python.  The gradients are written by hand over flat parameter vectors (``onrig.learner.networks``); the tests hold
+them against autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone
+(on one kind of machine, with one torch thread).
 
 Deviation: 000 gives no order for the two gradients.  Both are taken at the same parameters and applied together, as
 OpenAI's baselines do (the code of 000's RoboSchool experiments), not the critic's first as in Lillicrap's Algorithm 1.
@@ -18,12 +18,11 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from learner.adam import Adam
-from learner.ddpg_config import DdpgConfig
-from learner.forward import Forward
-from learner.minibatches import Minibatches, Record
-from learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
+from onrig.learner.adam import Adam
+from onrig.learner.ddpg_config import DdpgConfig
+from onrig.learner.forward import Forward
+from onrig.learner.minibatches import Minibatches, Record
+from onrig.learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
 
 __all__ = ["Ddpg", "DdpgConfig", "Minibatches"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive
+from onrig.hw.bounds import NotNegative, Positive
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]

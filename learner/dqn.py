@@ -16,12 +16,11 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from learner.adam import Adam
-from learner.dqn_config import DqnConfig
-from learner.forward import Forward
-from learner.minibatches import Minibatches, Record
-from learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
+from onrig.learner.adam import Adam
+from onrig.learner.dqn_config import DqnConfig
+from onrig.learner.forward import Forward
+from onrig.learner.minibatches import Minibatches, Record
+from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
 
 __all__ = ["Dqn", "DqnConfig", "Minibatches", "nearest_level"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive
-from learner.ddpg_config import Batch, Fraction
+from onrig.hw.bounds import NotNegative, Positive
+from onrig.learner.ddpg_config import Batch, Fraction
 
 
 class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +32,7 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Factor on every reward before it is learned from; 1e-3 pendulum (METHODS S1)."""
     epsilon: tuple[tuple[NotNegative, float], ...] = ((1.0, 0.7), (500.0, 0.01))
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
-    ``runtime.explore.schedule.interpolate`` reads it."""
+    ``onrig.runtime.explore.schedule.interpolate`` reads it."""
 
 
 def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:

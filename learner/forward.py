@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from learner.networks import Layout, padded
+from onrig.learner.networks import Layout, padded
 
 
 class _Bound(NamedTuple):

@@ -1,4 +1,4 @@
-"""The learner process: ``python -m learner.main CONFIG ENDPOINT [--state FOLDER]``.
+"""The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER]``.
 
 Mirrors the rig's memory, trains, and offers policies.  It may come and go: the rig owns the experiences, and what this
 process knows beyond them (networks, optimisers) it keeps in FOLDER.  Where another learner pushes already, it mirrors
@@ -18,15 +18,15 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from learner.attachment import MemoryChanged, OtherVersion, Unfit
-from learner.process import NAME, Connection, LearnerProcess
-from runtime.config.document import ConfigError
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
-from runtime.control.realtime import die_with_parent, leave_cpu
-from runtime.exit_codes import ExitCode
-from runtime.link.client import LinkClosed, RequestRejected
-from runtime.supervise.report import report
+from onrig.learner.attachment import MemoryChanged, OtherVersion, Unfit
+from onrig.learner.process import NAME, Connection, LearnerProcess
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.realtime import die_with_parent, leave_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.client import LinkClosed, RequestRejected
+from onrig.runtime.supervise.report import report
 
 _NICE: Final = 10
 

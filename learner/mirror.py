@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.minibatches import Minibatches
-from learner.samplers import Draw
-from runtime.replay.layout import Batch, Slots
-from runtime.replay.storage import STAMP_WORDS, Storage
+from onrig.learner.minibatches import Minibatches
+from onrig.learner.samplers import Draw
+from onrig.runtime.replay.layout import Batch, Slots
+from onrig.runtime.replay.storage import STAMP_WORDS, Storage
 
 
 class Mirror:

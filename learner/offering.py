@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from learner.agent import Agent
-from learner.attachment import Attachment, Unfit
-from runtime.link.messages import RATE, Offer, Ruling, Verdict
-from runtime.supervise.report import report
+from onrig.learner.agent import Agent
+from onrig.learner.attachment import Attachment, Unfit
+from onrig.runtime.link.messages import RATE, Offer, Ruling, Verdict
+from onrig.runtime.supervise.report import report
 
 _AGAIN_S: Final = 1.0
 """After an offer that came too soon for a rig that may be waiting for one."""

@@ -9,18 +9,17 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import torch
-
-from learner.agent import Agent, Replayed
-from learner.attachment import Attachment, LeaseLost, Role
-from learner.offering import Offering
-from learner.settings import LearnerSettings
-from learner.states import States
-from runtime.config.schema import RunConfig
-from runtime.link.client import PATIENCE_S, LinkClient
-from runtime.link.keys import LearnerKeys
-from runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
-from runtime.replay.checkpoint.upkeep import is_due
-from runtime.supervise.report import report, show_life
+from onrig.learner.agent import Agent, Replayed
+from onrig.learner.attachment import Attachment, LeaseLost, Role
+from onrig.learner.offering import Offering
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.states import States
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.link.client import PATIENCE_S, LinkClient
+from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
+from onrig.runtime.replay.checkpoint.upkeep import is_due
+from onrig.runtime.supervise.report import report, show_life
 
 NAME: Final = "learner"
 """As whom the process reports."""

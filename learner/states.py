@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from learner.agent import Agent
+from onrig.learner.agent import Agent
 
 KEPT: Final = 3
 """The rig keeps two checkpoints, and may be on its way to a third."""

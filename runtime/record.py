@@ -121,7 +121,7 @@ class RecordLayout:
     (std 0 where the policy is deterministic).  ``amplitude`` multiplied each action's noise, gates included, 0 where
     there was none; ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1).
     ``amount`` is what the ``rule`` did and ``margin`` how far inside the limits it was
-    (``runtime.safety.shield.Verdict``).
+    (``onrig.runtime.safety.shield.Verdict``).
     """
 
     def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:

@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.bounds import SMALLEST, NotNegative, Positive, Quantity
-from hw.rig import Rig, is_word
-from runtime.reset.schema import Reset, reset_problems
+from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
+from onrig.hw.rig import Rig, is_word
+from onrig.runtime.reset.schema import Reset, reset_problems
 
 ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
 ScalarTest = Callable[[Sequence[float]], bool]

@@ -1,7 +1,7 @@
 """Gymnasium environments on the lockstep twin, for algorithms that are not Onrig's own.
 
 Importing this module registers ``onrig/PendulumTwin-v0`` and ``onrig/MagmanTwin-v0`` (gymnasium 1.x has no plugins;
-``gymnasium.make("sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
+``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import msgspec
 import numpy as np
 from gymnasium.envs.registration import register, registry
 from numpy.typing import NDArray
-
-from hw import messages as m
-from hw.messages import Op, Result
-from hw.rig import Rig, rig_problems
-from runtime.config.document import convert, load_document
-from runtime.config.resolve import find
-from runtime.control.observe import Observer
-from runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
+from onrig.hw import messages as m
+from onrig.hw.messages import Op, Result
+from onrig.hw.rig import Rig, rig_problems
+from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.resolve import find
+from onrig.runtime.control.observe import Observer
+from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
 """Of the observation space.  Velocities are normalised but not clipped (000 App. A.1): the pendulum reaches about 2."""
@@ -147,7 +146,7 @@ def register_envs() -> None:
         if f"onrig/{name}" not in registry:
             register(
                 id=f"onrig/{name}",
-                entry_point="sim.envs:TwinEnv",
+                entry_point="onrig.sim.envs:TwinEnv",
                 kwargs={"rig": rig, "task": task, "twin": {"plant": {"kind": kind}}},
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode
 
 
 class VerbParser(argparse.ArgumentParser):

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
-from tools.load import complain
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain
 
 _DEFAULT: Final = "attack"
 
@@ -45,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """Attack; returns the exit code, 70 where something did not hold."""
     args = parser().parse_args(arguments)
     try:
-        from tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
+        from onrig.tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
     except ImportError as error:
         return complain("attack", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
@@ -66,9 +65,9 @@ def main(arguments: list[str]) -> int:
     if problem is not None:
         return complain("attack", problem)
 
-    from tools.benchmarks.progress import progress_for
-    from tools.faultlab.attack.page import line, table, text, write_json
-    from tools.faultlab.campaign import Filed, attack
+    from onrig.tools.benchmarks.progress import progress_for
+    from onrig.tools.faultlab.attack.page import line, table, text, write_json
+    from onrig.tools.faultlab.campaign import Filed, attack
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
     done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]

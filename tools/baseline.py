@@ -11,13 +11,12 @@ import argparse
 import sys
 
 import msgspec
-
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.task import episode_steps, normalized
-from sim.baselines.task_model import TaskModel, task_model_problems
-from sim.baselines.yardstick import (
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.task import episode_steps, normalized
+from onrig.sim.baselines.task_model import TaskModel, task_model_problems
+from onrig.sim.baselines.yardstick import (
     Fineness,
     cache_folder,
     fuzzy_baseline,
@@ -26,10 +25,10 @@ from sim.baselines.yardstick import (
     optimum_baseline,
     random_baseline,
 )
-from sim.twin.options import TwinOptions
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load
-from tools.terminal import drawing_stream
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load
+from onrig.tools.terminal import drawing_stream
 
 
 def parser() -> argparse.ArgumentParser:

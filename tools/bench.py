@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final
 
-from tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser
 
 WHAT: Final = {
     "loop": "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest",
@@ -32,5 +32,5 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
     what = parser().parse_args(arguments[:1]).what
-    code: int = importlib.import_module(f"tools.benchmarks.{what}").main(arguments[1:])
+    code: int = importlib.import_module(f"onrig.tools.benchmarks.{what}").main(arguments[1:])
     return code

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig, Scaled
-from runtime.exit_codes import ExitCode
-from runtime.task import episode_steps
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load_for_rig, tell
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.task import episode_steps
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load_for_rig, tell
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     print(f"{args.config}: sound: {in_one_line(config)}", flush=True)
     if not args.explain and args.plot is None:
         return ExitCode.OK
-    from tools.explain import tables
+    from onrig.tools.explain import tables
 
     for table in tables(config):
         print(f"\n{table}")
@@ -65,7 +65,7 @@ def device_in_words(config: RunConfig) -> str:
 
 
 def _draw(config: RunConfig, path: Path) -> int:
-    from tools.explain_plot import plot_explanation
+    from onrig.tools.explain_plot import plot_explanation
 
     try:
         drawn = plot_explanation(config, path)

@@ -60,9 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     if verb not in VERBS:
         sys.stderr.write(f"onrig: there is no verb {verb!r}; there are: {', '.join(VERBS)}\n")
         return 2
-    from tools.terminal import printable_streams
+    from onrig.tools.terminal import printable_streams
 
-    module = importlib.import_module(f"tools.{verb}")
+    module = importlib.import_module(f"onrig.tools.{verb}")
     try:
         with printable_streams():
             code: int = module.main(arguments[1:])

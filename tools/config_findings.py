@@ -10,19 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-
-from learner.settings import LearnerSettings, rig_problems, settings_problems
-from runtime.config.checks import MIN_RATE_HZ, MOST_CAPACITY, Finding, findings
-from runtime.config.guard_checks import guard_findings
-from runtime.config.problem import path_steps
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.replay.budget import bytes_of
-from runtime.replay.strategy import parse_strategy
-from sim.synthetic.model import model_problems
-from sim.twin.options import TwinOptions, twin_problems
-from tools.covered import uncovered
-from tools.serial_port import no_port
+from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
+from onrig.runtime.config.checks import MIN_RATE_HZ, MOST_CAPACITY, Finding, findings
+from onrig.runtime.config.guard_checks import guard_findings
+from onrig.runtime.config.problem import path_steps
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.budget import bytes_of
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.sim.synthetic.model import model_problems
+from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.tools.covered import uncovered
+from onrig.tools.serial_port import no_port
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
@@ -117,8 +116,8 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
     """A first policy that the rig would refuse; that it is slow on this machine is no fault of the configuration."""
-    from runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
-    from tools.verdict import judge, read_model
+    from onrig.runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
+    from onrig.tools.verdict import judge, read_model
 
     policy = str(config.policy)
     try:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.config.continuation import differences
-from runtime.config.schema import RunConfig
-from runtime.supervise.run_folder import FolderBusy, claim
-from runtime.supervise.running import running_rigs
-from tools.load import load_for_rig
+from onrig.runtime.config.continuation import differences
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.supervise.run_folder import FolderBusy, claim
+from onrig.runtime.supervise.running import running_rigs
+from onrig.tools.load import load_for_rig
 
 _PATIENCE_S: Final = 30.0
 """The processes of a run whose supervisor was killed end by themselves, and write what they know."""

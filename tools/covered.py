@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.config.limits import MagmanPlants, PendulumPlants, Plants
-from sim.plants import Plant
-from sim.plants.magman import Magman
-from sim.plants.pendulum import Pendulum
+from onrig.runtime.config.limits import MagmanPlants, PendulumPlants, Plants
+from onrig.sim.plants import Plant
+from onrig.sim.plants.magman import Magman
+from onrig.sim.plants.pendulum import Pendulum
 
 _ROUNDING = 1e-9
 

@@ -6,11 +6,11 @@ import argparse
 import sys
 import time
 
-from hw.disarm import HELLO_S, disarm
-from hw.transport import LinkError, open_port
-from runtime.config.schema import Port
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
+from onrig.hw.disarm import HELLO_S, disarm
+from onrig.hw.transport import LinkError, open_port
+from onrig.runtime.config.schema import Port
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
 
 
 def parser() -> argparse.ArgumentParser:

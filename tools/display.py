@@ -6,9 +6,9 @@ import sys
 import time
 from typing import Final, Protocol
 
-from runtime.printable import printable
-from runtime.supervise.report import Report
-from tools.terminal import drawing_stream
+from onrig.runtime.printable import printable
+from onrig.runtime.supervise.report import Report
+from onrig.tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 5.0
 

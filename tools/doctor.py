@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from runtime.replaced_file import replace_file
-from tools.arguments import VerbParser
-from tools.diagnosis import (
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replaced_file import replace_file
+from onrig.tools.arguments import VerbParser
+from onrig.tools.diagnosis import (
     clocks,
     cpus,
     disk,
@@ -30,11 +30,11 @@ from tools.diagnosis import (
     ports,
     scheduling,
 )
-from tools.diagnosis.check import Check, Verdict, as_data, exit_code, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
-from tools.diagnosis.wheels import WheelFacts, judge_all, read_all, wanted, works
-from tools.terminal import drawing_stream
+from onrig.tools.diagnosis.check import Check, Verdict, as_data, exit_code, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.wheels import WheelFacts, judge_all, read_all, wanted, works
+from onrig.tools.terminal import drawing_stream
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
@@ -87,9 +87,9 @@ def main(arguments: list[str]) -> int:
     ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
     needs = Needs(folder=args.run_dir, port=args.device)
     if args.config is not None and ready:
-        from runtime.config.document import ConfigError
-        from tools.diagnosis.from_config import needs_of
-        from tools.load import explain, load_for_rig
+        from onrig.runtime.config.document import ConfigError
+        from onrig.tools.diagnosis.from_config import needs_of
+        from onrig.tools.load import explain, load_for_rig
 
         try:
             config = load_for_rig(args.config, args.overrides)
@@ -134,7 +134,7 @@ def examine(
     yield from _guarded("keys", partial(link_keys.examine, machine, needs))
 
     def loop() -> Iterable[Check]:
-        from tools.diagnosis import punctuality
+        from onrig.tools.diagnosis import punctuality
 
         seconds = punctuality.QUICK_S if quick else punctuality.LONG_S
         return punctuality.examine(machine, needs, seconds, on_progress)

@@ -11,21 +11,20 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.framing import FrameReader, encode_frame
-from hw.messages import State, Status
-from hw.session import DeviceSession
-from hw.transport import LinkError, LoopbackTransport
-from runtime.config.schema import RunConfig
-from runtime.control.main import apply_limits
-from runtime.control.tick import Step, Tick
-from runtime.policy.session import PolicySession
-from runtime.random_streams import Role, device_seed
-from runtime.record import Kind, RecordLayout
-from runtime.replay.episodes import EpisodeAccounts, EpisodeRow
-from runtime.task import episode_steps
-from sim.twin.device import TwinDevice
-from sim.twin.main import twin_options
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import State, Status
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LinkError, LoopbackTransport
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.main import apply_limits
+from onrig.runtime.control.tick import Step, Tick
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.random_streams import Role, device_seed
+from onrig.runtime.record import Kind, RecordLayout
+from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeRow
+from onrig.runtime.task import episode_steps
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.main import twin_options
 
 
 def lockstep_session(config: RunConfig) -> DeviceSession:

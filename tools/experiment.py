@@ -16,20 +16,20 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from runtime.config.document import ConfigError, Problem
-from runtime.config.problem import START
-from runtime.config.resolve import find
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
-from tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
-from tools.experiments.grid import cells_of
-from tools.experiments.progress import display_here
-from tools.experiments.runner import AT_ONCE, Outcome, missing, run_units, split
-from tools.experiments.select import NoSuchCells, chosen
-from tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from tools.experiments.store import Cell
-from tools.experiments.workers import LocalWorkers, NoWorkers, Workers
-from tools.load import complain, explain
+from onrig.runtime.config.document import ConfigError, Problem
+from onrig.runtime.config.problem import START
+from onrig.runtime.config.resolve import find
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
+from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.progress import display_here
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, missing, run_units, split
+from onrig.tools.experiments.select import NoSuchCells, chosen
+from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
+from onrig.tools.experiments.store import Cell
+from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
+from onrig.tools.load import complain, explain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
@@ -64,12 +64,12 @@ def main(arguments: list[str]) -> int:
         if find_spec(module) is None:
             return complain("experiment", message, ExitCode.PREFLIGHT)
     if args.cluster:
-        from tools.experiments.cluster import address_problem
+        from onrig.tools.experiments.cluster import address_problem
 
         fault = address_problem(args.cluster)
         if fault is not None:
             return complain("experiment", f"--cluster: {fault}")
-    from learner.trials.engine import trials_problems
+    from onrig.learner.trials.engine import trials_problems
 
     try:
         file = _load(args.spec)
@@ -142,7 +142,7 @@ def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
 
 def _workers(args: argparse.Namespace) -> Workers:
     if args.cluster:
-        from tools.experiments.cluster import ClusterWorkers
+        from onrig.tools.experiments.cluster import ClusterWorkers
 
         return ClusterWorkers(args.cluster)
     return LocalWorkers(args.workers or len(os.sched_getaffinity(0)))
@@ -156,7 +156,7 @@ def _load(name: str) -> SpecFile:
 
 
 def _list(file: SpecFile, cells: Sequence[Cell], seeds: range, folder: Path) -> int:
-    from tools.experiments.grid import shown
+    from onrig.tools.experiments.grid import shown
 
     for cell in cells:
         print(f"{cell.id}  {shown(cell)}")

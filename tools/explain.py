@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-
-from learner.settings import LearnerSettings
-from runtime.config.limits import Damp, Hold
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig, Scaled, Selection, Weighted
-from runtime.replay.layout import Layout
-from runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
-from runtime.task import Task, episode_steps
-from tools.explain_exploration import exploration_tables
-from tools.explain_policies import policy_table
-from tools.table import Table
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.limits import Damp, Hold
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig, Scaled, Selection, Weighted
+from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
+from onrig.runtime.task import Task, episode_steps
+from onrig.tools.explain_exploration import exploration_tables
+from onrig.tools.explain_policies import policy_table
+from onrig.tools.table import Table
 
 
 def tables(config: RunConfig) -> Iterator[Table]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-
-from runtime.config.exploration import (
+from onrig.runtime.config.exploration import (
     Budgets,
     Exploration,
     Gaussian,
@@ -17,12 +16,12 @@ from runtime.config.exploration import (
     OrnsteinUhlenbeck,
     ParameterNoise,
 )
-from runtime.config.schema import RunConfig
-from runtime.explore.budgets import QUANTITIES, SPANS
-from runtime.explore.gates import Retreat, after_trip, retreat_factor
-from runtime.explore.schedule import amplitudes, noisy_episodes, schedules
-from runtime.task import episode_steps
-from tools.table import Table
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.budgets import QUANTITIES, SPANS
+from onrig.runtime.explore.gates import Retreat, after_trip, retreat_factor
+from onrig.runtime.explore.schedule import amplitudes, noisy_episodes, schedules
+from onrig.runtime.task import episode_steps
+from onrig.tools.table import Table
 
 _LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 _BUDGETED: Final = {

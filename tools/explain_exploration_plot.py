@@ -7,15 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-
-from runtime.config.exploration import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
-from runtime.config.schema import RunConfig
-from runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
-from runtime.explore.processes import raw_signal
-from runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
-from runtime.random_streams import Role, stream
-from runtime.task import episode_steps
-from tools.explain_exploration import reach
+from onrig.runtime.config.exploration import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
+from onrig.runtime.explore.processes import raw_signal
+from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.task import episode_steps
+from onrig.tools.explain_exploration import reach
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

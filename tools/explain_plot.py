@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.config.schema import RunConfig
-from tools.explain_exploration_plot import exploration_rows
-from tools.limit_bars import draw_limits, limit_bars
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.explain_exploration_plot import exploration_rows
+from onrig.tools.limit_bars import draw_limits, limit_bars
 
 
 def plot_explanation(config: RunConfig, path: Path) -> bool:

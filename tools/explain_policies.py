@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.config.schema import RunConfig
-from runtime.control.staleness import expects_learner
-from runtime.policy.probation import terms_of
-from tools.table import Table
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.staleness import expects_learner
+from onrig.runtime.policy.probation import terms_of
+from onrig.tools.table import Table
 
 _THEN = {
     "keep": "the run goes on under its last policy and says so",

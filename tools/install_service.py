@@ -11,17 +11,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from runtime.config.document import ConfigError
-from runtime.config.resolve import find
-from runtime.config.schema import Port, RunConfig
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
-from tools.diagnosis import ports
-from tools.diagnosis.machine import Machine
-from tools.installation.files import InTheWay, artifacts, standing, write
-from tools.installation.service import Service, service_name
-from tools.installation.udev import usb_identity
-from tools.load import complain, explain, load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.resolve import find
+from onrig.runtime.config.schema import Port, RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
+from onrig.tools.diagnosis import ports
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.installation.files import InTheWay, artifacts, standing, write
+from onrig.tools.installation.service import Service, service_name
+from onrig.tools.installation.udev import usb_identity
+from onrig.tools.load import complain, explain, load_for_rig
 
 _NOBODY: Final = "dialout"
 
@@ -109,7 +109,7 @@ def describe(
             "the learner needs torch: pip install 'onrig[learner]', or local_learner=false", ExitCode.PREFLIGHT
         )
     if config.link.keys is not None:
-        from runtime.link.keys import KeyFault, load_rig_keys
+        from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
         try:
             load_rig_keys(Path(config.link.keys).expanduser())
@@ -155,4 +155,4 @@ def next_steps(service: Service, user: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], "python -m tools.install_service"))
+    sys.exit(main(sys.argv[1:], "python -m onrig.tools.install_service"))

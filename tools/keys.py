@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from runtime.exit_codes import ExitCode
-from runtime.link.keys import (
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.keys import (
     ALLOWED,
     LEARNER,
     RIG,
@@ -24,8 +24,8 @@ from runtime.link.keys import (
     new_pair,
     write_key,
 )
-from tools.arguments import VerbParser
-from tools.load import complain
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,15 +8,14 @@ import os
 from pathlib import Path
 
 import zmq
-
-from runtime.config.document import ConfigError
-from runtime.exit_codes import ExitCode
-from runtime.link.client import PATIENCE_S
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import KeyFault, load_learner_keys
-from runtime.supervise.report import speak_to_a_person
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load_for_learner
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.client import PATIENCE_S
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import KeyFault, load_learner_keys
+from onrig.runtime.supervise.report import speak_to_a_person
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load_for_learner
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,8 +53,8 @@ def main(arguments: list[str]) -> int:
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
     try:
-        from learner.main import learn  # torch takes a second to import: only once all else is sound
-        from learner.process import Connection
+        from onrig.learner.main import learn  # torch takes a second to import: only once all else is sound
+        from onrig.learner.process import Connection
     except ImportError as error:
         return complain("learn", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     speak_to_a_person()

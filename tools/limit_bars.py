@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hw.rig import Actuator, Observation
-from runtime.config.schema import RunConfig
-from tools.explain import release_bounds
+from onrig.hw.rig import Actuator, Observation
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.explain import release_bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
-
-from learner.settings import LearnerSettings
-from runtime.config.document import ConfigError, NodePath
-from runtime.config.guard_checks import guard_warnings
-from runtime.config.problem import Problem
-from runtime.config.resolve import Rules, load_run
-from runtime.config.schema import Port, RunConfig
-from runtime.exit_codes import ExitCode
-from sim.twin.options import TwinOptions
-from tools.config_findings import learner_findings, plant_findings, rig_findings
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.document import ConfigError, NodePath
+from onrig.runtime.config.guard_checks import guard_warnings
+from onrig.runtime.config.problem import Problem
+from onrig.runtime.config.resolve import Rules, load_run
+from onrig.runtime.config.schema import Port, RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.config_findings import learner_findings, plant_findings, rig_findings
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-
-from runtime.config.exploration import NoExploration
-from runtime.config.schema import RunConfig
-from runtime.explore.schedule import amplitudes
+from onrig.runtime.config.exploration import NoExploration
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.schedule import amplitudes
 
 _READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
 

@@ -6,16 +6,16 @@ import argparse
 import math
 from pathlib import Path
 
-from hw.transport import LinkError
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.policy.admission import Admitted, Refused
-from runtime.replay.episodes import EpisodeRow
-from runtime.replay.policy_desk import admission_limits
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load
-from tools.verdict import judge, read_model
+from onrig.hw.transport import LinkError
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.policy.admission import Admitted, Refused
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.replay.policy_desk import admission_limits
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load
+from onrig.tools.verdict import judge, read_model
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,8 +80,8 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
 
 
 def _evaluate(config: RunConfig, model: bytes, policy_id: int, episodes: int, seed: int | None) -> int:
-    from runtime.policy.session import PolicySession
-    from tools.evaluate import evaluate
+    from onrig.runtime.policy.session import PolicySession
+    from onrig.tools.evaluate import evaluate
 
     rows: list[EpisodeRow] = []
     print("episode  steps  return               mean reward  normalized  interventions")

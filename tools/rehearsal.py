@@ -8,27 +8,26 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from learner.settings import LearnerSettings
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.control.fade import Fade
-from runtime.explore.explorer import Explorer
-from runtime.policy.contract import contract_for
-from runtime.policy.probation import terms_of
-from runtime.record import RecordLayout
-from runtime.replay.budget import bytes_of
-from runtime.replay.keepers import keeper_for
-from runtime.replay.policy_desk import admission_limits, desk_probes
-from runtime.replay.strategy import parse_strategy
-from runtime.reset.drivers import driver_for
-from runtime.safety.shield import Shield
-from runtime.shm.tape import tape_bytes
-from runtime.task import compile_reward, compile_terminated, normalized
-from sim.plants.integrate import step
-from sim.synthetic.model import PlantModel
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.fade import Fade
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.budget import bytes_of
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.reset.drivers import driver_for
+from onrig.runtime.safety.shield import Shield
+from onrig.runtime.shm.tape import tape_bytes
+from onrig.runtime.task import compile_reward, compile_terminated, normalized
+from onrig.sim.plants.integrate import step
+from onrig.sim.synthetic.model import PlantModel
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
 
 _FEW: Final = 1000
 """Slots of a memory that is only tried; what the whole of it takes is told by its budget."""

@@ -13,17 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.record import Kind
-from tools.arguments import VerbParser
-from tools.benchmarks.progress import progress_for
-from tools.load import complain
-from tools.replaying.comparison import DECISIONS
-from tools.replaying.recorded import recorded_config
-from tools.replaying.verification import Verification
-from tools.table import Table
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.record import Kind
+from onrig.tools.arguments import VerbParser
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.load import complain
+from onrig.tools.replaying.comparison import DECISIONS
+from onrig.tools.replaying.recorded import recorded_config
+from onrig.tools.replaying.verification import Verification
+from onrig.tools.table import Table
 
 _NO_MCAP: Final = "reading a log needs the package mcap: pip install 'onrig[log]'"
 
@@ -62,8 +62,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
-    from runtime.log.reading import LogDamaged, count_steps, read_log
-    from runtime.log.staged_file import log_files
+    from onrig.runtime.log.reading import LogDamaged, count_steps, read_log
+    from onrig.runtime.log.staged_file import log_files
 
     if not log_files(folder):
         return complain(
@@ -121,7 +121,7 @@ def table(folder: Path, verification: Verification) -> Table:
 
 
 def _volume(folder: Path, verification: Verification) -> str:
-    from runtime.log.reading import size_of
+    from onrig.runtime.log.reading import size_of
 
     size, steps = size_of(folder), max(verification.records, 1)
     per_step = size / steps

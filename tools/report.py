@@ -10,21 +10,20 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.document import ConfigError
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.replay.layout import Layout
-from runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
-from runtime.replay.strategy import parse_strategy
-from runtime.supervise.run_folder_trust import check_folder
-from tools.arguments import VerbParser
-from tools.check import in_one_line
-from tools.experiments.store import SPEC
-from tools.load import complain, explain
-from tools.plots import episode_columns, plot_learning_curve
-from tools.table import Table
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.supervise.run_folder_trust import check_folder
+from onrig.tools.arguments import VerbParser
+from onrig.tools.check import in_one_line
+from onrig.tools.experiments.store import SPEC
+from onrig.tools.load import complain, explain
+from onrig.tools.plots import episode_columns, plot_learning_curve
+from onrig.tools.table import Table
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (000 §5.1)."""
@@ -68,7 +67,7 @@ def main(arguments: list[str]) -> int:
             return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
     if not (folder / "config.yaml").is_file():
         if (folder / SPEC).is_file():
-            from tools.reports.experiment import report_experiment
+            from onrig.tools.reports.experiment import report_experiment
 
             if args.out is not None or args.tensorboard is not None:
                 return complain("report", f"'{folder}' holds an experiment: --out and --tensorboard are for runs")
@@ -82,7 +81,7 @@ def main(arguments: list[str]) -> int:
     if args.tensorboard is not None:
         return _for_tensorboard(folder, config, args.tensorboard)
     print(report_table(folder, config), flush=True)
-    from tools.reports.run.report import report_run
+    from onrig.tools.reports.run.report import report_run
 
     try:
         picture = plot_learning_curve(folder, config)
@@ -96,7 +95,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
-    from tools.reports.run.tensorboard import write_curves
+    from onrig.tools.reports.run.tensorboard import write_curves
 
     try:
         written = write_curves(folder, config, out)

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.running import Remote, SegmentError
-from runtime.supervise.states import State
-from tools.arguments import VerbParser
-from tools.stop import choose, complain
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.running import Remote, SegmentError
+from onrig.runtime.supervise.states import State
+from onrig.tools.arguments import VerbParser
+from onrig.tools.stop import choose, complain
 
 _WAIT_S: Final = 5.0
 _LOOK_S: Final = 0.005

@@ -13,24 +13,23 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.control.realtime import settle_loop_cpu
-from runtime.exit_codes import ExitCode
-from runtime.replay.wholeness import told
-from runtime.supervise.actuators import UNCONFIRMED
-from runtime.supervise.keyboard import HELP, keyboard
-from runtime.supervise.report import Report
-from runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
-from runtime.supervise.supervisor import Supervisor
-from tools.arguments import VerbParser
-from tools.continuing import CannotResume, continued, wait_for_folder
-from tools.display import display_for
-from tools.load import complain, explain, load_for_rig, on_port, tell
-from tools.serial_port import missing_port, no_port
-from tools.web.address import parse_address
-from tools.web.beside import NoView, live_view
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.realtime import settle_loop_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.wholeness import told
+from onrig.runtime.supervise.actuators import UNCONFIRMED
+from onrig.runtime.supervise.keyboard import HELP, keyboard
+from onrig.runtime.supervise.report import Report
+from onrig.runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
+from onrig.runtime.supervise.supervisor import Supervisor
+from onrig.tools.arguments import VerbParser
+from onrig.tools.continuing import CannotResume, continued, wait_for_folder
+from onrig.tools.display import display_for
+from onrig.tools.load import complain, explain, load_for_rig, on_port, tell
+from onrig.tools.serial_port import missing_port, no_port
+from onrig.tools.web.address import parse_address
+from onrig.tools.web.beside import NoView, live_view
 
 _NO_TORCH: Final = (
     "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"
@@ -134,7 +133,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
 
 def _warn_of_room(config: RunConfig, folder: Path) -> None:
     """Say beforehand where the disk is too small for the whole run; its log comes first to an end then."""
-    from tools.diagnosis.from_config import whole_run_bytes
+    from onrig.tools.diagnosis.from_config import whole_run_bytes
 
     disk = os.statvfs(folder)
     free, needed = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)
@@ -208,7 +207,7 @@ def _undisturbed() -> Iterator[None]:
 
 def _conclude(folder: Path, config: RunConfig) -> None:
     """Draw the learning curve and say in a few lines how it went."""
-    from tools.plots import plot_learning_curve
+    from onrig.tools.plots import plot_learning_curve
 
     try:
         summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
@@ -227,13 +226,13 @@ def _conclude(folder: Path, config: RunConfig) -> None:
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     """Draw what the last fault of the run left behind (`onrig report` draws all); without matplotlib only name it."""
-    from runtime.supervise.post_mortem import post_mortems
+    from onrig.runtime.supervise.post_mortem import post_mortems
 
     found = post_mortems(folder)
     if not found:
         return
     with contextlib.suppress(ImportError, OSError):
-        from tools.reports.run.fault_picture import draw_last_post_mortem
+        from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
 
         draw_last_post_mortem(folder, config)
     print(f"{len(found)} post-mortem{'s' if len(found) > 1 else ''}, the last one in {found[-1]}")

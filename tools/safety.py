@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.config.document import ConfigError
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load
 
 _LINE_EVERY_S = 10.0
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         if config.limits.predicted is None:
             return complain("safety", f"{name}: limits.predicted names no plants that the shield answers for")
     if args.picture is not None:
-        from tools.safety_case.picture import draw_safe_set
+        from onrig.tools.safety_case.picture import draw_safe_set
 
         try:
             draw_safe_set(configs, args.picture)
@@ -56,9 +56,9 @@ def main(arguments: list[str]) -> int:
             return complain("safety", f"cannot write {args.picture}: {error}")
         print(f"drawn: {args.picture}")
         return ExitCode.OK
-    from tools.safety_case.episodes import run_core
-    from tools.safety_case.lockstep import run_lockstep
-    from tools.safety_case.tally import table
+    from onrig.tools.safety_case.episodes import run_core
+    from onrig.tools.safety_case.lockstep import run_lockstep
+    from onrig.tools.safety_case.tally import table
 
     breaches = 0
     for name, config in zip(args.config, configs, strict=True):

@@ -1,7 +1,7 @@
-"""``onrig service``: see ``tools.install_service``."""
+"""``onrig service``: see ``onrig.tools.install_service``."""
 
 from __future__ import annotations
 
-from tools.install_service import main
+from onrig.tools.install_service import main
 
 __all__ = ["main"]

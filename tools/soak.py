@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from runtime.config.document import ConfigError
-from runtime.exit_codes import ExitCode
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load_for_rig
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     problem = problem_with(args.minutes, args.rate, args.every, args.seed)
     if problem is not None:
         return complain("soak", problem)
-    from tools.faultlab.soak.plan import plan
+    from onrig.tools.faultlab.soak.plan import plan
 
     faults = plan(60 * args.minutes, args.every, args.seed)
     if args.plan:
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("soak", f"--keep: '{args.keep}' holds something already; choose another folder")
     try:
-        from tools.faultlab.soak.rig import settings_for
+        from onrig.tools.faultlab.soak.rig import settings_for
     except ImportError as error:
         return complain("soak", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     settings = settings_for(args.config, args.rate, args.seed, args.overrides)
@@ -84,14 +84,14 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
-    from tools.benchmarks.progress import progress_for
-    from tools.faultlab.soak.ledger import checks, failed
-    from tools.faultlab.soak.mirror import Watcher
-    from tools.faultlab.soak.page import text, write_json
-    from tools.faultlab.soak.picture import draw
-    from tools.faultlab.soak.plan import plan
-    from tools.faultlab.soak.rig import SoakRig
-    from tools.faultlab.soak.runner import NotUp, Soak
+    from onrig.tools.benchmarks.progress import progress_for
+    from onrig.tools.faultlab.soak.ledger import checks, failed
+    from onrig.tools.faultlab.soak.mirror import Watcher
+    from onrig.tools.faultlab.soak.page import text, write_json
+    from onrig.tools.faultlab.soak.picture import draw
+    from onrig.tools.faultlab.soak.plan import plan
+    from onrig.tools.faultlab.soak.rig import SoakRig
+    from onrig.tools.faultlab.soak.runner import NotUp, Soak
 
     length_s = 60.0 * args.minutes
     with ExitStack() as stack:

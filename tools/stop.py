@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.exit_codes import ExitCode
-from runtime.supervise.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
-from runtime.supervise.running import Remote, Running, SegmentError, running_rigs
-from tools.arguments import VerbParser
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
+from onrig.runtime.supervise.running import Remote, Running, SegmentError, running_rigs
+from onrig.tools.arguments import VerbParser
 
 _SAFE_S: Final = 15.0
 """A loop that has not come to it by then hangs; its device's lease has run out long since, but nobody tells."""
@@ -121,7 +120,7 @@ def choose(verb: str, run: Path | None) -> Running | int:
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print one line on what is wrong; ``tools.load`` has the same, but takes a second to import: too long here."""
+    """Print one line on what is wrong, as ``onrig.tools.load`` does, which takes too long to import here."""
     sys.stderr.write(f"onrig {verb}: {message}\n")
     return code
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO, cast
 
-from runtime.printable import printable_lines
+from onrig.runtime.printable import printable_lines
 
 
 class PrintableStream:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.config.document import ConfigError
-from runtime.supervise.report import speak_to_a_person
-from sim.twin.main import serve
-from tools.arguments import VerbParser
-from tools.load import complain, explain, load
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.supervise.report import speak_to_a_person
+from onrig.sim.twin.main import serve
+from onrig.tools.arguments import VerbParser
+from onrig.tools.load import complain, explain, load
 
 
 def main(arguments: list[str]) -> int:

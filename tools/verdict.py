@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.config.schema import RunConfig
-from runtime.policy.admission import Admitted, Refused, admit
-from runtime.policy.contract import contract_for
-from runtime.replay.policy_desk import admission_limits, desk_probes
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.admission import Admitted, Refused, admit
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
 
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:

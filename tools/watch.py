@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.keyboard import Keyboard, keyboard
-from runtime.supervise.running import Remote, Running, SegmentError
-from tools.arguments import VerbParser
-from tools.stop import choose, outcome
-from tools.terminal import drawing_stream
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.keyboard import Keyboard, keyboard
+from onrig.runtime.supervise.running import Remote, Running, SegmentError
+from onrig.tools.arguments import VerbParser
+from onrig.tools.stop import choose, outcome
+from onrig.tools.terminal import drawing_stream
 
 if TYPE_CHECKING:
-    from tools.watching.snapshot import Watcher
+    from onrig.tools.watching.snapshot import Watcher
 
 _REFRESH_HZ: Final = 8.0
 _LINE_EVERY_S: Final = 2.0
@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> int:
     found = choose("watch", args.run)
     if isinstance(found, int):
         return found
-    from runtime.view.reader import ViewReader
-    from tools.watching.snapshot import Watcher
+    from onrig.runtime.view.reader import ViewReader
+    from onrig.tools.watching.snapshot import Watcher
 
     try:
         with ViewReader.attach(found) as view:
@@ -82,7 +82,7 @@ def _has_rich() -> bool:
 
 
 def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
-    from tools.watching.words import one_line
+    from onrig.tools.watching.words import one_line
 
     while True:
         print(one_line(watcher.look()), flush=True)
@@ -94,11 +94,10 @@ def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
 
 
 def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
+    from onrig.tools.watching.rig_text import sketch_of
+    from onrig.tools.watching.screen import screen
     from rich.console import Console
     from rich.live import Live
-
-    from tools.watching.rig_text import sketch_of
-    from tools.watching.screen import screen
 
     console = Console(file=drawing_stream(sys.stdout))
     fancy = "utf" in (console.encoding or "").lower()
@@ -131,7 +130,7 @@ class StopKeys:
     @property
     def footer(self) -> str:
         """The last line of the screen."""
-        from tools.watching.screen import KEYS
+        from onrig.tools.watching.screen import KEYS
 
         return _REALLY if self._asked else _AGAIN if self._level else KEYS
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-
-from learner.samplers import Sampler
-from learner.samplers.fis import Fis
-from learner.samplers.proportional_per import ProportionalPer
-from learner.samplers.rank_per import RankPer
-from learner.samplers.schedule import Linear
-from learner.samplers.uniform import Uniform
-from runtime.replay.strategy import Strategy
+from onrig.learner.samplers import Sampler
+from onrig.learner.samplers.fis import Fis
+from onrig.learner.samplers.proportional_per import ProportionalPer
+from onrig.learner.samplers.rank_per import RankPer
+from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.uniform import Uniform
+from onrig.runtime.replay.strategy import Strategy
 
 
 def sampler_for(

@@ -7,12 +7,11 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.samplers import Draw, State
-from learner.samplers.importance import Scale, importance_weights
-from learner.samplers.schedule import Linear
-from learner.samplers.sum_tree import SumTree
-from runtime.replay.order.uniforms import UniformArrays
+from onrig.learner.samplers import Draw, State
+from onrig.learner.samplers.importance import Scale, importance_weights
+from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.sum_tree import SumTree
+from onrig.runtime.replay.order.uniforms import UniformArrays
 
 
 class ProportionalPer:

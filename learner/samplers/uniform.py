@@ -10,8 +10,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.samplers import Draw, State
+from onrig.learner.samplers import Draw, State
 
 _AHEAD: Final = 4096
 """Random numbers drawn from the generator at once: single calls would cost more than the rest of a small draw."""

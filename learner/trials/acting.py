@@ -7,14 +7,13 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.ddpg import Ddpg
-from learner.dqn import Dqn
-from learner.dqn_config import DqnConfig
-from learner.trials.rollout import TRAINING, Values
-from runtime.config.exploration import Exploration, OrnsteinUhlenbeck
-from runtime.explore.schedule import amplitudes, interpolate, is_quiet
-from runtime.random_streams import Role, stream
+from onrig.learner.ddpg import Ddpg
+from onrig.learner.dqn import Dqn
+from onrig.learner.dqn_config import DqnConfig
+from onrig.learner.trials.rollout import TRAINING, Values
+from onrig.runtime.config.exploration import Exploration, OrnsteinUhlenbeck
+from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
+from onrig.runtime.random_streams import Role, stream
 
 
 class Acting(Protocol):

@@ -16,21 +16,20 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.ddpg import Ddpg
-from learner.dqn import Dqn
-from learner.settings import LearnerSettings
-from learner.trials.acting import EpsilonGreedy, Noisy
-from learner.trials.memories import Memories
-from learner.trials.rollout import Rollouts
-from learner.trials.synthetic import TrialsSynthetic
-from runtime.config.exploration import NoExploration, OrnsteinUhlenbeck
-from runtime.config.schema import RunConfig
-from runtime.explore.schedule import follows_episode_alone
-from runtime.random_streams import Role, stream
-from sim.synthetic.model import model_problems
-from sim.twin.faults import FaultPlan
-from sim.twin.options import TwinOptions
+from onrig.learner.ddpg import Ddpg
+from onrig.learner.dqn import Dqn
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.acting import EpsilonGreedy, Noisy
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.rollout import Rollouts
+from onrig.learner.trials.synthetic import TrialsSynthetic
+from onrig.runtime.config.exploration import NoExploration, OrnsteinUhlenbeck
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.random_streams import Role, stream
+from onrig.sim.synthetic.model import model_problems
+from onrig.sim.twin.faults import FaultPlan
+from onrig.sim.twin.options import TwinOptions
 
 CHUNK: Final = 100
 """Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""

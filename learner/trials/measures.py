@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.task import Task
+from onrig.runtime.task import Task
 
 Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -61,7 +60,7 @@ class RiseTime(NamedTuple):
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
-    """Performance mu_r of mean raw rewards per step, any shape: as ``runtime.task.normalized`` (000 §5.1)."""
+    """Performance mu_r of mean raw rewards per step, any shape: as ``onrig.runtime.task.normalized`` (000 §5.1)."""
     n = task.normalization
     return (np.asarray(mean_rewards, np.float64) - n.random_reward) / (n.reference_reward - n.random_reward)
 

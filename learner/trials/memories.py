@@ -1,7 +1,7 @@
 """What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
 
-The rules are the rig's (``runtime.replay.keepers``, ``learner.samplers``); what a rig needs besides — generations,
-mirrors, checkpoints — an experiment does not.
+The rules are the rig's (``onrig.runtime.replay.keepers``, ``onrig.learner.samplers``); what a rig needs besides —
+generations, mirrors, checkpoints — an experiment does not.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.minibatches import Minibatches
-from learner.settings import LearnerSettings
-from learner.trials.rollout import Rollout
-from learner.trials.sampling import sampling_for
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.random_streams import Role, stream
-from runtime.replay.keepers import keeper_for
-from runtime.replay.keepers.keeper import Keeper
-from runtime.replay.layout import Slots
-from runtime.replay.strategy import parse_strategy
+from onrig.learner.minibatches import Minibatches
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.rollout import Rollout
+from onrig.learner.trials.sampling import sampling_for
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.keepers.keeper import Keeper
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.strategy import parse_strategy
 
 Rows = NDArray[np.float32]
 
 
 class Altered(NamedTuple):
-    """What one episode offers where experiences are made synthetic (``runtime.replay.resynthesis``)."""
+    """What one episode offers where experiences are made synthetic (``onrig.runtime.replay.resynthesis``)."""
 
     rows: Rows
     """(S, T, width): the measured rows, some of them replaced."""
@@ -136,8 +135,8 @@ class Memories:
         return np.array(slots, np.int64)
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
-        """Keep what the law of ``sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
-        ``runtime.replay.memory``."""
+        """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
+        ``onrig.runtime.replay.memory``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._noise_at - 1
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()

@@ -1,4 +1,4 @@
-"""Rank-based prioritised replay for S trials at once; each draws what ``learner.samplers.rank_per`` would.
+"""Rank-based prioritised replay for S trials at once; each draws what ``onrig.learner.samplers.rank_per`` would.
 
 The experiences of all trials stand in one order, by trial first: a rank in it is a rank within the trial, moved on by
 what the trials before it hold.
@@ -11,14 +11,13 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.samplers import Draw
-from learner.samplers.importance import Scale, importance_weights
-from learner.samplers.rank_per import segment_ends
-from learner.samplers.schedule import Linear
-from learner.trials.ranked import RankedKeys
-from runtime.replay.layout import Slots
-from runtime.replay.order.ranked import INFINITE
+from onrig.learner.samplers import Draw
+from onrig.learner.samplers.importance import Scale, importance_weights
+from onrig.learner.samplers.rank_per import segment_ends
+from onrig.learner.samplers.schedule import Linear
+from onrig.learner.trials.ranked import RankedKeys
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.order.ranked import INFINITE
 
 PRIORITY_BITS: Final = 31
 """Of |TD error| as float32."""

@@ -12,12 +12,11 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.random_streams import Role, stream
-from runtime.task import batched_reward, episode_steps
-from sim.plants.integrate import step
-from sim.twin.options import TwinOptions
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.task import batched_reward, episode_steps
+from onrig.sim.plants.integrate import step
+from onrig.sim.twin.options import TwinOptions
 
 Values = NDArray[np.float64]
 Act = Callable[[int, NDArray[np.floating]], tuple[Values, Values]]

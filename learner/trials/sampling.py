@@ -7,19 +7,18 @@ from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.samplers import Draw, Sampler, State
-from learner.samplers.build import sampler_for
-from learner.samplers.fis import Fis
-from learner.samplers.schedule import Linear
-from learner.trials.rank_per import RankPerTrials
-from runtime.random_streams import Role, stream
-from runtime.replay.layout import Slots
-from runtime.replay.strategy import Strategy
+from onrig.learner.samplers import Draw, Sampler, State
+from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers.fis import Fis
+from onrig.learner.samplers.schedule import Linear
+from onrig.learner.trials.rank_per import RankPerTrials
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.strategy import Strategy
 
 
 class Sampling(Protocol):
-    """The samplers of S trials; each draws what ``learner.samplers`` would have it draw alone."""
+    """The samplers of S trials; each draws what ``onrig.learner.samplers`` would have it draw alone."""
 
     @property
     def feedback(self) -> bool:

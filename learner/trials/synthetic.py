@@ -1,4 +1,4 @@
-"""Synthetic experiences in the memories of S trials (000 §6.2.1): the law of ``sim.synthetic``, a batch at a time."""
+"""Synthetic experiences in the memories of S trials (de Bruin et al. 2018, §6.2.1): ``sim.synthetic`` in batches."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.trials.acting import Acting
-from learner.trials.memories import Altered, Rows
-from learner.trials.rollout import Rollout
-from runtime.config.schema import RunConfig, Synthetic
-from runtime.replay.layout import Flag
-from runtime.replay.transitions import Transitions
-from runtime.task import episode_steps
-from sim.synthetic.experiences import Draws, episode_draws, resynthesise
-from sim.synthetic.model import PlantModel
-from sim.twin.options import TwinOptions
+from onrig.learner.trials.acting import Acting
+from onrig.learner.trials.memories import Altered, Rows
+from onrig.learner.trials.rollout import Rollout
+from onrig.runtime.config.schema import RunConfig, Synthetic
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.task import episode_steps
+from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
+from onrig.sim.synthetic.model import PlantModel
+from onrig.sim.twin.options import TwinOptions
 
 
 class TrialsSynthetic:

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from hw.rig import rig_problems
-from runtime.config.exploration_checks import exploration_findings
-from runtime.config.limit_checks import limit_findings
-from runtime.config.link_checks import link_findings
-from runtime.config.log import log_findings
-from runtime.config.policy_rule_checks import policy_rule_findings
-from runtime.config.problem import NodePath, path_steps
-from runtime.config.schema import RunConfig, Scaled, Weighted
-from runtime.replay.budget import capacity_within
-from runtime.replay.strategy import Strategy, parse_strategy
-from runtime.task import episode_steps, task_problems
+from onrig.hw.rig import rig_problems
+from onrig.runtime.config.exploration_checks import exploration_findings
+from onrig.runtime.config.limit_checks import limit_findings
+from onrig.runtime.config.link_checks import link_findings
+from onrig.runtime.config.log import log_findings
+from onrig.runtime.config.policy_rule_checks import policy_rule_findings
+from onrig.runtime.config.problem import NodePath, path_steps
+from onrig.runtime.config.schema import RunConfig, Scaled, Weighted
+from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.strategy import Strategy, parse_strategy
+from onrig.runtime.task import episode_steps, task_problems
 
 Finding = tuple[NodePath, str]
 
@@ -30,7 +30,7 @@ MIN_CHECKPOINT_S: Final = 0.1
 MAX_CHECKPOINT_S: Final = 3600.0
 _MAX_FADE_S: Final = 10.0
 MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``runtime.replay.storage``)."""
+"""Slots are numbered in 32 bits (``onrig.runtime.replay.storage``)."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.config.problem import NodePath, format_path
-from runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.config.schema import RunConfig
 
 _FREE: Final[frozenset[NodePath]] = frozenset(
     {

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 import msgspec
-
-from runtime.config.mismatch import explain, replaced, suggestion, value_at
-from runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
-from runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree
-from runtime.printable import printable
+from onrig.runtime.config.mismatch import explain, replaced, suggestion, value_at
+from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree
+from onrig.runtime.printable import printable
 
 __all__ = [
     "ConfigError",

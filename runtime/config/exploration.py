@@ -1,6 +1,6 @@
 """The section ``exploration`` of a run: which process, how much of it when, and what cuts it back.
 
-The amplitude of a tick is schedule x near_envelope x back_off x budgets, per actuator (``runtime.explore``).
+The amplitude of a tick is schedule x near_envelope x back_off x budgets, per actuator (``onrig.runtime.explore``).
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-
-from hw.bounds import Quantity
+from onrig.hw.bounds import Quantity
 
 Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """Episodes, steps or seconds; the steps of a run may be many."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-
-from runtime.config.exploration import (
+from onrig.runtime.config.exploration import (
     Budgets,
     Gaussian,
     NoExploration,
@@ -17,11 +16,11 @@ from runtime.config.exploration import (
     Quota,
     Scheduled,
 )
-from runtime.config.mismatch import suggestion
-from runtime.config.problem import NodePath, format_path
-from runtime.config.schema import RunConfig
-from runtime.explore.schedule import follows_episode_alone
-from runtime.task import episode_steps
+from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.task import episode_steps
 
 Finding = tuple[NodePath, str]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.config.problem import NodePath
-from runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.schema import RunConfig
 
 Finding = tuple[NodePath, str]
 

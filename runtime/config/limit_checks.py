@@ -6,21 +6,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from hw.rig import rig_problems
-from runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants, Plants, SafeOutput
-from runtime.config.mismatch import suggestion
-from runtime.config.problem import NodePath, format_path
-from runtime.config.schema import RunConfig
-from runtime.safety.magman import MAX_MAGNETS, hold_problem, table_problem
-from runtime.safety.pendulum import cases
-from runtime.safety.phase_plane import NoSafeSet, feasible
+from onrig.hw.rig import rig_problems
+from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants, Plants, SafeOutput
+from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.safety.magman import MAX_MAGNETS, hold_problem, table_problem
+from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.phase_plane import NoSafeSet, feasible
 
 Finding = tuple[NodePath, str]
 
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
-"""Rates beyond are a finding of their own (``runtime.config.checks``)."""
+"""Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
 _MAX_DELAY_S: Final = 5.0
 """Longest lease for which a safe set is computed."""
 

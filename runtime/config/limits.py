@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive, Quantity
+from onrig.hw.bounds import NotNegative, Positive, Quantity
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-
-from runtime.config.problem import NodePath
-from runtime.config.schema import Link
-from runtime.link.endpoint import parse_tcp
+from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.schema import Link
+from onrig.runtime.link.endpoint import parse_tcp
 
 _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.keys"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
-
-from runtime.config.problem import NodePath
+from onrig.runtime.config.problem import NodePath
 
 
 class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import inspect
-
-from runtime.config.problem import NodePath
-from runtime.config.yaml_nodes import Data
+from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.yaml_nodes import Data
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
 _STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-
-from hw.bounds import Quantity, Seconds
+from onrig.hw.bounds import Quantity, Seconds
 
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-
-from hw.rig import Rig
-from runtime.config.checks import Finding, findings, is_file
-from runtime.config.document import (
+from onrig.hw.rig import Rig
+from onrig.runtime.config.checks import Finding, findings, is_file
+from onrig.runtime.config.document import (
     Document,
     convert,
     convert_by_section,
@@ -24,13 +23,13 @@ from runtime.config.document import (
     override,
     problem_at,
 )
-from runtime.config.mismatch import value_at
-from runtime.config.problem import START, ConfigError, NodePath, Problem
-from runtime.config.schema import Device, RunConfig
-from runtime.config.yaml_nodes import Data, dump
-from runtime.replay.budget import capacity_within
-from runtime.replay.strategy import parse_strategy
-from runtime.task import Task, episode_steps
+from onrig.runtime.config.mismatch import value_at
+from onrig.runtime.config.problem import START, ConfigError, NodePath, Problem
+from onrig.runtime.config.schema import Device, RunConfig
+from onrig.runtime.config.yaml_nodes import Data, dump
+from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.task import Task, episode_steps
 
 DEFAULT_CAPACITY: Final = 10_000
 """000 §4."""
@@ -55,7 +54,7 @@ class Rules(NamedTuple):
 
 def shipped(folder: str = "") -> list[str]:
     """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
-    root = files("configs").joinpath(folder) if folder else files("configs")
+    root = files("onrig.configs").joinpath(folder) if folder else files("onrig.configs")
     names = [str(p.name) for p in root.iterdir()]
     return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
 
@@ -77,7 +76,7 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     known = shipped(folder)
     if name not in known:
         raise FileNotFoundError(f"there is no '{name}'; shipped are: {', '.join(known)}")
-    return Path(str(files("configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
+    return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 
 def load_run(

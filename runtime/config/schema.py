@@ -1,4 +1,4 @@
-"""What a run's configuration may say, as frozen structs; ``runtime.config.resolve`` reads YAML into them.
+"""What a run's configuration may say, as frozen structs; ``onrig.runtime.config.resolve`` reads YAML into them.
 
 Two sections belong to packages that the SBC need not have: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.
 They travel through here as plain mappings; their owners define and check them.
@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-
-from hw.bounds import Quantity, Seconds
-from hw.rig import Rig
-from runtime.config.exploration import Exploration, NoExploration
-from runtime.config.limits import Limits
-from runtime.config.log import Log
-from runtime.config.policy_rules import Probation, Staleness
-from runtime.task import Task
+from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.rig import Rig
+from onrig.runtime.config.exploration import Exploration, NoExploration
+from onrig.runtime.config.limits import Limits
+from onrig.runtime.config.log import Log
+from onrig.runtime.config.policy_rules import Probation, Staleness
+from onrig.runtime.task import Task
 
 Section = dict[str, object]
 MOST_CPUS: Final = 1024
@@ -39,11 +38,11 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
-    """As the twin on a serial port has it (``hw.transport.DEFAULT_BAUD_RATE``)."""
+    """As the twin on a serial port has it (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of ``twin`` (schema: ``sim.twin``) and ``port``."""
+    """Exactly one of ``twin`` (schema: ``onrig.sim.twin``) and ``port``."""
 
     twin: Section | None = None
     port: Port | None = None
@@ -54,7 +53,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Experiences replaced by ones recomputed with the twin's plant, for more diversity (000 §6.2.1, §6.3.1).
 
-    See ``sim.synthetic`` for the law.
+    See ``onrig.sim.synthetic`` for the law.
     """
 
     states: float = 0.0

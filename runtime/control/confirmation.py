@@ -5,11 +5,11 @@ An acknowledged DISARM is not that: only a state frame tells what is in force.
 
 from __future__ import annotations
 
-from hw.intake import is_before
-from hw.messages import State, shows_safe
-from hw.session import DeviceSession
-from runtime.config.schema import RunConfig
-from runtime.shm.board import Board, Word
+from onrig.hw.intake import is_before
+from onrig.hw.messages import State, shows_safe
+from onrig.hw.session import DeviceSession
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.shm.board import Board, Word
 
 
 def longest_hold_ns(config: RunConfig) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hw.messages import State
-from hw.rig import Rig
-from runtime.supervise.faults import FaultName
+from onrig.hw.messages import State
+from onrig.hw.rig import Rig
+from onrig.runtime.supervise.faults import FaultName
 
 RATE_WINDOW: Final = 128
 """Frames in which a device's clock may stray by half a period from the grid of the rate that was set: 0.4 %."""

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hw.clock_sync import ClockSync
-from hw.messages import Hello, State
-from hw.session import DeviceSession
-from runtime.config.schema import RunConfig
-from runtime.control.overrun import attribute_miss
-from runtime.control.rehearsal import Rehearsal
-from runtime.control.tick import Step
-from runtime.shm.board import Board, Word
-from runtime.supervise.faults import FaultName, LinkFault
+from onrig.hw.clock_sync import ClockSync
+from onrig.hw.messages import Hello, State
+from onrig.hw.session import DeviceSession
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.overrun import attribute_miss
+from onrig.runtime.control.rehearsal import Rehearsal
+from onrig.runtime.control.tick import Step
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.supervise.faults import FaultName, LinkFault
 
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""

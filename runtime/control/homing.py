@@ -8,16 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from hw.messages import Status
-from hw.session import DeviceSession
-from runtime.control.conduct import Conduct
-from runtime.control.frames import FrameSource, Stopped
-from runtime.control.orders import Orders
-from runtime.control.tick import Step, Tick, is_faulted, is_unfit
-from runtime.record import Kind
-from runtime.reset.attempts import EpisodeReset, Progress
-from runtime.shm.board import Board, Word
-from runtime.supervise.faults import FaultName
+from onrig.hw.messages import Status
+from onrig.hw.session import DeviceSession
+from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.frames import FrameSource, Stopped
+from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.tick import Step, Tick, is_faulted, is_unfit
+from onrig.runtime.record import Kind
+from onrig.runtime.reset.attempts import EpisodeReset, Progress
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.supervise.faults import FaultName
 
 
 class Homing:

@@ -1,7 +1,8 @@
 """The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
 
 One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``runtime.control.tick``), states those of ``runtime.supervise.states``; this module owns the order of things.
+(``onrig.runtime.control.tick``), states those of ``onrig.runtime.supervise.states``; this module owns the order of
+things.
 """
 
 from __future__ import annotations
@@ -10,40 +11,40 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hw.messages import Capability, Hello, Status
-from hw.session import DeviceSession, RequestRefused
-from hw.transport import LinkError
-from runtime.config.schema import RunConfig
-from runtime.control.conduct import Conduct
-from runtime.control.frames import FrameSource, Stopped
-from runtime.control.homing import Homing
-from runtime.control.loop_state import LoopState, encode_state, filed_session
-from runtime.control.orders import AT_ONCE, Orders
-from runtime.control.policy_seat import PolicySeat
-from runtime.control.rehearsal import Rehearsal
-from runtime.control.slack import Slack
-from runtime.control.staleness import LearnerWatch, expects_learner
-from runtime.control.tick import Step, Tick, is_faulted, is_unfit
-from runtime.explore.explorer import Explorer
-from runtime.explore.perturbed import perturbed_session
-from runtime.policy.session import PolicySession
-from runtime.random_streams import Role, device_seed
-from runtime.record import Flag, Kind
-from runtime.reset.attempts import EpisodeReset
-from runtime.shm.board import Board, Word
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingWriter
-from runtime.supervise.faults import FaultName, LinkFault, link_fault
-from runtime.supervise.report import report
-from runtime.supervise.states import Event
-from runtime.supervise.states import State as RunState
+from onrig.hw.messages import Capability, Hello, Status
+from onrig.hw.session import DeviceSession, RequestRefused
+from onrig.hw.transport import LinkError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.frames import FrameSource, Stopped
+from onrig.runtime.control.homing import Homing
+from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
+from onrig.runtime.control.orders import AT_ONCE, Orders
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.rehearsal import Rehearsal
+from onrig.runtime.control.slack import Slack
+from onrig.runtime.control.staleness import LearnerWatch, expects_learner
+from onrig.runtime.control.tick import Step, Tick, is_faulted, is_unfit
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.perturbed import perturbed_session
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.random_streams import Role, device_seed
+from onrig.runtime.record import Flag, Kind
+from onrig.runtime.reset.attempts import EpisodeReset
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.supervise.faults import FaultName, LinkFault, link_fault
+from onrig.runtime.supervise.report import report
+from onrig.runtime.supervise.states import Event
+from onrig.runtime.supervise.states import State as RunState
 
 _WARM_UPS: Final = 200
 """Dry ticks before the first one, so that nothing is slow the first time it counts."""
 
 
 class ControlLoop:
-    """Runs episodes on a connected device; see ``runtime.control.main`` for the process around it."""
+    """Runs episodes on a connected device; see ``onrig.runtime.control.main`` for the process around it."""
 
     def __init__(
         self,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-
-from runtime.control.policy_seat import SeatState
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
+from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
 
 
 class LoopState(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The control process: ``python -m runtime.control.main RUN_FOLDER SHM_FOLDER PORT``.
+"""The control process: ``python -m onrig.runtime.control.main RUN_FOLDER SHM_FOLDER PORT``.
 
 Starts with the actuators safe, ends with the actuators safe, whatever happens in between.
 """
@@ -17,29 +17,29 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hw.identity import DeviceMismatch, LimitsWider
-from hw.messages import Capability, Hello
-from hw.session import DeviceSession, RequestRefused
-from hw.transport import LinkError, open_port
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig, Scaled
-from runtime.control.frames import Stopped
-from runtime.control.loop import ControlLoop
-from runtime.control.loop_state import decode_state
-from runtime.control.orders import Orders
-from runtime.control.policy_seat import PolicySeat
-from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
-from runtime.exit_codes import ExitCode
-from runtime.policy.probation import terms_of
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingWriter
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from runtime.shm.tape import tap_of
-from runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
-from runtime.supervise.report import report
+from onrig.hw.identity import DeviceMismatch, LimitsWider
+from onrig.hw.messages import Capability, Hello
+from onrig.hw.session import DeviceSession, RequestRefused
+from onrig.hw.transport import LinkError, open_port
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.loop import ControlLoop
+from onrig.runtime.control.loop_state import decode_state
+from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from onrig.runtime.shm.tape import tap_of
+from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
+from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _REMEDIES: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import pi
 from typing import Final
 
-from hw.rig import Rig
+from onrig.hw.rig import Rig
 
 _TURN: Final = 2 * pi
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from runtime.shm.board import Board, Word
+from onrig.runtime.shm.board import Board, Word
 
 GENTLY: Final = 1
 AT_ONCE: Final = 2

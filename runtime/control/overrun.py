@@ -6,7 +6,7 @@ missed (ARCHITECTURE §2).  Whole periods are skipped onto the device's grid, an
 
 from __future__ import annotations
 
-from runtime.record import Miss
+from onrig.runtime.record import Miss
 
 
 def attribute_miss(

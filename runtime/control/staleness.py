@@ -11,13 +11,13 @@ import enum
 import time
 from typing import Final, NamedTuple
 
-from runtime.config.policy_rules import Staleness
-from runtime.config.schema import RunConfig
-from runtime.control.conduct import Conduct
-from runtime.control.policy_seat import PolicySeat
-from runtime.explore.explorer import Explorer
-from runtime.shm.board import Board, Word
-from runtime.supervise.report import report
+from onrig.runtime.config.policy_rules import Staleness
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _HINT: Final = "look whether learner, network and replay process are up"

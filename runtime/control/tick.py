@@ -1,7 +1,7 @@
 """The tick: from one state frame to the next command, and from the frame after it to a step record.
 
 Everything here is a pure function of the frames, the configuration, the policies and the random state of the episode;
-clock and I/O stay in ``runtime.control.loop``.  So a recorded run replays to the same decisions bit for bit.
+clock and I/O stay in ``onrig.runtime.control.loop``.  So a recorded run replays to the same decisions bit for bit.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, nan
 
-from hw.messages import State, Status
-from runtime.config.schema import RunConfig
-from runtime.control.contradictions import Contradiction, Contradictions
-from runtime.control.observe import Observer
-from runtime.explore.explorer import Explorer
-from runtime.policy.session import PolicySession
-from runtime.record import Flag, Kind, Miss, Rule
-from runtime.safety.shield import Shield
-from runtime.task import compile_reward, compile_terminated, episode_steps
+from onrig.hw.messages import State, Status
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.contradictions import Contradiction, Contradictions
+from onrig.runtime.control.observe import Observer
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag, Kind, Miss, Rule
+from onrig.runtime.safety.shield import Shield
+from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
-
-from runtime.config.exploration import Budgets, Quota
-from runtime.explore.gates import room
+from onrig.runtime.config.exploration import Budgets, Quota
+from onrig.runtime.explore.gates import room
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
 """What is budgeted, in the order of the amounts that `Ledger.use` takes."""

@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from math import isinf
 
 import numpy as np
-
-from runtime.config.exploration import NoExploration, ParameterNoise
-from runtime.config.schema import RunConfig
-from runtime.explore.budgets import Amounts, Ledger, Pause
-from runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor
-from runtime.explore.parameter_noise import Scale, measured, perturbed_model
-from runtime.explore.processes import unit_signal
-from runtime.explore.schedule import amplitudes, is_quiet
-from runtime.random_streams import Role, stream
-from runtime.record import Kind
-from runtime.task import episode_steps
+from onrig.runtime.config.exploration import NoExploration, ParameterNoise
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
+from onrig.runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor
+from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
+from onrig.runtime.explore.processes import unit_signal
+from onrig.runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import Kind
+from onrig.runtime.task import episode_steps
 
 
 class Explorer:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.config.exploration import ParameterNoise
-from runtime.policy.contract import INPUT_NAME
-from runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
-from runtime.policy.refusal import ModelRefused
+from onrig.runtime.config.exploration import ParameterNoise
+from onrig.runtime.policy.contract import INPUT_NAME
+from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
+from onrig.runtime.policy.refusal import ModelRefused
 
 _LEAST_STD, _GREATEST_STD = 1e-6, 10.0
 
@@ -55,9 +54,9 @@ def perturbed_model(
     """Return the same ONNX model with N(0, std) on its weights and biases, which are patched in place.
 
     ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
-    has the normalisation in its weights (``learner.export``); its noise is scaled likewise, so that std means the same
-    in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on the
-    bias.  Raises ModelRefused for a model without weights that it can find.
+    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the
+    same in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on
+    the bias.  Raises ModelRefused for a model without weights that it can find.
     """
     graph = read_model(model)
     patched = bytearray(model)

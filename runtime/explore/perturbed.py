@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from runtime.explore.explorer import Explorer
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
-from runtime.supervise.report import report
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.supervise.report import report
 
 _WARM_UPS: Final = 3
 

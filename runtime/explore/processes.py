@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.config.exploration import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
-from runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.config.exploration import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.explore.schedule import amplitudes, is_quiet
 
 Signal = npt.NDArray[np.float64]
 

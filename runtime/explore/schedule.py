@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from runtime.config.exploration import (
+from onrig.runtime.config.exploration import (
     Budgets,
     Exploration,
     NoExploration,

@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 import zmq
-
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import LearnerKeys, fingerprint_of
-from runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import LearnerKeys, fingerprint_of
+from onrig.runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
 
 RETRY_MS: Final = 2000
 MAX_RETRY_MS: Final = 16_000

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import zmq
-
-from runtime.link.keys import fingerprint
+from onrig.runtime.link.keys import fingerprint
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = b"onrig"

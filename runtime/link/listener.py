@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Final
 
-from runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import Tcp
 
 _BACKLOG: Final = 512
 _SIOCGIFADDR: Final = 0x8915

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import zmq
-
-from runtime.config.schema import Link
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import load_rig_keys
-from runtime.link.server import LinkServer, TcpDoor
+from onrig.runtime.config.schema import Link
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import load_rig_keys
+from onrig.runtime.link.server import LinkServer, TcpDoor
 
 
 class Unreachable(Exception):

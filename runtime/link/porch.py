@@ -3,7 +3,7 @@
 ZeroMQ accepts whoever comes, for as long as there are descriptors, and collects the frames of a message without
 bound.  So the rig accepts by itself, in a thread that sleeps while nothing arrives, and passes bytes on to a socket in
 the rig's folder, where ZeroMQ does all else: handshake, keys, encryption.  Of what passes, only the lengths of frames
-are looked at.  Who gives way and who has too much under way, ``runtime.link.guests`` decides.
+are looked at.  Who gives way and who has too much under way, ``onrig.runtime.link.guests`` decides.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from runtime.link.endpoint import Tcp
-from runtime.link.guests import Guest, may_read, outstayed, too_many
-from runtime.link.listener import endpoint_of, listening_at
-from runtime.link.relay import Relay
-from runtime.link.zmtp import NotZmtp
+from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.guests import Guest, may_read, outstayed, too_many
+from onrig.runtime.link.listener import endpoint_of, listening_at
+from onrig.runtime.link.relay import Relay
+from onrig.runtime.link.zmtp import NotZmtp
 
 _ACCEPTED: Final = 16
 """In one go; then those that are there already have their turn."""

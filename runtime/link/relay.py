@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from runtime.link.guests import Guest
-from runtime.link.zmtp import FrameMeter
+from onrig.runtime.link.guests import Guest
+from onrig.runtime.link.zmtp import FrameMeter
 
 _UP_PIECE: Final = 65_536
 _DOWN_PIECE: Final = 262_144

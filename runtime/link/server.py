@@ -4,7 +4,7 @@ Never blocks, and does a bounded amount of work at a time: a peer that does not 
 again, one that asks without end waits for its next turn.
 
 There is one door for this machine (ipc, in a folder of mode 0700), and where the configuration says so one for others
-(tcp, CURVE, and only keys on the list), with a porch before it (``runtime.link.porch``).
+(tcp, CURVE, and only keys on the list), with a porch before it (``onrig.runtime.link.porch``).
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 import zmq
-
-from runtime.link.endpoint import Tcp
-from runtime.link.gate import DOMAIN, Gate
-from runtime.link.guests import HANDSHAKE_S, Guest
-from runtime.link.keys import RigKeys
-from runtime.link.messages import (
+from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.gate import DOMAIN, Gate
+from onrig.runtime.link.guests import HANDSHAKE_S, Guest
+from onrig.runtime.link.keys import RigKeys
+from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
     Confirm,
     Offer,
@@ -30,7 +29,7 @@ from runtime.link.messages import (
     decode_request,
     encode,
 )
-from runtime.link.porch import Porch, Shed, peer_name
+from onrig.runtime.link.porch import Porch, Shed, peer_name
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64

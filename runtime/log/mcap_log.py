@@ -17,17 +17,16 @@ from typing import IO, Final, cast
 import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
-
-from runtime.config.schema import RunConfig
-from runtime.log import schemas, wire
-from runtime.log.event_tail import EventTail
-from runtime.log.side_messages import ActingPolicy, read_event
-from runtime.log.sink import Event
-from runtime.log.staged_file import StagedFile, log_files, next_file
-from runtime.log.steps import PACKAGE, Records, StepMessages
-from runtime.record import Flag, Kind
-from runtime.replay.episodes import EpisodeRow
-from runtime.replay.wholeness import LogAccount
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.log import schemas, wire
+from onrig.runtime.log.event_tail import EventTail
+from onrig.runtime.log.side_messages import ActingPolicy, read_event
+from onrig.runtime.log.sink import Event
+from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
+from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
+from onrig.runtime.record import Flag, Kind
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.replay.wholeness import LogAccount
 
 FORMAT: Final = "1"
 """Of the channels and their schemas; the metadata record ``onrig`` names it."""
@@ -52,7 +51,7 @@ _ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "applicat
 
 
 class McapLog:
-    """A `runtime.log.sink.Sink`."""
+    """A `onrig.runtime.log.sink.Sink`."""
 
     def __init__(
         self,

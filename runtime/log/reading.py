@@ -22,12 +22,11 @@ from mcap.reader import make_reader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
 from mcap.stream_reader import StreamReader
 from mcap.writer import MCAP0_MAGIC
-
-from hw.rig import Rig
-from runtime.log import wire
-from runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS
-from runtime.log.staged_file import log_files
-from runtime.log.steps import Records, StepMessages
+from onrig.hw.rig import Rig
+from onrig.runtime.log import wire
+from onrig.runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS
+from onrig.runtime.log.staged_file import log_files
+from onrig.runtime.log.steps import Records, StepMessages
 
 _BATCH: Final = 4096
 _LARGEST: Final = 1 << 28

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from runtime.log import wire
-from runtime.log.steps import ENUMS, PACKAGE
-from runtime.log.wire import Enum, Field, File, Message
+from onrig.runtime.log import wire
+from onrig.runtime.log.steps import ENUMS, PACKAGE
+from onrig.runtime.log.wire import Enum, Field, File, Message
 
 EPISODE: Final = Message(
     "Episode",

@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.log import schemas
-from runtime.record import Flag, Kind
+from onrig.runtime.log import schemas
+from onrig.runtime.record import Flag, Kind
 
 _WARNINGS: Final = ("warning", "policy_refused", "policy_warning", "learner_turned_away", "not_reproducible")
 _ERRORS: Final = ("error", "fault", "log_stopped")

@@ -8,10 +8,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.config.schema import RunConfig
-from runtime.replay.episodes import EpisodeRow
-from runtime.replay.wholeness import LogAccount
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.replay.wholeness import LogAccount
 
 Event = Callable[..., None]
 
@@ -75,13 +74,13 @@ def open_log(
 
     ``session`` names the run of the loop that the records are of: a resumed run has another one, a replay process that
     was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``keepsake`` gives what
-    the loop kept last (``runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap is
-    not installed; where it is merely the default, the run goes without.
+    the loop kept last (``onrig.runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap
+    is not installed; where it is merely the default, the run goes without.
     """
     if config.log.mcap is False:
         return NoLog()
     try:
-        from runtime.log.mcap_log import McapLog
+        from onrig.runtime.log.mcap_log import McapLog
     except ImportError as error:
         remedy = "pip install 'onrig[log]'"
         if config.log.mcap is True:

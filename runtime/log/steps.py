@@ -8,11 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from hw.rig import Rig
-from runtime.log.rows import Column, Group, Rows
-from runtime.log.wire import Enum, Field, File, Message, Type
-from runtime.record import STAGES, Kind, Miss, RecordLayout, Rule
+from onrig.hw.rig import Rig
+from onrig.runtime.log.rows import Column, Group, Rows
+from onrig.runtime.log.wire import Enum, Field, File, Message, Type
+from onrig.runtime.record import STAGES, Kind, Miss, RecordLayout, Rule
 
 Records = npt.NDArray[np.void]
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-
-from runtime.policy.contract import (
+from onrig.runtime.policy.contract import (
     INPUT_NAME,
     METADATA_KEY,
     OUTPUT_NAME,
@@ -23,10 +22,10 @@ from runtime.policy.contract import (
     contract_mismatch,
     decode_contract,
 )
-from runtime.policy.graph import Cost, check_graph, check_operators
-from runtime.policy.onnx_wire import OnnxModel, read_model
-from runtime.policy.refusal import ModelRefused, Stage
-from runtime.policy.session import PolicySession
+from onrig.runtime.policy.graph import Cost, check_graph, check_operators
+from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
+from onrig.runtime.policy.refusal import ModelRefused, Stage
+from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
 """Of the half range of an action: a saturated tanh, scaled in float32, may end a rounding error beyond the limit."""

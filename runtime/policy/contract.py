@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-
-from hw.rig import Rig
+from onrig.hw.rig import Rig
 
 FORMAT_VERSION: Final = 1
 METADATA_KEY: Final = "onrig.contract"

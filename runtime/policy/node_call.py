@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, Node
-from runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, Node
+from onrig.runtime.policy.refusal import ModelRefused
 
 Shape = tuple[int, ...]
 

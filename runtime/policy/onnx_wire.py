@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Message, Reader, Span, malformed
+from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Message, Reader, Span, malformed
 
 MAX_NODES: Final = 512
 MAX_TENSORS: Final = 512
@@ -226,7 +225,7 @@ def read_model(data: bytes) -> OnnxModel:
     """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) with the first thing that is wrong.
 
     The caller bounds ``len(data)`` beforehand.  Nothing is said about the graph's meaning: names, operators and
-    shapes are ``runtime.policy.operators``' to judge.
+    shapes are ``onrig.runtime.policy.operators``' to judge.
     """
     reader = Reader(data)
     model = reader.fields((0, len(data)), _MODEL)

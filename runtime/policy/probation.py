@@ -10,9 +10,8 @@ import enum
 from typing import NamedTuple
 
 import msgspec
-
-from runtime.config.schema import RunConfig
-from runtime.record import STAGES, Rule
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import STAGES, Rule
 
 POLICY_STAGE = STAGES.index("policy")
 """Where ``stage_ns`` holds the time that the policy took."""

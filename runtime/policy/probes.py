@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.policy.contract import PolicyContract
+from onrig.runtime.policy.contract import PolicyContract
 
 
 def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:

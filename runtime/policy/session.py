@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
-
-from runtime.policy.contract import INPUT_NAME, OUTPUT_NAME
-from runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME
+from onrig.runtime.policy.refusal import ModelRefused
 
 MAX_WIDTH: Final = 4096
 """Components of an observation or an action at most."""
@@ -70,7 +69,7 @@ class PolicySession:
 
     The arrays belong to the session and stay the same for its life: write into ``observation``, never replace it.
     Raises ModelRefused where onnxruntime does not take the model (``format``) or its ports are others (``shapes``).
-    It does not judge the model: that is ``runtime.policy.admission``'s.
+    It does not judge the model: that is ``onrig.runtime.policy.admission``'s.
     """
 
     def __init__(self, model: bytes) -> None:

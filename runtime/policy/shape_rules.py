@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.policy.node_call import FLOATS, Call, Result, Shape, value_of
+from onrig.runtime.policy.node_call import FLOATS, Call, Result, Shape, value_of
 
 
 def constant(call: Call) -> Result:

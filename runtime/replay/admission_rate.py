@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
-
-from runtime.config.schema import RunConfig
+from onrig.runtime.config.schema import RunConfig
 
 ADMISSIONS_PER_S: Final = 1.0
 """Of device time, where a configuration does not say: learners offer once per episode, which takes seconds."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from runtime.replay.keepers import overhead_bytes
-from runtime.replay.layout import Layout
-from runtime.replay.order.uniforms import BLOCK
-from runtime.replay.storage import RECENT_WRITES, capacity_in
-from runtime.replay.strategy import PLAIN_RETENTIONS, RANKED_RETENTIONS, Strategy
+from onrig.runtime.replay.keepers import overhead_bytes
+from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.order.uniforms import BLOCK
+from onrig.runtime.replay.storage import RECENT_WRITES, capacity_in
+from onrig.runtime.replay.strategy import PLAIN_RETENTIONS, RANKED_RETENTIONS, Strategy
 
 _BLOCK_BYTES: Final = 32 * BLOCK
 """A block of random numbers: as many Python floats, and the list of them."""

@@ -1,9 +1,9 @@
 """What a replay process begins with, and what it leaves behind for the next one.
 
 Four beginnings.  A new run has nothing.  A resumed run is first brought back to where it was, and tells the loop
-(:mod:`runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the checkpoint
-and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the checkpoint, as a
-resumed run does, so that everything after it happens once more, bit for bit.
+(:mod:`onrig.runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the
+checkpoint and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the
+checkpoint, as a resumed run does, so that everything after it happens once more, bit for bit.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.control.loop_state import decode_state, encode_state
-from runtime.log.sink import Sink
-from runtime.record import Kind
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
-from runtime.replay.episodes import read_rows
-from runtime.replay.horizon import take_over
-from runtime.replay.parts import Parts
-from runtime.replay.recovery import Point, Recovery, encode_point, recover
-from runtime.replay.wholeness import Account
-from runtime.shm.ring import RingReader
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.loop_state import decode_state, encode_state
+from onrig.runtime.log.sink import Sink
+from onrig.runtime.record import Kind
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
+from onrig.runtime.replay.episodes import read_rows
+from onrig.runtime.replay.horizon import take_over
+from onrig.runtime.replay.parts import Parts
+from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
+from onrig.runtime.replay.wholeness import Account
+from onrig.runtime.shm.ring import RingReader
 
 Say = Callable[[str], object]
 
 
 def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
-    """Cut what lies beyond the point from which the run in ``folder`` goes on (``runtime.replay.recovery``).
+    """Cut what lies beyond the point from which the run in ``folder`` goes on (``onrig.runtime.replay.recovery``).
 
     To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut; beside a
     loop that goes on, that is an OSError.

@@ -1,6 +1,6 @@
 """Answers learners: what they may know of the memory, and what becomes of what they send.
 
-Holds no socket; ``runtime.link.server`` carries the messages.
+Holds no socket; ``onrig.runtime.link.server`` carries the messages.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
-
-from runtime.config.schema import RunConfig
-from runtime.link.lease import Lease
-from runtime.link.messages import (
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.link.lease import Lease
+from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
     MAX_ERRORS,
@@ -42,10 +41,10 @@ from runtime.link.messages import (
     Rows,
     Ruling,
 )
-from runtime.link.server import Answer, Ticket
-from runtime.replay.memory import Memory
-from runtime.replay.policy_desk import PolicyDesk
-from runtime.replay.storage import STAMP_WORDS
+from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.runtime.replay.storage import STAMP_WORDS
 
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import Flag, Kind, Rule
-from runtime.task import Task, normalized
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.task import Task, normalized
 
 
 class EpisodeRow(NamedTuple):

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import Kind
-from runtime.shm.ring import RingReader
+from onrig.runtime.record import Kind
+from onrig.runtime.shm.ring import RingReader
 
 
 def takable(records: NDArray[np.void], done: int) -> int:

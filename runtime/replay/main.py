@@ -1,4 +1,4 @@
-"""The replay process: ``python -m runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
+"""The replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
 
 Drains the ring, keeps the memory and the run folder, answers learners, admits policies.  It may die without harm: the
 loop goes on under its last policy, and a new replay process takes over the same ring.
@@ -16,20 +16,20 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
-from runtime.control.realtime import PARENT, die_with_parent, leave_cpu
-from runtime.exit_codes import ExitCode
-from runtime.link.keys import KeyFault
-from runtime.link.listening import Unreachable
-from runtime.log.sink import LogMissing
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.growth import Overgrown
-from runtime.replay.process import NAME, ReplayProcess, Rewind
-from runtime.replay.recovery import Recovery
-from runtime.replay.resynthesis import Resynthesiser
-from runtime.supervise.report import report
-from runtime.supervise.run_folder import FolderBusy, claim
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.keys import KeyFault
+from onrig.runtime.link.listening import Unreachable
+from onrig.runtime.log.sink import LogMissing
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.growth import Overgrown
+from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
+from onrig.runtime.replay.recovery import Recovery
+from onrig.runtime.replay.resynthesis import Resynthesiser
+from onrig.runtime.supervise.report import report
+from onrig.runtime.supervise.run_folder import FolderBusy, claim
 
 _CLAIM_S: Final = 20.0
 """A predecessor that hangs keeps the folder no longer than this from its successor, which then does not start."""

@@ -6,16 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.random_streams import Role, stream
-from runtime.replay.keepers import keeper_for
-from runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
-from runtime.replay.resynthesis import Resynthesised, Resynthesiser
-from runtime.replay.storage import Storage
-from runtime.replay.strategy import parse_strategy
-from runtime.replay.transitions import Transitions
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
+from onrig.runtime.replay.resynthesis import Resynthesised, Resynthesiser
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.transitions import Transitions
 
 OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 """Takes slots, the generations of what lies in them, and its latest |TD errors|."""

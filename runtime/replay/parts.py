@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runtime.replay.desk import LearnerDesk
-from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
-from runtime.replay.memory import Memory
-from runtime.replay.policy_desk import PolicyDesk
-from runtime.replay.policy_watch import PolicyWatch
-from runtime.replay.run_figures import RunFigures
-from runtime.replay.transitions import TransitionBuilder
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingReader
+from onrig.runtime.replay.desk import LearnerDesk
+from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.runtime.replay.policy_watch import PolicyWatch
+from onrig.runtime.replay.run_figures import RunFigures
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingReader
 
 
 class Parts(NamedTuple):

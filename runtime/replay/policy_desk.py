@@ -9,19 +9,18 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.config.schema import RunConfig
-from runtime.link.messages import RATE, Verdict
-from runtime.policy.admission import AdmissionLimits, Refused, admit
-from runtime.policy.contract import PolicyContract, contract_for
-from runtime.policy.probes import probe_states
-from runtime.random_streams import Role, stream
-from runtime.record import MAX_POLICY_ID
-from runtime.replay.admission_rate import AdmissionRate
-from runtime.replay.policy_folder import PolicyFolder
-from runtime.replay.withdrawn import Withdrawn, digest_of
-from runtime.shm.slot import PolicySlot
+from onrig.hw.rig import Rig
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.link.messages import RATE, Verdict
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.policy.probes import probe_states
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import MAX_POLICY_ID
+from onrig.runtime.replay.admission_rate import AdmissionRate
+from onrig.runtime.replay.policy_folder import PolicyFolder
+from onrig.runtime.replay.withdrawn import Withdrawn, digest_of
+from onrig.runtime.shm.slot import PolicySlot
 
 _PROBES: Final = 64
 _RECORDED: Final = 64

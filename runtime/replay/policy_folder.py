@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from runtime.record import MAX_POLICY_ID
-from runtime.replaced_file import replace_own_file
-from runtime.replay.withdrawn import digest_of
+from onrig.runtime.record import MAX_POLICY_ID
+from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.replay.withdrawn import digest_of
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Policies that wait for a full disk to have room, in all; the oldest go first."""

@@ -1,7 +1,7 @@
 """What became of policies once they acted, as the step records tell it: passed their probation, rolled back, failed.
 
-The loop has decided (``runtime.control.policy_seat``) and marked the records: PROBATION while a policy may still be
-rolled back, ROLLED_BACK on the first record after it was.  What a mark came of stands in the records before it.
+The loop has decided (``onrig.runtime.control.policy_seat``) and marked the records: PROBATION while a policy may still
+be rolled back, ROLLED_BACK on the first record after it was.  What a mark came of stands in the records before it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.policy.probation import POLICY_STAGE, Reason, Terms
-from runtime.record import Flag, Kind, Rule
+from onrig.runtime.policy.probation import POLICY_STAGE, Reason, Terms
+from onrig.runtime.record import Flag, Kind, Rule
 
 Verdict = Literal["passed", "rolled_back", "failed"]
 """``failed``: it was too much, but there was no predecessor to go back to."""

@@ -9,41 +9,40 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.link.listening import listen
-from runtime.log.sink import open_log
-from runtime.policy.probation import terms_of
-from runtime.record import RecordLayout
-from runtime.replay.admission_rate import admission_rate
-from runtime.replay.checkpoint.upkeep import Upkeep
-from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
-from runtime.replay.desk import LearnerDesk, run_id
-from runtime.replay.episodes import EpisodeAccounts, EpisodeFile
-from runtime.replay.growth import Growth
-from runtime.replay.horizon import Horizon, since, takable
-from runtime.replay.memory import Memory
-from runtime.replay.parts import Parts
-from runtime.replay.policy_desk import PolicyDesk, admission_limits
-from runtime.replay.policy_watch import PolicyWatch
-from runtime.replay.resynthesis import Resynthesiser
-from runtime.replay.run_figures import RunFigures
-from runtime.replay.summary import FILE as SUMMARY_FILE
-from runtime.replay.summary import progress, standing, summarised, write_summary
-from runtime.replay.telemetry import Standing as ViewStanding
-from runtime.replay.telemetry import open_telemetry
-from runtime.replay.tick_events import TickEvents
-from runtime.replay.timing import FILE as TIMING_FILE
-from runtime.replay.timing import TimingFile
-from runtime.replay.transitions import TransitionBuilder
-from runtime.replay.wholeness import Whole, whole_of
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingReader
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from runtime.supervise.events import EventFile
-from runtime.supervise.report import report
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.link.listening import listen
+from onrig.runtime.log.sink import open_log
+from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.admission_rate import admission_rate
+from onrig.runtime.replay.checkpoint.upkeep import Upkeep
+from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.desk import LearnerDesk, run_id
+from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeFile
+from onrig.runtime.replay.growth import Growth
+from onrig.runtime.replay.horizon import Horizon, since, takable
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.parts import Parts
+from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.policy_watch import PolicyWatch
+from onrig.runtime.replay.resynthesis import Resynthesiser
+from onrig.runtime.replay.run_figures import RunFigures
+from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
+from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
+from onrig.runtime.replay.telemetry import Standing as ViewStanding
+from onrig.runtime.replay.telemetry import open_telemetry
+from onrig.runtime.replay.tick_events import TickEvents
+from onrig.runtime.replay.timing import FILE as TIMING_FILE
+from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.wholeness import Whole, whole_of
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingReader
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from onrig.runtime.supervise.events import EventFile
+from onrig.runtime.supervise.report import report
 
 NAME: Final = "replay"
 """As whom the process reports."""

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-
-from runtime.control.loop_state import LoopState
-from runtime.control.policy_seat import SeatState
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
-from runtime.replay.run_figures import Durations
-from runtime.replay.withdrawn import Withdrawn
+from onrig.runtime.control.loop_state import LoopState
+from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
+from onrig.runtime.replay.run_figures import Durations
+from onrig.runtime.replay.withdrawn import Withdrawn
 
 Say = Callable[[str], object]
 

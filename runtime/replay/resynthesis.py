@@ -1,7 +1,7 @@
 """Where experiences may be replaced by computed ones on their way into the memory (000 §6.2.1, §6.3.1).
 
 The memory knows the law of who gives way to whom; what is computed, and with which model, is the business of whoever
-has one: ``sim.synthetic`` for the twin.  A rig has none.
+has one: ``onrig.sim.synthetic`` for the twin.  A rig has none.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.transitions import Transitions
+from onrig.runtime.replay.transitions import Transitions
 
 
 class Resynthesised(NamedTuple):

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import STAGES
-from runtime.replay.episodes import EpisodeRow
-from runtime.replay.histogram import DurationHistogram
+from onrig.runtime.record import STAGES
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.replay.histogram import DurationHistogram
 
 _LAST: Final = 20
 _COUNTS: Final = ("ticks", "missed", "interventions", "faults")

@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.layout import (
+from onrig.runtime.replay.layout import (
     FLAG_MASK,
     GENERATION_MASK,
     GENERATION_SHIFT,
@@ -97,7 +96,8 @@ class Storage:
         """Write one transition into ``slot`` and return the number of the write (1 for the first).
 
         ``observation``, ``next_observation`` (n_obs,), ``action`` (n_act,), in the rig's order; ``flags`` of
-        :class:`~runtime.replay.layout.Flag`.  The slot must come from the keeper (cyclic storage does not check it).
+        :class:`~onrig.runtime.replay.layout.Flag`.  The slot must come from the keeper (cyclic storage does not check
+        it).
         """
         self.observation[slot] = observation
         self.action[slot] = action

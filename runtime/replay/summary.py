@@ -8,12 +8,11 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from runtime.replaced_file import replace_own_file
-from runtime.replay.layout import Flag
-from runtime.replay.memory import Memory
-from runtime.replay.parts import Parts
-from runtime.replay.telemetry import Standing
+from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.parts import Parts
+from onrig.runtime.replay.telemetry import Standing
 
 FILE: Final = "summary.json"
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import Miss, Rule
+from onrig.runtime.record import Miss, Rule
 
 
 class TickEvents:

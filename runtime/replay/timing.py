@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import STAGES
-from runtime.replaced_file import replace_own_file
-from runtime.view.layout import HISTOGRAM_BINS, bins_of
+from onrig.runtime.record import STAGES
+from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.view.layout import HISTOGRAM_BINS, bins_of
 
 FILE: Final = "timing.json"
 _AT_ONCE: Final = 512

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.record import Flag as RecordFlag
-from runtime.record import Kind, Rule
-from runtime.replay.layout import Flag
+from onrig.hw.rig import Rig
+from onrig.runtime.record import Flag as RecordFlag
+from onrig.runtime.record import Kind, Rule
+from onrig.runtime.replay.layout import Flag
 
 
 class Transitions(NamedTuple):

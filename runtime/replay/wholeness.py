@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-
-from runtime.replay.episodes import read_rows
+from onrig.runtime.replay.episodes import read_rows
 
 
 class Counted(msgspec.Struct, frozen=True):

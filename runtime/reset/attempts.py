@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from hw.rig import Rig
-from runtime.reset.drivers import driver_for
-from runtime.reset.schema import Reset
+from onrig.hw.rig import Rig
+from onrig.runtime.reset.drivers import driver_for
+from onrig.runtime.reset.schema import Reset
 
 
 class Progress(enum.Enum):

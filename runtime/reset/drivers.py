@@ -1,6 +1,6 @@
 """What drives a rig towards its start: an observation in, an action out (SI); a little memory, no clock.
 
-None of them knows when it is done or for how long it may try: that is ``runtime.reset.attempts``.
+None of them knows when it is done or for how long it may try: that is ``onrig.runtime.reset.attempts``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hw.rig import Rig
-from runtime.reset.schema import Draw, Reset, Settle
+from onrig.hw.rig import Rig
+from onrig.runtime.reset.schema import Draw, Reset, Settle
 
 Action = tuple[float, ...]
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive, Quantity
-from hw.rig import Rig
+from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.hw.rig import Rig
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0

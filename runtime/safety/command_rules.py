@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
-from hw.rig import Rig
-from runtime.config.limits import Limits
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits
 
 Bounded = tuple[tuple[float, ...], float]
 

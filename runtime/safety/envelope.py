@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from hw.rig import Rig
-from runtime.config.limits import Limits
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits
 
 
 class _Bound(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
 
-from hw.rig import Rig
-from runtime.config.limits import Damp, Fallback, Hold
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Damp, Fallback, Hold
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 

@@ -17,10 +17,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.config.limits import Hold, Limits, MagmanPlants
-from runtime.safety.prediction import FARTHEST, error_bound
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Hold, Limits, MagmanPlants
+from onrig.runtime.safety.prediction import FARTHEST, error_bound
 
 Values = NDArray[np.float64]
 
@@ -65,7 +64,7 @@ class MagmanPrediction:
         self._deep = _deepest_potentials(at, plants.c2_m2, pull)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`runtime.safety.prediction.Prediction`."""
+        """See :class:`onrig.runtime.safety.prediction.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0

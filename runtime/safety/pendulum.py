@@ -9,10 +9,10 @@ from functools import lru_cache
 from math import ceil, floor, inf, pi
 from typing import Final
 
-from hw.rig import Rig
-from runtime.config.limits import Damp, Limits, PendulumPlants
-from runtime.safety.phase_plane import LEVELS, NODES, Box, Case, Span, mirrored, upper_side
-from runtime.safety.prediction import FARTHEST, error_bound
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Damp, Limits, PendulumPlants
+from onrig.runtime.safety.phase_plane import LEVELS, NODES, Box, Case, Span, mirrored, upper_side
+from onrig.runtime.safety.prediction import FARTHEST, error_bound
 
 _PER_RAD: Final = NODES / (2.0 * math.pi)
 _TOP: Final = LEVELS - 1
@@ -58,7 +58,7 @@ class PendulumPrediction:
         self._high, self._low = _tables(upper, lower)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`runtime.safety.prediction.Prediction`."""
+        """See :class:`onrig.runtime.safety.prediction.Prediction`."""
         angle, velocity = observation[self._angle], observation[self._velocity]
         if not (-FARTHEST < angle < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from hw.rig import Rig
-from runtime.config.limits import Limits, MagmanPlants, PendulumPlants
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits, MagmanPlants, PendulumPlants
 
 FARTHEST: Final = 1e6
 """Readings beyond are no place or speed, in whatever unit; NaN and infinity fail the same comparison."""
@@ -28,8 +28,8 @@ def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction 
 
     Raises ValueError where nothing can be promised, KeyError for a name the rig does not have.
     """
-    from runtime.safety.magman import MagmanPrediction
-    from runtime.safety.pendulum import PendulumPrediction
+    from onrig.runtime.safety.magman import MagmanPrediction
+    from onrig.runtime.safety.pendulum import PendulumPrediction
 
     match limits.predicted:
         case PendulumPlants() as plants:

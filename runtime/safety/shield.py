@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
-from hw.rig import Rig
-from runtime.config.limits import Limits
-from runtime.record import Rule
-from runtime.safety.command_rules import WHOLE_RANGE, Jerk, Range, Rate, is_sound
-from runtime.safety.envelope import Bounds
-from runtime.safety.fallback import Controller, compile_fallback
-from runtime.safety.prediction import Prediction, compile_prediction
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits
+from onrig.runtime.record import Rule
+from onrig.runtime.safety.command_rules import WHOLE_RANGE, Jerk, Range, Rate, is_sound
+from onrig.runtime.safety.envelope import Bounds
+from onrig.runtime.safety.fallback import Controller, compile_fallback
+from onrig.runtime.safety.prediction import Prediction, compile_prediction
 
 MOST: Final = 1e6
 """Amounts are told up to here: records hold float32."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from runtime.shm.keepsake import KEEPSAKE_BYTES
-from runtime.shm.segment import Segment
+from onrig.runtime.shm.keepsake import KEEPSAKE_BYTES
+from onrig.runtime.shm.segment import Segment
 
 BOARD_SCHEMA: Final = "board-4"
 
@@ -25,7 +25,7 @@ class Word(enum.IntEnum):
     REPLAY_PID = 2
     """replay: pid of the process that drains the ring."""
     STATE = 3
-    """control: a ``runtime.supervise.states.State``."""
+    """control: a ``onrig.runtime.supervise.states.State``."""
     EPISODE = 4
     """control: training episode in progress."""
     TICK = 5
@@ -89,7 +89,7 @@ class Word(enum.IntEnum):
 
 
 BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES
-"""The words, and behind them the keepsake (``runtime.shm.keepsake``)."""
+"""The words, and behind them the keepsake (``onrig.runtime.shm.keepsake``)."""
 
 
 class Board:

@@ -10,7 +10,7 @@ import struct
 import zlib
 from typing import Final
 
-from runtime.shm.segment import Segment
+from onrig.runtime.shm.segment import Segment
 
 KEEPSAKE_BYTES: Final = 2 * 16384
 _META: Final = struct.Struct("<QII")  # count, length, CRC-32

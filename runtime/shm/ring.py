@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.record import RecordLayout
-from runtime.shm.segment import Segment
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.segment import Segment
 
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; a cache line apart, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24

@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-from runtime.shm.segment import Segment
+from onrig.runtime.shm.segment import Segment
 
 SLOT_SCHEMA: Final = "policy-slot-3"
 MAX_POLICY_BYTES: Final = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtime.shm.segment import Segment, SegmentError
+from onrig.runtime.shm.segment import Segment, SegmentError
 
 TAPE_SCHEMA: Final = "frames-2"
 KEPT_S: Final = 4.0

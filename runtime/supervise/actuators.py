@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Board, Word
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Board, Word
 
 SAFE: Final = "safe: a state frame of the device shows it"
 UNTOUCHED: Final = "not used: no command was sent to the device"

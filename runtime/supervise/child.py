@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from runtime.control.realtime import PARENT
-from runtime.supervise.report import ALIVE, Report, parse_report
+from onrig.runtime.control.realtime import PARENT
+from onrig.runtime.supervise.report import ALIVE, Report, parse_report
 
 _PIECE: Final = 65536
 _PIECES: Final = 16

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.events import EventFile
-from runtime.supervise.faults import FAULTS, FaultName
-from runtime.supervise.report import Report
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.events import EventFile
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.report import Report
 
 _ME: Final = "supervisor"
 _FILED: Final = ("error", "warning", "fault", "transition", "event")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Board, Word
-from runtime.supervise.child import Child
-from runtime.supervise.chronicle import Chronicle
-from runtime.supervise.revival import Revived
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.chronicle import Chronicle
+from onrig.runtime.supervise.revival import Revived
 
 DEVICE: Final = "device"
 CONTROL: Final = "control"
@@ -54,13 +54,13 @@ class Crew:
     def start_device(self) -> Child:
         """Start the twin; raises StartFailed, as the others do."""
         arguments = [str(self._folder / "config.yaml"), "--folder", str(self._shm)]
-        self.device = self._start(DEVICE, "sim.twin.main", arguments)
+        self.device = self._start(DEVICE, "onrig.sim.twin.main", arguments)
         return self.device
 
     def start_control(self, port: str) -> Child:
         """Start the loop on the device behind a port."""
         arguments = [str(self._folder), str(self._shm), port]
-        self.control = self._start(CONTROL, "runtime.control.main", arguments)
+        self.control = self._start(CONTROL, "onrig.runtime.control.main", arguments)
         return self.control
 
     def start_revived(self, process: Revived) -> Child:
@@ -85,7 +85,7 @@ class Crew:
     def _launch_replay(self) -> Child:
         # Synthetic experiences need the plant, which only the twin's side of the house has.
         synthetic = self._config.selection.synthetic is not None
-        module = "sim.synthetic.replay" if synthetic else "runtime.replay.main"
+        module = "onrig.sim.synthetic.replay" if synthetic else "onrig.runtime.replay.main"
         resume = ["--resume"] if self._resumes else []
         return self._launch("replay", module, [str(self._folder), str(self._shm), *resume])
 
@@ -93,7 +93,7 @@ class Crew:
         state = self._folder / "learner"
         state.mkdir(exist_ok=True)
         arguments = [str(self._folder / "config.yaml"), f"ipc://{self._shm}/learner", "--state", str(state)]
-        return self._launch("learner", "learner.main", arguments)
+        return self._launch("learner", "onrig.learner.main", arguments)
 
     # -- watching --------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.supervise.event_kinds import Value, kind_of, shortened
-from runtime.supervise.repeats import Repeats, Told
+from onrig.runtime.supervise.event_kinds import Value, kind_of, shortened
+from onrig.runtime.supervise.repeats import Repeats, Told
 
 _WAITING: Final = 1000
 """Lines that wait for a full disk to have room again; the oldest go first."""

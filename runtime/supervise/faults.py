@@ -8,9 +8,9 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from hw.messages import Fault as DeviceFault
-from hw.transport import LinkError
-from runtime.exit_codes import ExitCode
+from onrig.hw.messages import Fault as DeviceFault
+from onrig.hw.transport import LinkError
+from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):

@@ -10,7 +10,7 @@ import termios
 from types import TracebackType
 from typing import Final
 
-from runtime.supervise.requests import Request
+from onrig.runtime.supervise.requests import Request
 
 KEYS: Final = {" ": Request.STOP_NOW, "q": Request.STOP, "r": Request.RESUME}
 HELP: Final = "keys: space stops at once, q fades out and stops, r resumes or re-arms"

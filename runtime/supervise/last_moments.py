@@ -10,11 +10,10 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.messages import CommandLayout, MessageType, StateLayout, WireError
-from hw.rig import Rig
-from runtime.record import STAGES, Flag, Kind, Miss, Rule
-from runtime.shm.tape import Taped
+from onrig.hw.messages import CommandLayout, MessageType, StateLayout, WireError
+from onrig.hw.rig import Rig
+from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule
+from onrig.runtime.shm.tape import Taped
 
 _WORDS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
 """Columns that are written as words."""

@@ -19,17 +19,16 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig, Scaled
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import RingHistory
-from runtime.shm.segment import Segment, SegmentError
-from runtime.shm.tape import TAPE_SCHEMA, Taped, TapeReader
-from runtime.supervise.faults import FAULTS, FaultName
-from runtime.supervise.last_moments import frames_jsonl, records_csv
-from runtime.supervise.report import Report
-from runtime.supervise.states import State
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.runtime.shm.tape import TAPE_SCHEMA, Taped, TapeReader
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
+from onrig.runtime.supervise.report import Report
+from onrig.runtime.supervise.states import State
 
 FOLDER: Final = "post-mortem"
 RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"

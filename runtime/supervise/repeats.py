@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from runtime.supervise.event_kinds import COUNT, Fields, Kind, Value, kind_of
+from onrig.runtime.supervise.event_kinds import COUNT, Fields, Kind, Value, kind_of
 
 FIRST_S: Final = 1.0
 LONGEST_S: Final = 64.0

@@ -12,9 +12,8 @@ import sys
 from typing import Final
 
 import msgspec
-
-from runtime.printable import printable
-from runtime.supervise.faults import FaultName
+from onrig.runtime.printable import printable
+from onrig.runtime.supervise.faults import FaultName
 
 _PIPE: Final = 1
 _SHORT: Final = 500

@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 from typing import Final
 
-from runtime.shm.board import Board, Word
+from onrig.runtime.shm.board import Board, Word
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LIVE_VIEW: Final = "live view"

@@ -6,10 +6,10 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.child import Child
-from runtime.supervise.restarts import Restarts
-from runtime.supervise.watchdog import Stillness
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.restarts import Restarts
+from onrig.runtime.supervise.watchdog import Stillness
 
 FIRST_SIGN_S: Final = 45.0
 """How long a process may take until it first shows progress: torch alone takes a slow board a quarter of that."""

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.config.resolve import load_resolved, resolved_text
-from runtime.config.schema import RunConfig
-from runtime.replaced_file import replace_own_file
-from runtime.replay.wholeness import Whole
-from runtime.supervise.run_folder_trust import check_folder, check_way
+from onrig.runtime.config.resolve import load_resolved, resolved_text
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.replay.wholeness import Whole
+from onrig.runtime.supervise.run_folder_trust import check_folder, check_way
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment, SegmentError, live_folders
-from runtime.supervise.actuators import Actuators
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment, SegmentError, live_folders
+from onrig.runtime.supervise.actuators import Actuators
 
 _NAME: Final = "run"
 
@@ -76,7 +76,7 @@ class Remote:
 
     @property
     def state(self) -> int:
-        """A ``runtime.supervise.states.State``."""
+        """A ``onrig.runtime.supervise.states.State``."""
         return self._board[Word.STATE]
 
     @property

@@ -6,14 +6,14 @@ import random
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtime.config.schema import RunConfig
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import ring_bytes
-from runtime.shm.segment import HEADER_BYTES, Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
-from runtime.shm.tape import TAPE_SCHEMA, tape_bytes
-from runtime.view.layout import view_bytes, view_schema
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import ring_bytes
+from onrig.runtime.shm.segment import HEADER_BYTES, Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
+from onrig.runtime.shm.tape import TAPE_SCHEMA, tape_bytes
+from onrig.runtime.view.layout import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
 """At 1 kHz the loop goes on recording for eight seconds without a replay process while half of them are kept."""

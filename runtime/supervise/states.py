@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.faults import FAULTS, FaultName
 
 
 class State(enum.IntEnum):

@@ -12,26 +12,26 @@ import time
 from pathlib import Path
 from typing import Final
 
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.replay.wholeness import Whole, unaccounted
-from runtime.shm.board import Word
-from runtime.shm.segment import create_folder, remove_folder, sweep_folders
-from runtime.supervise.actuators import Actuators
-from runtime.supervise.child import Child
-from runtime.supervise.chronicle import Chronicle, OnReport
-from runtime.supervise.crew import CONTROL, Crew, StartFailed
-from runtime.supervise.faults import FAULTS, FaultName
-from runtime.supervise.keyboard import Keyboard
-from runtime.supervise.notify import Notifier, status_line
-from runtime.supervise.post_mortem import PostMortem
-from runtime.supervise.report import Report
-from runtime.supervise.requests import LIVE_VIEW, Requests
-from runtime.supervise.run_folder import complete_summary
-from runtime.supervise.running import announce
-from runtime.supervise.segments import create_segments, shared_bytes
-from runtime.supervise.states import State
-from runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.wholeness import Whole, unaccounted
+from onrig.runtime.shm.board import Word
+from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
+from onrig.runtime.supervise.actuators import Actuators
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.chronicle import Chronicle, OnReport
+from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.keyboard import Keyboard
+from onrig.runtime.supervise.notify import Notifier, status_line
+from onrig.runtime.supervise.post_mortem import PostMortem
+from onrig.runtime.supervise.report import Report
+from onrig.runtime.supervise.requests import LIVE_VIEW, Requests
+from onrig.runtime.supervise.run_folder import complete_summary
+from onrig.runtime.supervise.running import announce
+from onrig.runtime.supervise.segments import create_segments, shared_bytes
+from onrig.runtime.supervise.states import State
+from onrig.runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
 _START_TIMEOUT_S: Final = 60.0
 _AT_ONCE_S: Final = 2.0

@@ -1,7 +1,7 @@
 """The segment ``view``: a box with figures, a box with a sample of the memory.
 
 The replay process writes it; viewers read it, but for one word by which they say that somebody is watching.  The step
-records themselves they read where the loop writes them (``runtime.shm.ring.RingHistory``).
+records themselves they read where the loop writes them (``onrig.runtime.shm.ring.RingHistory``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import Miss, RecordLayout, Rule
-from runtime.shm.segment import Segment
-from runtime.view.box import Box, box_bytes
+from onrig.runtime.record import Miss, RecordLayout, Rule
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.view.box import Box, box_bytes
 
 SAMPLE_POINTS: Final = 4096
 BINS_PER_OCTAVE: Final = 8

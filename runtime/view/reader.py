@@ -9,16 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import RingHistory
-from runtime.shm.segment import Segment
-from runtime.supervise.actuators import Actuators
-from runtime.supervise.running import Running
-from runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.actuators import Actuators
+from onrig.runtime.supervise.running import Running
+from onrig.runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
 
 _ATTEMPTS = 3
 
@@ -51,9 +50,9 @@ class Figures(NamedTuple):
     """When the replay process wrote them (host monotonic)."""
     ticks: int
     missed: tuple[int, ...]
-    """Missed ticks by ``runtime.record.Miss``; their sum is the number of all."""
+    """Missed ticks by ``onrig.runtime.record.Miss``; their sum is the number of all."""
     rules: tuple[int, ...]
-    """Ticks in which a rule of the shield acted, by ``runtime.record.Rule``; the first is the number of the others."""
+    """Ticks by the rule of the shield that acted (``onrig.runtime.record.Rule``); the first: those without one."""
     faults: int
     late_commands: int
     episode: int
@@ -80,7 +79,7 @@ class Figures(NamedTuple):
 class ViewReader:
     """Looks into a run that is under way; a context.  Every method returns at once.
 
-    >>> with ViewReader.attach(running) as view:   # running: runtime.supervise.running.Running
+    >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.supervise.running.Running
     ...     seen, records = view.records(seen=0, limit=500)
     ...     view.keep_sampling()
     """
@@ -171,7 +170,8 @@ class ViewReader:
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
-        """The newest sample of the memory (dtype ``runtime.view.layout.sample_dtype``), spread evenly over its slots.
+        """The newest sample of the memory (dtype ``onrig.runtime.view.layout.sample_dtype``), spread evenly over its
+        slots.
 
         It is renewed about once a second, and only while somebody calls ``keep_sampling``.
         """

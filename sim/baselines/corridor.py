@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sim.baselines.finite_horizon import Progress, Trajectory, run
-from sim.baselines.partition import partition_for
-from sim.baselines.task_model import TaskModel, Values
+from onrig.sim.baselines.finite_horizon import Progress, Trajectory, run
+from onrig.sim.baselines.partition import partition_for
+from onrig.sim.baselines.task_model import TaskModel, Values
 
 PASSES: Final = 20
 _NODES: Final = 9

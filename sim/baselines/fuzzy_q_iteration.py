@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sim.baselines.partition import Partition, partition_for
-from sim.baselines.task_model import TaskModel, Values
+from onrig.sim.baselines.partition import Partition, partition_for
+from onrig.sim.baselines.task_model import TaskModel, Values
 
 GAMMA: Final = 0.95
 """000 §4, as the learners'."""

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sim.baselines.task_model import TaskModel, Values
+from onrig.sim.baselines.task_model import TaskModel, Values
 
 SPREAD: Final = 4.0
 """Of the nodes of an unbounded or walled quantity: the outermost gap is about cosh(SPREAD) = 27 times the innermost."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from sim.baselines.task_model import TaskModel
+from onrig.sim.baselines.task_model import TaskModel
 
 EPISODES: Final = 10_000
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.task import Task, batched_reward
-from sim.plants import Plant
-from sim.plants.integrate import SUBSTEPS, step
-from sim.synthetic.model import model_problems
+from onrig.hw.rig import Rig
+from onrig.runtime.task import Task, batched_reward
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import SUBSTEPS, step
+from onrig.sim.synthetic.model import model_problems
 
 Values = NDArray[np.float64]
 

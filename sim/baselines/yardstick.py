@@ -16,12 +16,11 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-
-from sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, random_policy
-from sim.baselines.finite_horizon import FINER, Progress
-from sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
-from sim.baselines.random_policy import EPISODES, Estimate, random_reward
-from sim.baselines.task_model import TaskModel
+from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, random_policy
+from onrig.sim.baselines.finite_horizon import FINER, Progress
+from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
+from onrig.sim.baselines.random_policy import EPISODES, Estimate, random_reward
+from onrig.sim.baselines.task_model import TaskModel
 
 Fineness = Literal["coarse", "fine"]
 

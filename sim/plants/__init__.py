@@ -3,8 +3,8 @@
 In YAML a plant is ``{kind: pendulum, inertia: hardware}``; every parameter has the paper's value by default.
 """
 
-from sim.plants.magman import Magman
-from sim.plants.pendulum import Pendulum
+from onrig.sim.plants.magman import Magman
+from onrig.sim.plants.pendulum import Pendulum
 
 Plant = Pendulum | Magman
 """What ``plant:`` may be; ``kind`` tells which."""

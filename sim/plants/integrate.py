@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.plants import Plant
-from sim.plants.maths import Maths, V, maths_for
+from onrig.sim.plants import Plant
+from onrig.sim.plants.maths import Maths, V, maths_for
 
 SUBSTEPS: Final = 2
 """Steps per control period: the authors' code takes two of Ts/2, and near a magnet one is not enough (METHODS §1.1)."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive, Quantity
-from sim.plants.maths import Maths, V
+from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.sim.plants.maths import Maths, V
 
 
 class Magman(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="magman", tag_field="kind"):

@@ -6,9 +6,8 @@ import math
 from typing import ClassVar, Final, Literal
 
 import msgspec
-
-from hw.bounds import NotNegative, Positive
-from sim.plants.maths import Maths, V
+from onrig.hw.bounds import NotNegative, Positive
+from onrig.sim.plants.maths import Maths, V
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
 """kg m^2.  000 prints 9.41e-4; the authors' code and three public files of the same device have 1.91e-4, which fits a

@@ -20,13 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import Synthetic
-from runtime.random_streams import Role, stream
-from runtime.replay.layout import Flag
-from runtime.replay.resynthesis import Resynthesised
-from runtime.replay.transitions import Transitions
-from sim.synthetic.model import PlantModel
+from onrig.runtime.config.schema import Synthetic
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.transitions import Transitions
+from onrig.sim.synthetic.model import PlantModel
 
 Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]]
 """``policy(rows, observations)``: what the policies that acted in ``rows`` (k,) of the batch would do at

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.task import Task, batched_reward, batched_terminated
-from sim.plants import Plant
-from sim.plants.integrate import SUBSTEPS, step
+from onrig.hw.rig import Rig
+from onrig.runtime.task import Task, batched_reward, batched_terminated
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import SUBSTEPS, step
 
 Values = NDArray[np.float64]
 Stored = NDArray[np.float32]

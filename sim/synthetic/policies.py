@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
+from onrig.hw.rig import Rig
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
 
 _KEPT: Final = 4
 

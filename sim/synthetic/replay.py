@@ -1,7 +1,7 @@
 """The replay process of a twin's run with synthetic experiences.
 
-``python -m sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``runtime.replay.main``, given what only this side has: the
-plant.
+``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main``, given what only this
+side has: the plant.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig, Synthetic
-from runtime.explore.processes import episode_noise
-from runtime.random_streams import Role, stream
-from runtime.replay.main import main
-from runtime.replay.resynthesis import Resynthesised
-from runtime.replay.transitions import Transitions
-from runtime.task import episode_steps
-from sim.synthetic.experiences import Draws, episode_draws, resynthesise
-from sim.synthetic.model import PlantModel
-from sim.synthetic.policies import FiledPolicies
-from sim.twin.main import twin_options
+from onrig.runtime.config.schema import RunConfig, Synthetic
+from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.main import main
+from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.task import episode_steps
+from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
+from onrig.sim.synthetic.model import PlantModel
+from onrig.sim.synthetic.policies import FiledPolicies
+from onrig.sim.twin.main import twin_options
 
 _KEPT: Final = 4
 """Episodes whose numbers are kept at hand."""
@@ -47,7 +46,7 @@ class RunResynthesiser:
         self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
 
     def __call__(self, measured: Transitions) -> Resynthesised:
-        """Replace some of the transitions (``runtime.replay.resynthesis``)."""
+        """Replace some of the transitions (``onrig.runtime.replay.resynthesis``)."""
         n = len(measured.reward)
         draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))
         noise = np.empty((n, self._n_act))

@@ -1,8 +1,8 @@
 """The twin as a pure state machine in device time: messages in, messages out, no clock and no I/O.
 
-The shell around it (``sim.twin.main``) owns the line and the pacing: it hands over each message with its offset into
-the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of ``hw.messages``,
-of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
+The shell around it (``onrig.sim.twin.main``) owns the line and the pacing: it hands over each message with its offset
+into the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of
+``onrig.hw.messages``, of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import math
 from collections.abc import Mapping
 
 import msgspec
-
-from hw import messages as m
-from hw.messages import Fault, MessageType, Op, Result, Status
-from hw.rig import Rig
-from sim.plants.integrate import advance
-from sim.plants.maths import SCALAR
-from sim.twin.options import TwinOptions, twin_problems
-from sim.twin.output import Lease, Output
-from sim.twin.sensing import Sensing, count_range
+from onrig.hw import messages as m
+from onrig.hw.messages import Fault, MessageType, Op, Result, Status
+from onrig.hw.rig import Rig
+from onrig.sim.plants.integrate import advance
+from onrig.sim.plants.maths import SCALAR
+from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.sim.twin.output import Lease, Output
+from onrig.sim.twin.sensing import Sensing, count_range
 
 _PAYLOAD_BYTES = {
     Op.DESCRIBE: 1,

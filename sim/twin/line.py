@@ -8,7 +8,7 @@ import select
 import tty
 from typing import Final
 
-from hw.transport import LinkError, open_port
+from onrig.hw.transport import LinkError, open_port
 
 _READ_BYTES: Final = 4096
 _READABLE: Final = select.POLLIN | select.POLLERR

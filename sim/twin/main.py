@@ -1,4 +1,4 @@
-"""The twin's process: ``python -m sim.twin.main CONFIG [--port PORT] [--link FILE]``, CONFIG being a resolved one."""
+"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig, Scaled
-from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
-from runtime.exit_codes import ExitCode
-from runtime.replaced_file import replace_file
-from runtime.shm.segment import create_folder, remove_folder
-from runtime.supervise.report import report
-from sim.twin.device import TwinDevice
-from sim.twin.line import Line, LinkError
-from sim.twin.options import TwinOptions
-from sim.twin.pacing import TwinLoop
-from sim.twin.socket_line import SocketLine
-from sim.twin.trace import TraceWriter
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replaced_file import replace_file
+from onrig.runtime.shm.segment import create_folder, remove_folder
+from onrig.runtime.supervise.report import report
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.line import Line, LinkError
+from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.pacing import TwinLoop
+from onrig.sim.twin.socket_line import SocketLine
+from onrig.sim.twin.trace import TraceWriter
 
 _ME: Final = "twin"
 
@@ -128,7 +127,7 @@ def _serve(
 def main(arguments: list[str]) -> int:
     """Parse the arguments and serve."""
     die_with_parent()
-    parser = argparse.ArgumentParser(prog="sim.twin")
+    parser = argparse.ArgumentParser(prog="onrig.sim.twin")
     parser.add_argument("config", type=Path)
     parser.add_argument("--port")
     parser.add_argument("--link", type=Path)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-
-from hw.bounds import NotNegative
-from hw.rig import Rig
-from sim.plants import Plant
-from sim.plants.integrate import SUBSTEPS
-from sim.twin.faults import FaultPlan
+from onrig.hw.bounds import NotNegative
+from onrig.hw.rig import Rig
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import SUBSTEPS
+from onrig.sim.twin.faults import FaultPlan
 
 
 class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

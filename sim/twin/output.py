@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hw.rig import Rig
+from onrig.hw.rig import Rig
 
 Counts = tuple[int, ...]
 Pieces = list[tuple[int, Counts]]

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hw.clock import Clock
-from hw.framing import FrameReader, encode_frame
-from hw.messages import MessageType, Op, WireError, decode_request, encode_hello
-from sim.twin.device import TwinDevice
-from sim.twin.faults import FaultInjector, FaultPlan
-from sim.twin.line import Line
-from sim.twin.socket_line import SocketLine
-from sim.twin.trace import TraceWriter
+from onrig.hw.clock import Clock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import MessageType, Op, WireError, decode_request, encode_hello
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.faults import FaultInjector, FaultPlan
+from onrig.sim.twin.line import Line
+from onrig.sim.twin.socket_line import SocketLine
+from onrig.sim.twin.trace import TraceWriter
 
 _IDLE_NS: Final = 20_000_000
 _HAND_OVER_NS: Final = 300_000

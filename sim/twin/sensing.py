@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-
-from hw.rig import Rig
-from sim.twin.options import TwinOptions, sensor_half_range
+from onrig.hw.rig import Rig
+from onrig.sim.twin.options import TwinOptions, sensor_half_range
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1

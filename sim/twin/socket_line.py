@@ -12,7 +12,7 @@ _READ_BYTES: Final = 4096
 
 
 class SocketLine:
-    """As ``sim.twin.line.Line``.  One host at a time; the next one is heard when the one before has hung up."""
+    """As ``onrig.sim.twin.line.Line``.  One host at a time; the next one is heard when the one before has hung up."""
 
     def __init__(self, path: Path) -> None:
         """Listen at ``path``, for this user alone; raises OSError where that cannot be."""

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.shm.segment import Segment
+from onrig.runtime.shm.segment import Segment
 
 NAME: Final = "sent"
 """Of the segment, in the run's folder."""

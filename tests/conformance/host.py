@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hw import messages as m
-from hw.clock import Clock
-from hw.framing import FrameReader, encode_frame
-from hw.messages import Capability, Hello, MessageType, Op, Response, Result, State
-from hw.rig import Rig
-from hw.session import DeviceSession
-from hw.transport import LinkError, Transport
+from onrig.hw import messages as m
+from onrig.hw.clock import Clock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State
+from onrig.hw.rig import Rig
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
 _PATIENCE_NS: Final = 20_000_000_000

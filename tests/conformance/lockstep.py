@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hw import messages as m
-from hw.messages import MessageType, Op, Status
+from onrig.hw import messages as m
+from onrig.hw.messages import MessageType, Op, Status
+
 from tests.conformance.device import LONG, DeviceConformance
 from tests.conformance.host import Counts, Host
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hw.clock import VirtualClock
-from hw.framing import FrameReader, encode_frame
-from hw.transport import LoopbackTransport
-from sim.twin.device import TwinDevice
+from onrig.hw.clock import VirtualClock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.transport import LoopbackTransport
+from onrig.sim.twin.device import TwinDevice
 
 
 class LoopbackDevice:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+from onrig.hw.clock import VirtualClock
+from onrig.hw.messages import Op, Result
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.main import twin_options
+from onrig.tools.load import load
 
-from hw.clock import VirtualClock
-from hw.messages import Op, Result
-from sim.twin.device import TwinDevice
-from sim.twin.main import twin_options
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.loopback import LoopbackDevice
 from tests.conformance.paced import PacedConformance
-from tools.load import load
 
 
 def connect(config_name: str, time_scale: float) -> Host:

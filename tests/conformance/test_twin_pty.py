@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from onrig.hw.framing import encode_frame
+from onrig.hw.messages import Fault, MessageType, Op, Result, Status
+from onrig.hw.transport import open_port
+from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.load import load
 
-from hw.framing import encode_frame
-from hw.messages import Fault, MessageType, Op, Result, Status
-from hw.transport import open_port
-from runtime.config.resolve import save_resolved
-from runtime.config.schema import RunConfig
 from tests.conformance.device import LONG
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.processes.rig import TWIN, Process, process_of, until
 from tests.sockets import short_folder
-from tools.load import load
 
 
 @pytest.fixture(scope="class")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from onrig.tools.cli import VERBS
 
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened
 from tests.processes.rig import UNHURRIED, process_of, until
-from tools.cli import VERBS
 
 OTHERS: Final = {
     ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "journalctl", "ls", "make", "pip",
@@ -35,16 +35,16 @@ def _ours(command: Command) -> list[str] | None:
     """The verb and its arguments, or a module's; None for other people's programs."""
     words = command.words
     if words == ["make", "run"]:
-        return ["-m", "tools.cli", "run", "pendulum"]
+        return ["-m", "onrig.tools.cli", "run", "pendulum"]
     if words[0] in ("onrig", ".venv/bin/onrig"):
-        return ["-m", "tools.cli", *words[1:]]
+        return ["-m", "onrig.tools.cli", *words[1:]]
     if words[0] in ("python", ".venv/bin/python") and words[1:2] == ["-m"]:
         return words[1:]
     return None
 
 
 def _run(arguments: list[str], folder: Path, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s,
         check=False, stdin=subprocess.DEVNULL,
@@ -74,7 +74,7 @@ def test_what_a_page_tells_to_type_exists(command: Command) -> None:
             assert re.search(rf"^{command.words[1]}:", targets, re.MULTILINE)
         return
     subject = ours[:2]
-    if subject == ["-m", "tools.cli"]:
+    if subject == ["-m", "onrig.tools.cli"]:
         verb = ours[2]
         if verb.startswith("-"):
             return
@@ -90,7 +90,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The port of the device that stands behind every port of the documentation."""
     link = tmp_path_factory.mktemp("device") / "link"
     settings = [word for setting in ("device.pace=realtime", *UNHURRIED) for word in ("--set", setting)]
-    with process_of("tools.cli", "twin", "pendulum-hardware", "--link", link, *settings) as twin:
+    with process_of("onrig.tools.cli", "twin", "pendulum-hardware", "--link", link, *settings) as twin:
         yield until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
 
 
@@ -104,7 +104,7 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path, d
         if ours is None or any(folder in ours for folder in not_made):
             continue
         words = ours
-        if ours[1] == "tools.cli":
+        if ours[1] == "onrig.tools.cli":
             short = shortened(ours[2:], ran_before=ran)
             if short is None or "--dry-run" in short:
                 not_made += [after for word, after in itertools.pairwise(ours) if word in ("--out", "--run-dir")]
@@ -125,7 +125,7 @@ def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:
     host, end = os.openpty()
     try:
         command = [sys.executable, *(os.ttyname(end) if word == PORT else word for word in arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as twin:
             try:
                 assert twin.stdout is not None

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from hw.clock import VirtualClock
-from hw.framing import FrameReader, encode_frame
-from hw.messages import (
+from onrig.hw.clock import VirtualClock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import (
     NEXT_FRAME_LAYOUT,
     PROTOCOL_VERSION,
     Capability,
@@ -24,8 +24,8 @@ from hw.messages import (
     encode_hello,
     encode_response,
 )
-from hw.rig import Rig
-from hw.transport import LoopbackTransport
+from onrig.hw.rig import Rig
+from onrig.hw.transport import LoopbackTransport
 
 PERIOD_US = 20_000
 

@@ -1,6 +1,6 @@
 """Rigs for the tests of this package."""
 
-from hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 
 PENDULUM = Rig(
     name="pendulum",

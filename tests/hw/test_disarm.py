@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from onrig.hw.clock import VirtualClock
+from onrig.hw.disarm import Disarmed, disarm
+from onrig.hw.messages import Op, Result, State, Status
+from onrig.hw.transport import LinkError
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.main import twin_options
+from onrig.tools.load import load
 
-from hw.clock import VirtualClock
-from hw.disarm import Disarmed, disarm
-from hw.messages import Op, Result, State, Status
-from hw.transport import LinkError
-from sim.twin.device import TwinDevice
-from sim.twin.main import twin_options
 from tests.conformance.loopback import LoopbackDevice
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
-from tools.load import load
 
 SAFE = int(Status.SAFE)
 

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from hw.framing import MAX_BODY_BYTES
-from hw.messages import (
+from onrig.hw.framing import MAX_BODY_BYTES
+from onrig.hw.messages import (
     MAX_STATE_COUNTS,
     PROTOCOL_VERSION,
     Channel,

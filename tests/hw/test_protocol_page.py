@@ -14,10 +14,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import hw
-from hw import messages as m
-from hw.framing import (
+from onrig import hw
+from onrig.hw import messages as m
+from onrig.hw.framing import (
     MAX_BODY_BYTES,
     MAX_CHUNK_BYTES,
     MIN_CHUNK_BYTES,
@@ -27,7 +26,7 @@ from hw.framing import (
     decode_frame,
     encode_frame,
 )
-from hw.session import ATTEMPTS, RETRY_S
+from onrig.hw.session import ATTEMPTS, RETRY_S
 
 PAGE = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 S, A = 2, 1

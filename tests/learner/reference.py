@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from learner.ddpg import Ddpg, DdpgConfig, Minibatches
-from learner.dqn import Dqn
-from learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
+from onrig.learner.ddpg import Ddpg, DdpgConfig, Minibatches
+from onrig.learner.dqn import Dqn
+from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
 
 Vector = NDArray[np.floating]
 

@@ -5,9 +5,8 @@ import io
 import numpy as np
 import pytest
 import torch
-
-from learner.adam import Adam
-from learner.networks import actor_layout
+from onrig.learner.adam import Adam
+from onrig.learner.networks import actor_layout
 
 LAYOUT = actor_layout(3, 2, (7, 5))
 TRIALS = 2

@@ -7,14 +7,13 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-
-from learner.agent import Agent
-from learner.ddpg_config import DdpgConfig
-from learner.mirror import Mirror
-from learner.settings import LearnerSettings
-from runtime.config.resolve import load_run
-from runtime.config.schema import Selection
-from runtime.policy.contract import METADATA_KEY
+from onrig.learner.agent import Agent
+from onrig.learner.ddpg_config import DdpgConfig
+from onrig.learner.mirror import Mirror
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.config.schema import Selection
+from onrig.runtime.policy.contract import METADATA_KEY
 
 RUN = load_run("pendulum")
 CAPACITY = 64

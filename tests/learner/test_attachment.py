@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
+from onrig.runtime.link import client as client_module
+from onrig.runtime.link.client import LinkClient
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
+from onrig.runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
+from onrig.runtime.replay.desk import LearnerDesk
+from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.keys import main as make_keys
 
-from learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
-from runtime.link import client as client_module
-from runtime.link.client import LinkClient
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import load_learner_keys, load_rig_keys
-from runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
-from runtime.replay.desk import LearnerDesk
 from tests.runtime.samples import PENDULUM
-from tools.benchmarks.rig_end import RigEnd, with_memory
-from tools.faultlab.network import LossyLink
-from tools.keys import main as make_keys
 
 PATIENCE_S = 60.0
 SMALL = with_memory(PENDULUM, "FIFO[Uniform]", 500)
@@ -245,7 +245,7 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
     def fail() -> None:
         with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', is not described"):
             links[1].attach()
-        monkeypatch.setattr("learner.attachment.LINK_VERSION", 1)
+        monkeypatch.setattr("onrig.learner.attachment.LINK_VERSION", 1)
         with pytest.raises(
             OtherVersion, match=f"the learner speaks version 1 of the link, the rig {LINK_VERSION}; install"
         ):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from learner.mirror import Mirror
-from learner.samplers import Draw
-from runtime.replay.layout import Flag
-from runtime.replay.storage import Storage
+from onrig.learner.mirror import Mirror
+from onrig.learner.samplers import Draw
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.storage import Storage
 
 CAPACITY, N, M = 16, 2, 1
 

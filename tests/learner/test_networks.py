@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from learner.networks import (
+from onrig.learner.networks import (
     FLAT_MULTIPLE,
     NETWORK_SIZES,
     OUTPUT_INIT,

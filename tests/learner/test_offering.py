@@ -6,11 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from learner import offering
-from learner.attachment import Unfit
-from learner.offering import Offering
-from runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
+from onrig.learner import offering
+from onrig.learner.attachment import Unfit
+from onrig.learner.offering import Offering
+from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
 
 
 class Link:

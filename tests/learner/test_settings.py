@@ -5,10 +5,9 @@ import sys
 
 import msgspec
 import pytest
-
-from learner.ddpg_config import DdpgConfig
-from learner.dqn_config import DqnConfig
-from learner.settings import LearnerSettings, rig_problems, settings_problems
+from onrig.learner.ddpg_config import DdpgConfig
+from onrig.learner.dqn_config import DqnConfig
+from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -57,5 +56,5 @@ def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
 
 
 def test_the_settings_can_be_read_without_torch() -> None:
-    code = "import sys, learner.settings; sys.exit('torch' in sys.modules)"
+    code = "import sys, onrig.learner.settings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-
-from runtime.replay.episodes import read_rows
-from tools.faultlab.run import Cable
+from onrig.runtime.replay.episodes import read_rows
+from onrig.tools.faultlab.run import Cable
 
 __all__ = ["Cable", "Outcome", "last_episode", "outcome_of", "resumes"]
 

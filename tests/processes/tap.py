@@ -9,9 +9,10 @@ import time
 import tty
 from collections.abc import Callable
 
-from hw.framing import FrameReader
-from hw.messages import MessageType, State, StateLayout
-from hw.transport import READ_BYTES, DescriptorTransport
+from onrig.hw.framing import FrameReader
+from onrig.hw.messages import MessageType, State, StateLayout
+from onrig.hw.transport import READ_BYTES, DescriptorTransport
+
 from tests.processes.rig import PATIENCE_S, Process
 
 

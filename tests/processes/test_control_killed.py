@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from onrig.hw.messages import Fault, State, Status
+from onrig.hw.session import DeviceSession, RequestRefused
+from onrig.hw.transport import open_port
+from onrig.runtime.config.resolve import load_resolved, save_resolved
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Word
+from onrig.runtime.shm.ring import ring_bytes
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.tools.load import load
 
-from hw.messages import Fault, State, Status
-from hw.session import DeviceSession, RequestRefused
-from hw.transport import open_port
-from runtime.config.resolve import load_resolved, save_resolved
-from runtime.exit_codes import ExitCode
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Word
-from runtime.shm.ring import ring_bytes
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.processes.rig import CONTROL, ENDLESS, PATIENCE_S, TWIN, Process, Run, a_policy, process_of, until
 from tests.processes.tap import Tap
-from tools.load import load
 
 LEASE = 20
 """Periods; longer than a busy machine keeps the loop waiting."""

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from onrig.hw.messages import Fault, State, Status
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import open_port
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.tools.load import load
 
-from hw.messages import Fault, State, Status
-from hw.session import DeviceSession
-from hw.transport import open_port
-from runtime.config.resolve import load_resolved
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
 from tests.processes.rig import (
     CONTROL,
     ENDLESS,
@@ -29,7 +30,6 @@ from tests.processes.rig import (
     process_of,
     until,
 )
-from tools.load import load
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def port(tmp_path: Path) -> Iterator[str]:
     """A device that outlives the run."""
     link = tmp_path / "link"
     settings = [word for setting in ENDLESS for word in ("--set", setting)]
-    with process_of("tools.cli", "twin", "pendulum", "--link", link, *settings) as twin:
+    with process_of("onrig.tools.cli", "twin", "pendulum", "--link", link, *settings) as twin:
         yield until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
 
 

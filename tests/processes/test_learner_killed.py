@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+
 from tests.processes.observer import Observer, digest_of
 from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, Run
 

@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools import cli
 
-from runtime.exit_codes import ExitCode
 from tests.processes.rig import LOCKSTEP, REPLAY, UNHURRIED, Run
-from tools import cli
 
 BRIEF = ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=10")
 REAL_TIME = (*UNHURRIED, "device.pace={scaled: 10}", "task.episode_s=0.5", "learner.updates_per_episode=5")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from onrig.runtime.config.exploration import OrnsteinUhlenbeck
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.load import load
 
-from runtime.config.exploration import OrnsteinUhlenbeck
-from runtime.exit_codes import ExitCode
 from tests.processes.rig import LOCKSTEP, Run
-from tools.load import load
 
 
 def test_gates_budgets_quiet_periods_probation_and_staleness_are_all_on() -> None:

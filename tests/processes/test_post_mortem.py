@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.tools.load import load
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
-from runtime.supervise.post_mortem import post_mortems
 from tests.processes.rig import CONTROL, REPLAY, UNHURRIED, Run, a_policy
-from tools.load import load
 
 SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode_s=1000", "evaluate_every=0")
 

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
+from onrig.runtime.shm.board import Word
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.keys import main as make_keys
 
-from runtime.exit_codes import ExitCode
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import fingerprint_of, load_learner_keys
-from runtime.shm.board import Word
 from tests.processes.observer import digest_of
 from tests.processes.rig import ENDLESS, PATIENCE_S, Run
 from tests.tools.test_bad_start import WITHOUT_LEARNER, start
-from tools.faultlab.network import LossyLink
-from tools.keys import main as make_keys
 
 TCP = ("local_learner=false", "link.listen=tcp://127.0.0.1:0")
 
@@ -40,7 +40,17 @@ def endpoint_of(run: Run) -> str:
 def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """``onrig learn`` for a run of ENDLESS, its output in a file."""
     settings = [word for override in ENDLESS for word in ("--set", override)]
-    command = [sys.executable, "-m", "tools.cli", "learn", "pendulum", "--connect", endpoint, *arguments, *settings]
+    command = [
+        sys.executable,
+        "-m",
+        "onrig.tools.cli",
+        "learn",
+        "pendulum",
+        "--connect",
+        endpoint,
+        *arguments,
+        *settings,
+    ]
     with out.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as popen:
         try:
             yield popen

@@ -6,11 +6,12 @@ import signal
 from pathlib import Path
 from typing import cast
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.tools.load import load
+
 from tests.processes.observer import Observer, digest_of
 from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, TWIN, Run, a_policy
-from tools.load import load
 
 
 def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from runtime.shm.board import Word
-from runtime.supervise.states import State
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.states import State
+
 from tests.processes.rig import ENDLESS, LEARNER, Run
 
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.states import State
+from onrig.tools.load import load
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
-from runtime.supervise.states import State
 from tests.processes.rig import CONTROL, ENDLESS, Run, a_policy
-from tools.load import load
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def policy(tmp_path: Path) -> str:
 
 
 def onrig(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tools.cli", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "onrig.tools.cli", *arguments], capture_output=True, text=True, timeout=60
+    )
 
 
 def transitions(run: Run) -> list[str]:
@@ -55,7 +57,9 @@ def test_onrig_stop_reaches_the_loop_past_a_supervisor_that_hangs(tmp_path: Path
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         run.process.kill(signal.SIGSTOP)
         with subprocess.Popen(
-            [sys.executable, "-m", "tools.cli", "stop", str(run.folder), "--now"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "onrig.tools.cli", "stop", str(run.folder), "--now"],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as stop:
             run.until(lambda: run.word(Word.STATE) == State.DISCONNECTED, "the loop to disarm")
             run.process.kill(signal.SIGCONT)

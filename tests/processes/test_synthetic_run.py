@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from onrig.runtime.exit_codes import ExitCode
 
-from runtime.exit_codes import ExitCode
 from tests.processes.rig import Run
 
-SYNTHETIC_REPLAY = "sim.synthetic.replay"
+SYNTHETIC_REPLAY = "onrig.sim.synthetic.replay"
 SETTINGS = (
     "episodes=4",
     "learner.updates_per_episode=10",

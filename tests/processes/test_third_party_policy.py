@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.exit_codes import ExitCode
+from onrig.runtime.exit_codes import ExitCode
+
 from tests.processes.rig import UNHURRIED, Run
 from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_like, exported
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from hw.messages import State, Status
-from runtime.config.resolve import load_run
-from runtime.record import Flag, Kind, RecordLayout
+from onrig.hw.messages import State, Status
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.record import Flag, Kind, RecordLayout
 
 PENDULUM = load_run("pendulum")
 MAGMAN = load_run("magman")

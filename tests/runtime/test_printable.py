@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.printable import printable, printable_lines
+from onrig.runtime.printable import printable, printable_lines
 
 
 @pytest.mark.parametrize(

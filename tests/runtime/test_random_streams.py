@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from runtime.random_streams import Role, device_seed, stream
+from onrig.runtime.random_streams import Role, device_seed, stream
 
 
 def test_a_stream_is_the_same_whenever_it_is_made() -> None:

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-
-from runtime.replaced_file import replace_file, replace_own_file
+from onrig.runtime.replaced_file import replace_file, replace_own_file
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
-from runtime.supervise.states import State
-from tools.cli import VERBS
+from onrig.runtime.supervise.states import State
+from onrig.tools.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "runtime" / "SAFETY.md").read_text(encoding="utf-8")

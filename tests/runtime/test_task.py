@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import configs
-from hw.rig import Observation, Rig, rig_problems
-from runtime.config.document import convert, load_document
-from runtime.task import (
+from onrig import configs
+from onrig.hw.rig import Observation, Rig, rig_problems
+from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.task import (
     Task,
     batched_reward,
     batched_terminated,

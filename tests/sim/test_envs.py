@@ -10,9 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-
-from runtime.task import normalized
-from sim.envs import TwinEnv, register_envs
+from onrig.runtime.task import normalized
+from onrig.sim.envs import TwinEnv, register_envs
 
 IDS = ["onrig/PendulumTwin-v0", "onrig/MagmanTwin-v0"]
 PENDULUM = {"plant": {"kind": "pendulum"}}
@@ -38,7 +37,7 @@ def test_a_noisy_environment_is_as_reproducible(id_: str) -> None:
 
 
 def test_the_module_prefix_registers_the_environments() -> None:
-    program = "import gymnasium; print(gymnasium.make('sim.envs:onrig/PendulumTwin-v0').spec.id)"
+    program = "import gymnasium; print(gymnasium.make('onrig.sim.envs:onrig/PendulumTwin-v0').spec.id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "onrig/PendulumTwin-v0"
 

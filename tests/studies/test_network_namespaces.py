@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from onrig.tools.keys import main as make_keys
 
 from tests.processes.rig import until
-from tools.keys import main as make_keys
 
 RIG_IP, LEARNER_IP, PORT = "10.213.7.1", "10.213.7.2", 5599
 BEFORE_S, CUT_S, AFTER_S = 30.0, 30.0, 40.0
@@ -79,16 +79,17 @@ def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
             return popen
 
         rig_run = background(
-            inside(rig, "tools.cli", "run", "pendulum", "--run-dir", str(run), *more, *link), tmp_path / "run.out"
+            inside(rig, "onrig.tools.cli", "run", "pendulum", "--run-dir", str(run), *more, *link), tmp_path / "run.out"
         )
         wire = tmp_path / "wire.out"
         background(
-            inside(learner, "tools.faultlab.network", f"{RIG_IP}:{PORT}", "--delay-ms", "50", "--loss", "0.02"),
+            inside(learner, "onrig.tools.faultlab.network", f"{RIG_IP}:{PORT}", "--delay-ms", "50", "--loss", "0.02"),
             wire,
         )
         endpoint = until(lambda: wire.read_text().strip() or None, "the proxy to listen")
         remote = background(
-            inside(learner, "tools.cli", "learn", "pendulum", "--connect", endpoint, "--keys", str(keys), *more), out
+            inside(learner, "onrig.tools.cli", "learn", "pendulum", "--connect", endpoint, "--keys", str(keys), *more),
+            out,
         )
 
         def policies() -> int:
@@ -103,7 +104,7 @@ def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
         ip("-n", rig, "link", "set", "cable", "up")
         time.sleep(AFTER_S)
         after = policies()
-        subprocess.run([sys.executable, "-m", "tools.cli", "stop", str(run)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "onrig.tools.cli", "stop", str(run)], check=True, timeout=60)
         assert rig_run.wait(60) == 130
         assert remote.wait(60) == 0, out.read_text()
     summary = msgspec.json.decode((run / "summary.json").read_bytes(), type=dict[str, object])

@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def _run(seed: int, folder: Path, *overrides: str) -> Outcome:
-    command = [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(folder)]
+    command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(folder)]
     for override in (f"seed={seed}", "evaluate_every=0", *overrides):
         command += ["--set", override]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=1800)

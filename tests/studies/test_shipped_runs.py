@@ -16,7 +16,17 @@ GOAL = 0.8
 
 def _score(config: str, seed: int, folder: Path) -> float:
     run_dir = folder / f"{config}-{seed}"
-    command = [sys.executable, "-m", "tools.cli", "run", config, "--set", f"seed={seed}", "--run-dir", str(run_dir)]
+    command = [
+        sys.executable,
+        "-m",
+        "onrig.tools.cli",
+        "run",
+        config,
+        "--set",
+        f"seed={seed}",
+        "--run-dir",
+        str(run_dir),
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=900)
     return float(json.loads((run_dir / "summary.json").read_text())["normalized_last20"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-from hw.framing import FrameReader, encode_frame
-from hw.messages import MessageType, decode_hello, encode_hello
-from runtime.config.schema import RunConfig
-from sim.twin.device import TwinDevice
-from sim.twin.line import Line
-from sim.twin.main import twin_options
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import MessageType, decode_hello, encode_hello
+from onrig.runtime.config.schema import RunConfig
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.line import Line
+from onrig.sim.twin.main import twin_options
 
 
 class PtyDevice:

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 import onnx
 from onnx import helper
+from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.tools.load import load
 
-from runtime.policy.contract import PolicyContract, contract_for
 from tests.runtime.policy.models import node, policy, proto, serialized
-from tools.load import load
 
 
 def contract(policy_id: int = 7, config: str = "pendulum") -> PolicyContract:

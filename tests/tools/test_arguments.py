@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tools.cli import main
+from onrig.tools.cli import main
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tools.attack import main
-from tools.faultlab.attack.whole import NAMES
+from onrig.tools.attack import main
+from onrig.tools.faultlab.attack.whole import NAMES
 
 
 @pytest.mark.parametrize(

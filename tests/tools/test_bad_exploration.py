@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.config.exploration import Quiet
-from runtime.explore.schedule import is_quiet, noisy_episodes
-from tools.cli import main
+from onrig.runtime.config.exploration import Quiet
+from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
+from onrig.tools.cli import main
 
 SOUND = """\
 rig: pendulum

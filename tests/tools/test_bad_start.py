@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from onrig.hw.transport import open_port
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise import report
+from onrig.tools.cli import main
+from onrig.tools.load import load
 
-from hw.transport import open_port
-from runtime.exit_codes import ExitCode
-from runtime.supervise import report
 from tests.tools import policies
 from tests.tools.devices import PtyDevice
-from tools.cli import main
-from tools.load import load
 
 MARK = "ONRIG_TEST_MARK"
 WITHOUT_LEARNER = ("--set", "local_learner=false")
@@ -42,7 +42,7 @@ def start(folder: Path, *arguments: str, interrupt_at: str | None = None) -> Fai
     place = folder / "place"
     place.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tools.cli", "run", *arguments],
+        [sys.executable, "-m", "onrig.tools.cli", "run", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -150,7 +150,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
 def test_without_torch_a_local_learner_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tools.run.find_spec", lambda name: None)
+    monkeypatch.setattr("onrig.tools.run.find_spec", lambda name: None)
     folder = tmp_path / "run"
     assert main(["run", "pendulum", "--run-dir", str(folder)]) == ExitCode.PREFLIGHT
     assert "pip install 'onrig[learner]'" in capsys.readouterr().err

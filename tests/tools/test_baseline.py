@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from sim.baselines.fuzzy_q_iteration import Grid
-from tools.cli import main
+from onrig.sim.baselines.fuzzy_q_iteration import Grid
+from onrig.tools.cli import main
 
 TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
 HORIZON = (Grid((8, 9), 3),)
@@ -16,9 +15,9 @@ HORIZON = (Grid((8, 9), 3),)
 @pytest.fixture(autouse=True)
 def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("tools.baseline.grids_for", lambda model, fineness: TINY)
-    monkeypatch.setattr("tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON)
-    monkeypatch.setattr("sim.baselines.corridor.polish", lambda model, trajectory: trajectory)
+    monkeypatch.setattr("onrig.tools.baseline.grids_for", lambda model, fineness: TINY)
+    monkeypatch.setattr("onrig.tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON)
+    monkeypatch.setattr("onrig.sim.baselines.corridor.polish", lambda model, trajectory: trajectory)
 
 
 @pytest.mark.parametrize("config", ["pendulum", "magman"])

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.utils.flop_counter import FlopCounterMode
-
-from learner.ddpg import Ddpg
-from tools import bench
-from tools.benchmarks import learner
-from tools.benchmarks.cases import Shape
-from tools.benchmarks.learner_cases import (
+from onrig.learner.ddpg import Ddpg
+from onrig.tools import bench
+from onrig.tools.benchmarks import learner
+from onrig.tools.benchmarks.cases import Shape
+from onrig.tools.benchmarks.learner_cases import (
     GROUPS,
     LIMIT,
     MAGMAN,
@@ -28,16 +26,17 @@ from tools.benchmarks.learner_cases import (
     Work,
     group,
 )
-from tools.benchmarks.learner_figures import Rates, Throughput, share, speed_checks, throughput, times_faster
-from tools.benchmarks.learner_flops import mega_flop
-from tools.benchmarks.learner_session import Plan, Session
-from tools.benchmarks.learner_strategies import WEIGHTS, Minutes, RidePlan, minutes, strategy_checks
-from tools.benchmarks.learner_tables import limit_sentence, limit_table, rates_table
-from tools.benchmarks.learners.onrig import build, full_memories
-from tools.benchmarks.learners.strategies import Strategy
-from tools.benchmarks.messages import Timings
-from tools.benchmarks.peers import Unavailable
-from tools.benchmarks.progress import PlainProgress
+from onrig.tools.benchmarks.learner_figures import Rates, Throughput, share, speed_checks, throughput, times_faster
+from onrig.tools.benchmarks.learner_flops import mega_flop
+from onrig.tools.benchmarks.learner_session import Plan, Session
+from onrig.tools.benchmarks.learner_strategies import WEIGHTS, Minutes, RidePlan, minutes, strategy_checks
+from onrig.tools.benchmarks.learner_tables import limit_sentence, limit_table, rates_table
+from onrig.tools.benchmarks.learners.onrig import build, full_memories
+from onrig.tools.benchmarks.learners.strategies import Strategy
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.progress import PlainProgress
+from torch.utils.flop_counter import FlopCounterMode
 
 TINY = Plan((group("small", PENDULUM, (1, 2)),), rounds=2, limit_ms=1, updates=2)
 TINY_RIDES = RidePlan((Ride("FIFO[Uniform]", 20.0),), trials=2, of_episodes=3000, episodes=1)

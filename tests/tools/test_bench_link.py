@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import math
 
-from tools.benchmarks.link import ADMISSION_MS, STEP_TO_RIG_MS, OfDoor, build_report, parser, table
-from tools.benchmarks.link_measure import Judged, Latency, Snapshot, payload_bytes
+from onrig.tools.benchmarks.link import ADMISSION_MS, STEP_TO_RIG_MS, OfDoor, build_report, parser, table
+from onrig.tools.benchmarks.link_measure import Judged, Latency, Snapshot, payload_bytes
 
 MS = 1_000_000
 

@@ -9,22 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.config.resolve import load_run
-from runtime.record import Miss
-from runtime.replay.histogram import DurationHistogram
-from tools.bench import WHAT
-from tools.benchmarks.loop import main
-from tools.benchmarks.loop_cyclictest import CyclictestFailed, command, parse
-from tools.benchmarks.loop_plan import EVERYTHING, Subject, at_rate, schedule
-from tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, build, checks_of, ratio
-from tools.benchmarks.loop_rig import MeasuredRig, RunEnded
-from tools.benchmarks.loop_sentinel import Seen
-from tools.benchmarks.loop_tables import misses_list, misses_table, ratios_table, rows_table
-from tools.benchmarks.loop_tally import Missed, Tally
-from tools.benchmarks.loop_viewer import address_in
-from tools.benchmarks.report import describe_machine
-from tools.load import load_for_rig
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.record import Miss
+from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.tools.bench import WHAT
+from onrig.tools.benchmarks.loop import main
+from onrig.tools.benchmarks.loop_cyclictest import CyclictestFailed, command, parse
+from onrig.tools.benchmarks.loop_plan import EVERYTHING, Subject, at_rate, schedule
+from onrig.tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, build, checks_of, ratio
+from onrig.tools.benchmarks.loop_rig import MeasuredRig, RunEnded
+from onrig.tools.benchmarks.loop_sentinel import Seen
+from onrig.tools.benchmarks.loop_tables import misses_list, misses_table, ratios_table, rows_table
+from onrig.tools.benchmarks.loop_tally import Missed, Tally
+from onrig.tools.benchmarks.loop_viewer import address_in
+from onrig.tools.benchmarks.report import describe_machine
+from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000
 CYCLICTEST = """# /dev/cpu_dma_latency set to 0us
@@ -291,7 +290,7 @@ def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from tools.benchmarks.loop_plot import plot
+    from onrig.tools.benchmarks.loop_plot import plot
 
     found = [at(r, of_rig("onrig", tally(50, 100)), theirs=counted(20, 30, 4000)) for r in (200.0, 1000.0)]
     plot(found, tmp_path / "loop.png")

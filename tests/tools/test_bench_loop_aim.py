@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.record import RecordLayout
-from tools.benchmarks.loop_aim import Aim
-from tools.benchmarks.loop_sentinel import Sentinels, first_look_ns
+from onrig.runtime.record import RecordLayout
+from onrig.tools.benchmarks.loop_aim import Aim
+from onrig.tools.benchmarks.loop_sentinel import Sentinels, first_look_ns
 
 PERIOD_NS = 1_000_000
 LAYOUT = RecordLayout(2, 1, 1)

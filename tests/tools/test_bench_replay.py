@@ -8,22 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tools import bench
-from tools.benchmarks import replay
-from tools.benchmarks.cases import CASES, Case, Operation, Shape, title
-from tools.benchmarks.figures import Figure, Figures, Place, Tail, Weight, figure
-from tools.benchmarks.gate import N_ACT, N_OBS, Verdict, deviation, gate
-from tools.benchmarks.messages import Drop, Ready, Timings
-from tools.benchmarks.peers import Buffer, Columns, Unavailable
-from tools.benchmarks.peers.onrig import build
-from tools.benchmarks.progress import PlainProgress
-from tools.benchmarks.replay_checks import memory_checks, speed_checks, verdict_checks
-from tools.benchmarks.replay_session import Plan
-from tools.benchmarks.replay_tables import times_table
-from tools.benchmarks.timing import SKIPPED, Quantiles, measure, measure_beside_stalls, quantiles_us
-from tools.benchmarks.transitions import POOL, errors, transitions
-from tools.benchmarks.workers import Worker
+from onrig.tools import bench
+from onrig.tools.benchmarks import replay
+from onrig.tools.benchmarks.cases import CASES, Case, Operation, Shape, title
+from onrig.tools.benchmarks.figures import Figure, Figures, Place, Tail, Weight, figure
+from onrig.tools.benchmarks.gate import N_ACT, N_OBS, Verdict, deviation, gate
+from onrig.tools.benchmarks.messages import Drop, Ready, Timings
+from onrig.tools.benchmarks.peers import Buffer, Columns, Unavailable
+from onrig.tools.benchmarks.peers.onrig import build
+from onrig.tools.benchmarks.progress import PlainProgress
+from onrig.tools.benchmarks.replay_checks import memory_checks, speed_checks, verdict_checks
+from onrig.tools.benchmarks.replay_session import Plan
+from onrig.tools.benchmarks.replay_tables import times_table
+from onrig.tools.benchmarks.timing import SKIPPED, Quantiles, measure, measure_beside_stalls, quantiles_us
+from onrig.tools.benchmarks.transitions import POOL, errors, transitions
+from onrig.tools.benchmarks.workers import Worker
 
 CAPACITY = 100
 DRAWS = 20_000

@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from learner.settings import LearnerSettings
-from runtime.config.exploration import OrnsteinUhlenbeck
-from runtime.config.resolve import shipped
-from tools.cli import main
-from tools.explain import device_seconds, duration, release_bounds, reuse, tables
-from tools.explain_exploration import shown_at
-from tools.limit_bars import limit_bars
-from tools.load import load
-from tools.table import Table
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.exploration import OrnsteinUhlenbeck
+from onrig.runtime.config.resolve import shipped
+from onrig.tools.cli import main
+from onrig.tools.explain import device_seconds, duration, release_bounds, reuse, tables
+from onrig.tools.explain_exploration import shown_at
+from onrig.tools.limit_bars import limit_bars
+from onrig.tools.load import load
+from onrig.tools.table import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SOUND = """\

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-
-from tools.cli import VERBS, main
+from onrig.tools.cli import VERBS, main
 
 HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}
 OURS = {"runtime", "hw", "sim", "learner", "configs"}
@@ -17,7 +16,7 @@ OURS = {"runtime", "hw", "sim", "learner", "configs"}
 def packages_after(arguments: list[str]) -> set[str]:
     """Top-level packages that a fresh interpreter has imported when the command has run."""
     code = (
-        "import sys\nfrom tools.cli import main\n"
+        "import sys\nfrom onrig.tools.cli import main\n"
         f"code = main({arguments!r})\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\nsys.exit(code)\n"
     )
@@ -84,7 +83,7 @@ def test_a_defect_of_our_own_exits_with_70_and_its_traceback(
     def broken(arguments: list[str]) -> int:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("tools.check.main", broken)
+    monkeypatch.setattr("onrig.tools.check.main", broken)
     assert main(["check", "pendulum"]) == 70
     assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
@@ -93,13 +92,13 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(arguments: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tools.check.main", interrupted)
+    monkeypatch.setattr("onrig.tools.check.main", interrupted)
     assert main(["check", "pendulum"]) == 130
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "tools.cli", "check", "pendulum"],
+        [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:

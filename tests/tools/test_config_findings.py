@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.runtime.config.document import ConfigError
+from onrig.tools.cli import main
+from onrig.tools.load import load_for_learner, load_for_rig
 
-from runtime.config.document import ConfigError
 from tests.tools import policies
-from tools.cli import main
-from tools.load import load_for_learner, load_for_rig
 
 
 def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "pendulum") -> str:

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
-from runtime.config.document import ConfigError
-from sim.twin.options import TwinOptions
-from tools.covered import uncovered
-from tools.load import load, load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.covered import uncovered
+from onrig.tools.load import load, load_for_rig
 
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])

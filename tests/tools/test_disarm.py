@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.hw.transport import DEFAULT_BAUD_RATE
+from onrig.runtime.config.schema import Port
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.disarm import main, parser
+from onrig.tools.load import load
 
-from hw.transport import DEFAULT_BAUD_RATE
-from runtime.config.schema import Port
-from runtime.exit_codes import ExitCode
 from tests.tools.devices import PtyDevice
-from tools.disarm import main, parser
-from tools.load import load
 
 
 def test_a_device_on_a_port_is_disarmed(capsys: pytest.CaptureFixture[str]) -> None:

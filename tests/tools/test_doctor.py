@@ -12,22 +12,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools import doctor
+from onrig.tools.diagnosis import punctuality
+from onrig.tools.diagnosis.check import Check, Verdict, as_data, exit_code, failed, passed, warned
+from onrig.tools.diagnosis.from_config import needs_of, whole_run_bytes
+from onrig.tools.diagnosis.link_keys import examine as examine_keys
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import PAGE, Needs
+from onrig.tools.diagnosis.pacer import Answer
+from onrig.tools.diagnosis.punctuality import LoopFacts
+from onrig.tools.diagnosis.wheels import WHEELS, Wheel, WheelFacts
+from onrig.tools.keys import main as make_keys
+from onrig.tools.load import load_for_rig
+from onrig.tools.run import _warn_of_room
 
-from runtime.exit_codes import ExitCode
 from tests.tools.diagnosis.boards import RIG, by_name
-from tools import doctor
-from tools.diagnosis import punctuality
-from tools.diagnosis.check import Check, Verdict, as_data, exit_code, failed, passed, warned
-from tools.diagnosis.from_config import needs_of, whole_run_bytes
-from tools.diagnosis.link_keys import examine as examine_keys
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import PAGE, Needs
-from tools.diagnosis.pacer import Answer
-from tools.diagnosis.punctuality import LoopFacts
-from tools.diagnosis.wheels import WHEELS, Wheel, WheelFacts
-from tools.keys import main as make_keys
-from tools.load import load_for_rig
-from tools.run import _warn_of_room
 
 ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
 
@@ -120,7 +120,7 @@ def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pyt
 
 
 def test_nothing_that_a_broken_wheel_could_kill_is_imported_before_the_wheels_are_tried() -> None:
-    code = "import sys, tools.doctor; print(*sorted({n.split('.')[0] for n in sys.modules}))"
+    code = "import sys, onrig.tools.doctor; print(*sorted({n.split('.')[0] for n in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     heavy = {"numpy", "onnxruntime", "zmq", "yaml", "msgspec", "serial", "torch", "matplotlib", "rich"}
     assert set(done.stdout.split()) & heavy == set()

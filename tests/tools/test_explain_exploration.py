@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-
-from tools.explain_exploration import exploration_tables, shown_at
-from tools.explain_exploration_plot import exploration_rows
-from tools.explain_plot import plot_explanation
-from tools.load import load
+from onrig.tools.explain_exploration import exploration_tables, shown_at
+from onrig.tools.explain_exploration_plot import exploration_rows
+from onrig.tools.explain_plot import plot_explanation
+from onrig.tools.load import load
 
 GATED = (
     "{process: gaussian, std: 0.5, over: steps, "

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import re
 
-from tools.explain import tables
-from tools.explain_policies import policy_table
-from tools.load import load
+from onrig.tools.explain import tables
+from onrig.tools.explain_policies import policy_table
+from onrig.tools.load import load
 
 
 def text(*overrides: str) -> str:

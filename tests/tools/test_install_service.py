@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from runtime.exit_codes import ExitCode
-from tools import install_service
-from tools.install_service import main
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools import install_service
+from onrig.tools.install_service import main
 
 RIG = """
 rig: pendulum
@@ -57,7 +56,7 @@ def test_without_write_everything_is_shown_and_nothing_written(
     assert main([str(config), "--root", str(root)]) == ExitCode.OK
     out = capsys.readouterr().out
     assert f"--- {root}/etc/systemd/system/onrig-lab.service (new)" in out
-    assert f"ExecStart={sys.executable} -m tools.cli run {config}" in out
+    assert f"ExecStart={sys.executable} -m onrig.tools.cli run {config}" in out
     assert f"WorkingDirectory={tmp_path}" in out
     assert "rtprio 99" in out
     assert "nothing was written" in out

@@ -7,11 +7,10 @@ import stat
 from pathlib import Path
 
 import pytest
-
-from runtime.exit_codes import ExitCode
-from runtime.link.keys import load_learner_keys, load_rig_keys
-from tools import keys
-from tools.keys import main
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
+from onrig.tools import keys
+from onrig.tools.keys import main
 
 
 def content(folder: Path) -> dict[str, bytes]:

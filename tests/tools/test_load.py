@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from runtime.config.document import ConfigError
-from runtime.config.resolve import find, load_resolved, save_resolved, shipped
-from tools.load import load, load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.resolve import find, load_resolved, save_resolved, shipped
+from onrig.tools.load import load, load_for_rig
 
 FILE = str(find("pendulum"))
 

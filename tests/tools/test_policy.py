@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.tools.cli import main
+from onrig.tools.evaluate import evaluate
+from onrig.tools.load import load
 
-from runtime.policy.session import PolicySession
-from runtime.replay.episodes import EpisodeRow
 from tests.tools import policies
-from tools.cli import main
-from tools.evaluate import evaluate
-from tools.load import load
 
 NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")
 
@@ -146,7 +146,7 @@ def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(t
     overrides = (*NOISE, "seed=5", "episodes=2", "task.episode_s=1", "learner.updates_per_episode=5")
     arguments = [word for o in overrides for word in ("--set", o)]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), *arguments],
+        [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), *arguments],
         capture_output=True,
         text=True,
         timeout=120,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.log.steps import StepMessages
+from onrig.tools import cli
 
-from runtime.exit_codes import ExitCode
-from runtime.log.steps import StepMessages
 from tests.tools.replaying.runs import LoggedRun
-from tools import cli
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-
-from runtime.config.resolve import save_resolved
-from runtime.replay.episodes import COLUMNS
-from tools.cli import main
-from tools.load import load
-from tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
+from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.replay.episodes import COLUMNS
+from onrig.tools.cli import main
+from onrig.tools.load import load
+from onrig.tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUMMARY = {

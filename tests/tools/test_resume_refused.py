@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-
-from runtime.exit_codes import ExitCode
-from runtime.supervise.run_folder import claim, write_run_folder
-from runtime.supervise.running import Running
-from tools import continuing
-from tools.cli import main
-from tools.load import load_for_rig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.run_folder import claim, write_run_folder
+from onrig.runtime.supervise.running import Running
+from onrig.tools import continuing
+from onrig.tools.cli import main
+from onrig.tools.load import load_for_rig
 
 RUN = load_for_rig("pendulum", ["episodes=5"])
 

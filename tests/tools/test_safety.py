@@ -5,20 +5,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-
-from runtime.config.limits import PendulumPlants
-from runtime.config.resolve import load_run
-from runtime.control.tick import Tick
-from runtime.exit_codes import ExitCode
-from runtime.record import Rule
-from sim.plants import Magman, Pendulum, Plant
-from sim.plants.integrate import advance as exactly
-from tools import safety
-from tools.safety_case import episodes
-from tools.safety_case.episodes import run_core
-from tools.safety_case.lockstep import plant_of, run_lockstep
-from tools.safety_case.plants import advance, draw, physics_of
-from tools.safety_case.tally import Tally, table
+from onrig.runtime.config.limits import PendulumPlants
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.record import Rule
+from onrig.sim.plants import Magman, Pendulum, Plant
+from onrig.sim.plants.integrate import advance as exactly
+from onrig.tools import safety
+from onrig.tools.safety_case import episodes
+from onrig.tools.safety_case.episodes import run_core
+from onrig.tools.safety_case.lockstep import plant_of, run_lockstep
+from onrig.tools.safety_case.plants import advance, draw, physics_of
+from onrig.tools.safety_case.tally import Tally, table
 
 CAMPAIGN = {"pendulum": 1000, "pendulum-hardware": 120, "magman": 120}
 """Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""

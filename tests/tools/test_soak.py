@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tools.soak import main
+from onrig.tools.soak import main
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ import io
 import sys
 
 import pytest
-
-from runtime.supervise.report import Report
-from tools import cli
-from tools.display import PlainDisplay, RichDisplay
-from tools.terminal import PrintableStream, drawing_stream, printable_streams
+from onrig.runtime.supervise.report import Report
+from onrig.tools import cli
+from onrig.tools.display import PlainDisplay, RichDisplay
+from onrig.tools.terminal import PrintableStream, drawing_stream, printable_streams
 
 EVIL = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
 
@@ -59,8 +58,8 @@ def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.Ca
 
 def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     rich = pytest.importorskip("rich.console")
-    from tools.watching.screen import _events, _panel
-    from tools.watching.snapshot import Happened
+    from onrig.tools.watching.screen import _events, _panel
+    from onrig.tools.watching.snapshot import Happened
 
     console = rich.Console(file=io.StringIO(), width=120)
     console.print(_events([Happened("12:00:00", EVIL, False)]))

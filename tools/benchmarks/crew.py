@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from typing import Final, TypeVar
 
 import msgspec
-
-from tools.benchmarks.peers import Unavailable
-from tools.benchmarks.progress import Progress
-from tools.benchmarks.workers import Worker
+from onrig.tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.progress import Progress
+from onrig.tools.benchmarks.workers import Worker
 
 START_S: Final = 3.0
 """What a process takes to come up, roughly."""

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from tools.benchmarks.progress import progress_for
-from tools.benchmarks.report import Check, Report, Row, at_most, describe_machine, write_json
-from tools.benchmarks.table import aligned, markdown
-from tools.faultlab.fault_cases import CASES, Case, Outcome
-from tools.faultlab.matrix_rig import FaultRig
-from tools.faultlab.processes import Impatient
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.benchmarks.report import Check, Report, Row, at_most, describe_machine, write_json
+from onrig.tools.benchmarks.table import aligned, markdown
+from onrig.tools.faultlab.fault_cases import CASES, Case, Outcome
+from onrig.tools.faultlab.matrix_rig import FaultRig
+from onrig.tools.faultlab.processes import Impatient
 
 _CASE_S: Final = 12.0
 _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")

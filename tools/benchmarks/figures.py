@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tools.benchmarks.cases import Shape
-from tools.benchmarks.messages import Timings
-from tools.benchmarks.timing import Quantiles, quantiles_us
+from onrig.tools.benchmarks.cases import Shape
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.benchmarks.timing import Quantiles, quantiles_us
 
 
 class Place(NamedTuple):

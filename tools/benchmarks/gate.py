@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from tools.benchmarks.peers import Buffer
-from tools.benchmarks.transitions import BATCH, POOL, errors, td_errors, transitions
+from onrig.tools.benchmarks.peers import Buffer
+from onrig.tools.benchmarks.transitions import BATCH, POOL, errors, td_errors, transitions
 
 CAPACITY: Final = 1000
 """No power of two, where sum trees went wrong (TRAPS)."""

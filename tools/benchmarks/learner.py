@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.benchmarks.learner_cases import GROUPS, LIMIT, ONRIG, PEER, Ride
-from tools.benchmarks.learner_figures import Rates, row, share_rows, speed_checks
-from tools.benchmarks.learner_session import Plan, Session
-from tools.benchmarks.learner_strategies import (
+from onrig.tools.benchmarks.learner_cases import GROUPS, LIMIT, ONRIG, PEER, Ride
+from onrig.tools.benchmarks.learner_figures import Rates, row, share_rows, speed_checks
+from onrig.tools.benchmarks.learner_session import Plan, Session
+from onrig.tools.benchmarks.learner_strategies import (
     Minutes,
     RidePlan,
     measure_strategies,
@@ -22,13 +22,13 @@ from tools.benchmarks.learner_strategies import (
     strategy_rows,
     strategy_table,
 )
-from tools.benchmarks.learner_tables import limit_sentence, limit_table, rates_table
-from tools.benchmarks.peers import installed_version
-from tools.benchmarks.progress import progress_for
-from tools.benchmarks.report import Report, describe_machine, write_json
-from tools.benchmarks.table import checks_table
-from tools.benchmarks.timing import quantiles_us
-from tools.load import complain
+from onrig.tools.benchmarks.learner_tables import limit_sentence, limit_table, rates_table
+from onrig.tools.benchmarks.peers import installed_version
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.benchmarks.report import Report, describe_machine, write_json
+from onrig.tools.benchmarks.table import checks_table
+from onrig.tools.benchmarks.timing import quantiles_us
+from onrig.tools.load import complain
 
 FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)

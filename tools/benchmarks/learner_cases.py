@@ -6,9 +6,8 @@ import enum
 from typing import Final, Literal
 
 import msgspec
-
-from learner.ddpg_config import DdpgConfig
-from tools.benchmarks.cases import Shape
+from onrig.learner.ddpg_config import DdpgConfig
+from onrig.tools.benchmarks.cases import Shape
 
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from tools.benchmarks.learner_cases import LARGE, LIMIT, ONRIG, PEER, LearnerCase, Work
-from tools.benchmarks.learner_flops import mega_flop
-from tools.benchmarks.report import Check, Row, at_least
+from onrig.tools.benchmarks.learner_cases import LARGE, LIMIT, ONRIG, PEER, LearnerCase, Work
+from onrig.tools.benchmarks.learner_flops import mega_flop
+from onrig.tools.benchmarks.report import Check, Row, at_least
 
 
 class Throughput(NamedTuple):

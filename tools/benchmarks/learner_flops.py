@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from learner.networks import NETWORK_SIZES, Layer, actor_layout, critic_layout, padded
-from tools.benchmarks.learner_cases import LearnerCase
+from onrig.learner.networks import NETWORK_SIZES, Layer, actor_layout, critic_layout, padded
+from onrig.tools.benchmarks.learner_cases import LearnerCase
 
 
 class Product(NamedTuple):

@@ -8,13 +8,12 @@ from functools import partial
 from typing import Final
 
 import msgspec
-
-from tools.benchmarks.crew import START_S, Crew, in_turn
-from tools.benchmarks.learner_cases import LearnerCase, Time
-from tools.benchmarks.learner_figures import Rates, throughput
-from tools.benchmarks.messages import Timings
-from tools.benchmarks.progress import Progress
-from tools.benchmarks.workers import Worker
+from onrig.tools.benchmarks.crew import START_S, Crew, in_turn
+from onrig.tools.benchmarks.learner_cases import LearnerCase, Time
+from onrig.tools.benchmarks.learner_figures import Rates, throughput
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.benchmarks.progress import Progress
+from onrig.tools.benchmarks.workers import Worker
 
 _SEED: Final = 0
 _CALLS: Final = 100_000
@@ -48,7 +47,7 @@ class Session:
         self._plan: Final = plan
         self._subjects: Final = tuple(subjects)
         self._progress: Final = progress
-        self._crew: Final = Crew(progress, partial(Worker, module="tools.benchmarks.learner_worker"))
+        self._crew: Final = Crew(progress, partial(Worker, module="onrig.tools.benchmarks.learner_worker"))
         self.unavailable: Final = self._crew.unavailable
         self.rates: Final[Rates] = {}
         self.spans: Final[list[int]] = []

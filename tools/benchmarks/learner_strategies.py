@@ -10,14 +10,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-
-from tools.benchmarks.crew import START_S, Crew
-from tools.benchmarks.learner_cases import ONRIG, RIDE_EPISODES, RIDE_TRIALS, RIDES, WARM_UP, Play, Ride
-from tools.benchmarks.messages import Timings
-from tools.benchmarks.progress import Progress
-from tools.benchmarks.report import Check, Row, at_most
-from tools.benchmarks.table import aligned, number
-from tools.benchmarks.workers import Worker
+from onrig.tools.benchmarks.crew import START_S, Crew
+from onrig.tools.benchmarks.learner_cases import ONRIG, RIDE_EPISODES, RIDE_TRIALS, RIDES, WARM_UP, Play, Ride
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.benchmarks.progress import Progress
+from onrig.tools.benchmarks.report import Check, Row, at_most
+from onrig.tools.benchmarks.table import aligned, number
+from onrig.tools.benchmarks.workers import Worker
 
 WEIGHTS: Final = {0.1: 0.3, 0.5: 0.45, 1.0: 0.25}
 """Share of all episodes that stands for each measured point: the integral of straight lines between the points, and of
@@ -79,7 +78,7 @@ def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
 
 def measure_strategies(plan: RidePlan, progress: Progress) -> tuple[dict[Ride, Minutes], dict[tuple[str, str], str]]:
     """Measure the strategies, each in a process of its own; returns what they take, and why some are missing."""
-    crew = Crew(progress, partial(Worker, module="tools.benchmarks.learner_worker"))
+    crew = Crew(progress, partial(Worker, module="onrig.tools.benchmarks.learner_worker"))
     measured = {}
     for ride in plan.rides:
         with ExitStack() as stack:

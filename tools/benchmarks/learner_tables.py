@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tools.benchmarks.learner_cases import LARGE, LIMIT, ONRIG, PEER, LearnerCase, Work
-from tools.benchmarks.learner_figures import Rates, Share, share, times_faster
-from tools.benchmarks.table import aligned, number
+from onrig.tools.benchmarks.learner_cases import LARGE, LIMIT, ONRIG, PEER, LearnerCase, Work
+from onrig.tools.benchmarks.learner_figures import Rates, Share, share, times_faster
+from onrig.tools.benchmarks.table import aligned, number
 
 
 def rates_table(rates: Rates) -> str:

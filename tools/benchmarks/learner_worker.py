@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
-
-from tools.benchmarks.learner_cases import WARM_UP, LearnerCase, Play, Time, Work
-from tools.benchmarks.learners import Learner, load
-from tools.benchmarks.messages import Timings
-from tools.benchmarks.service import serve
-from tools.benchmarks.timing import measure, measure_beside_stalls, quiet_collector
+from onrig.tools.benchmarks.learner_cases import WARM_UP, LearnerCase, Play, Time, Work
+from onrig.tools.benchmarks.learners import Learner, load
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.benchmarks.service import serve
+from onrig.tools.benchmarks.timing import measure, measure_beside_stalls, quiet_collector
 
 if TYPE_CHECKING:
-    from tools.benchmarks.learners.strategies import Strategy
+    from onrig.tools.benchmarks.learners.strategies import Strategy
 
 
 class Worker:
@@ -46,7 +45,7 @@ class Worker:
 
     def _play(self, call: Play) -> Timings:
         # Imported here: the peer's process has nothing to do with plants.
-        from tools.benchmarks.learners.strategies import Strategy
+        from onrig.tools.benchmarks.learners.strategies import Strategy
 
         if self._strategy is None:
             self._strategy = Strategy(call)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from tools.benchmarks.link_measure import (
+from onrig.tools.benchmarks.link_measure import (
     Door,
     Judged,
     Latency,
@@ -29,12 +28,12 @@ from tools.benchmarks.link_measure import (
     snapshot,
     wire_bytes,
 )
-from tools.benchmarks.link_rig import Hosted
-from tools.benchmarks.progress import progress_for
-from tools.benchmarks.report import Check, Report, Row, at_most, describe_machine, write_json
-from tools.benchmarks.table import aligned, checks_table, number
-from tools.benchmarks.timing import quantiles_us
-from tools.load import complain
+from onrig.tools.benchmarks.link_rig import Hosted
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.benchmarks.report import Check, Report, Row, at_most, describe_machine, write_json
+from onrig.tools.benchmarks.table import aligned, checks_table, number
+from onrig.tools.benchmarks.timing import quantiles_us
+from onrig.tools.load import complain
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
@@ -93,8 +92,8 @@ def main(arguments: list[str]) -> int:
 
 def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
     """Measure every door; returns what they came to, the times of admission alone, and bytes of a row."""
-    from runtime.link.keys import load_learner_keys
-    from tools.keys import main as make_keys
+    from onrig.runtime.link.keys import load_learner_keys
+    from onrig.tools.keys import main as make_keys
 
     found: dict[str, OfDoor] = {}
     progress = progress_for(4.0)

@@ -9,25 +9,24 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-
-from learner.agent import Agent
-from learner.attachment import Attachment
-from learner.mirror import Mirror
-from learner.settings import LearnerSettings
-from runtime.config.resolve import load_run
-from runtime.config.schema import RunConfig
-from runtime.control.policy_seat import PolicySeat
-from runtime.link.client import LinkClient
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import LearnerKeys
-from runtime.link.messages import Offer, Verdict
-from runtime.policy.contract import contract_for
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from tools.benchmarks.link_policies import untrained
-from tools.benchmarks.link_rig import Hosted, new_policy_desk
-from tools.benchmarks.rig_end import RigEnd, with_memory
-from tools.faultlab.network import LossyLink
+from onrig.learner.agent import Agent
+from onrig.learner.attachment import Attachment
+from onrig.learner.mirror import Mirror
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.link.client import LinkClient
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.messages import Offer, Verdict
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.benchmarks.link_rig import Hosted, new_policy_desk
+from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.faultlab.network import LossyLink
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000

@@ -6,10 +6,9 @@ import itertools
 from typing import Final
 
 import numpy as np
-
-from learner.export import export_policy
-from runtime.config.schema import RunConfig
-from runtime.policy.contract import PolicyContract, contract_for
+from onrig.learner.export import export_policy
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.contract import PolicyContract, contract_for
 
 HIDDEN: Final = (50, 20)
 """Units of the actor's hidden layers (000 §B.1)."""

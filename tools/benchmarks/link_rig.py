@@ -13,12 +13,11 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
-
-from runtime.config.resolve import load_run
-from runtime.link.keys import load_rig_keys
-from runtime.replay.policy_desk import PolicyDesk
-from tools.benchmarks.rig_end import RigEnd, with_memory
-from tools.benchmarks.timing import quiet_collector
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.link.keys import load_rig_keys
+from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.benchmarks.timing import quiet_collector
 
 _BATCH: Final = 64
 """Experiences that come in one turn, as when the ring has been filling for a while."""
@@ -46,7 +45,7 @@ class Hosted:
     def __init__(self, folder: Path, capacity: int, stored: int, keys: Path | None) -> None:
         start = Start(str(folder), capacity, stored, None if keys is None else str(keys))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tools.benchmarks.link_rig"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "onrig.tools.benchmarks.link_rig"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -105,7 +104,7 @@ def main() -> None:
 
 def new_policy_desk(end: RigEnd, folder: Path) -> PolicyDesk:
     """Return a desk like the rig's, to time admission alone."""
-    from runtime.replay.policy_desk import admission_limits
+    from onrig.runtime.replay.policy_desk import admission_limits
 
     config = end.config
     return PolicyDesk(

@@ -16,20 +16,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.control.realtime import loop_cpu, settle_loop_cpu
-from runtime.exit_codes import ExitCode
-from tools.benchmarks import loop_cyclictest as cyclictest
-from tools.benchmarks.loop_plan import CYCLICTEST, EVERYTHING, ONRIG, Slice, Subject, at_rate, schedule
-from tools.benchmarks.loop_report import AtRate, LoopReport, build
-from tools.benchmarks.loop_rig import RigFailed
-from tools.benchmarks.loop_session import START_S, LoopSession
-from tools.benchmarks.loop_tables import misses_list, misses_table, ratios_table, rows_table
-from tools.benchmarks.progress import progress_for
-from tools.benchmarks.report import Fact, describe_machine, write_json
-from tools.benchmarks.table import checks_table
-from tools.load import complain, explain, load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.benchmarks import loop_cyclictest as cyclictest
+from onrig.tools.benchmarks.loop_plan import CYCLICTEST, EVERYTHING, ONRIG, Slice, Subject, at_rate, schedule
+from onrig.tools.benchmarks.loop_report import AtRate, LoopReport, build
+from onrig.tools.benchmarks.loop_rig import RigFailed
+from onrig.tools.benchmarks.loop_session import START_S, LoopSession
+from onrig.tools.benchmarks.loop_tables import misses_list, misses_table, ratios_table, rows_table
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.benchmarks.report import Fact, describe_machine, write_json
+from onrig.tools.benchmarks.table import checks_table
+from onrig.tools.load import complain, explain, load_for_rig
 
 _VERB: Final = "bench loop"
 _CONFIG: Final = "pendulum-hardware"
@@ -213,6 +213,6 @@ def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Nam
     if args.json is not None:
         write_json(report, args.json)
     if args.plot is not None:
-        from tools.benchmarks.loop_plot import plot
+        from onrig.tools.benchmarks.loop_plot import plot
 
         plot(measured, args.plot)

@@ -1,4 +1,4 @@
-"""Keeps a CPU and its caches as busy as a learner does: ``python -m tools.benchmarks.loop_burner`` until killed.
+"""Keeps a CPU and its caches as busy as a learner does: ``python -m onrig.tools.benchmarks.loop_burner`` until killed.
 
 Matrix products of a learner's sizes in float32, small ones (a batch of 64 through 50 units) and large ones that go
 past the caches, at the learner's niceness, on the CPUs that the caller leaves it.
@@ -17,8 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-
-from runtime.control.realtime import die_with_parent
+from onrig.runtime.control.realtime import die_with_parent
 
 _NICE: Final = 10
 _SMALL: Final = (64, 50)

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-
-from runtime.replay.histogram import DurationHistogram
+from onrig.runtime.replay.histogram import DurationHistogram
 
 _LATEST_US: Final = 20_000
 _GRACE_S: Final = 20.0

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sim.twin.trace import TraceReader
+from onrig.sim.twin.trace import TraceReader
 
 _PAUSE: Final = 0.5
 """Of a period, by which a twin's frames are due later than by its own clock: it has paused."""
@@ -40,7 +39,7 @@ def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
     """Find out for records (dtype ``RecordLayout.dtype``) when their frames were sent.
 
     Without a trace, of a device at a port, they are taken to have been sent as punctually as the loop itself makes out
-    (``lateness_ns``, see ``hw.clock_sync``), which is counted from the most punctual ones.
+    (``lateness_ns``, see ``onrig.hw.clock_sync``), which is counted from the most punctual ones.
     """
     guess = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
     if trace is None:

@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import STAGES
-from runtime.replay.histogram import DurationHistogram
-from tools.benchmarks.loop_plan import CYCLICTEST
-from tools.benchmarks.loop_report import AtRate
+from onrig.runtime.record import STAGES
+from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.tools.benchmarks.loop_plan import CYCLICTEST
+from onrig.tools.benchmarks.loop_report import AtRate
 
 _PER_DECADE: Final = 20
 _LEAST_US: Final = 1.0

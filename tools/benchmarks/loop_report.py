@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.record import STAGES
-from runtime.replay.histogram import DurationHistogram
-from tools.benchmarks.loop_plan import CYCLICTEST
-from tools.benchmarks.loop_sentinel import Seen
-from tools.benchmarks.loop_stalls import Explained, Stalls
-from tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, LATENESS, NEAR_TICKS, SENT_LATE, TICK, Tally
-from tools.benchmarks.report import Check, Fact, Report, Row, at_most
+from onrig.runtime.record import STAGES
+from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.tools.benchmarks.loop_plan import CYCLICTEST
+from onrig.tools.benchmarks.loop_sentinel import Seen
+from onrig.tools.benchmarks.loop_stalls import Explained, Stalls
+from onrig.tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, LATENESS, NEAR_TICKS, SENT_LATE, TICK, Tally
+from onrig.tools.benchmarks.report import Check, Fact, Report, Row, at_most
 
 LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0

@@ -15,13 +15,12 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.resolve import load_resolved
-from runtime.record import RecordLayout
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import RingHistory
-from runtime.shm.segment import Segment, SegmentError
-from runtime.supervise.running import Running, running_rigs
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.runtime.supervise.running import Running, running_rigs
 
 _START_S: Final = 60.0
 _END_S: Final = 60.0
@@ -63,7 +62,7 @@ class MeasuredRig:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder / "run"
         self._said = folder / "run.out"
-        command = [sys.executable, "-m", "tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
+        command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
         for setting in settings:
             command += ["--set", setting]
         with self._said.open("wb") as out, on_cpus(CPUS):

@@ -12,23 +12,22 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.control.realtime import loop_cpu
-from runtime.replay.histogram import DurationHistogram
-from sim.twin.trace import TraceReader
-from tools.benchmarks import loop_cyclictest as cyclictest
-from tools.benchmarks.loop_aim import Aim
-from tools.benchmarks.loop_burner import Burner
-from tools.benchmarks.loop_lateness import sendings
-from tools.benchmarks.loop_plan import CYCLICTEST, ONRIG, Slice, Subject
-from tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, period_ns
-from tools.benchmarks.loop_rig import CPUS, MeasuredRig, RigFailed, RunEnded, on_cpus
-from tools.benchmarks.loop_sentinel import PERIOD_US, Seen, Sentinels
-from tools.benchmarks.loop_swaps import Swapper
-from tools.benchmarks.loop_tally import Tally
-from tools.benchmarks.loop_viewer import Viewer, address_in
-from tools.benchmarks.progress import Progress
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.realtime import loop_cpu
+from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.sim.twin.trace import TraceReader
+from onrig.tools.benchmarks import loop_cyclictest as cyclictest
+from onrig.tools.benchmarks.loop_aim import Aim
+from onrig.tools.benchmarks.loop_burner import Burner
+from onrig.tools.benchmarks.loop_lateness import sendings
+from onrig.tools.benchmarks.loop_plan import CYCLICTEST, ONRIG, Slice, Subject
+from onrig.tools.benchmarks.loop_report import AtRate, OfRig, SliceFigures, period_ns
+from onrig.tools.benchmarks.loop_rig import CPUS, MeasuredRig, RigFailed, RunEnded, on_cpus
+from onrig.tools.benchmarks.loop_sentinel import PERIOD_US, Seen, Sentinels
+from onrig.tools.benchmarks.loop_swaps import Swapper
+from onrig.tools.benchmarks.loop_tally import Tally
+from onrig.tools.benchmarks.loop_viewer import Viewer, address_in
+from onrig.tools.benchmarks.progress import Progress
 
 Take = Callable[[NDArray[np.void]], None]
 
@@ -164,7 +163,7 @@ class LoopSession:
 
     def _starting_policy(self) -> Path:
         """A policy for runs without a learner of their own."""
-        from tools.benchmarks.link_policies import untrained
+        from onrig.tools.benchmarks.link_policies import untrained
 
         if not self._policy.exists():
             self._policy.write_bytes(untrained(self._config))

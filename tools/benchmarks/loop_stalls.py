@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from runtime.record import Miss
-from tools.benchmarks.loop_sentinel import NOTED_NS, Seen
-from tools.benchmarks.loop_tally import Missed
+from onrig.runtime.record import Miss
+from onrig.tools.benchmarks.loop_sentinel import NOTED_NS, Seen
+from onrig.tools.benchmarks.loop_tally import Missed
 
 _SHARE: Final = 0.25
 """Of a period: a shorter stall cannot have cost a tick that had the rest of the period left."""

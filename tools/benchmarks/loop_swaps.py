@@ -1,6 +1,6 @@
 """A learner that learns nothing: it offers the rig a fresh policy at fixed times, so that swaps can be measured.
 
-``python -m tools.benchmarks.loop_swaps CONFIG ENDPOINT SECONDS`` goes on until the run ends.
+``python -m onrig.tools.benchmarks.loop_swaps CONFIG ENDPOINT SECONDS`` goes on until the run ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from runtime.config.resolve import load_resolved
-from runtime.control.realtime import die_with_parent, leave_cpu
-from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.messages import LINK_VERSION, Attach, Attached, Offer
-from runtime.policy.contract import contract_for
-from tools.benchmarks.link_policies import untrained
-from tools.benchmarks.loop_rig import CPUS, on_cpus
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.control.realtime import die_with_parent, leave_cpu
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.messages import LINK_VERSION, Attach, Attached, Offer
+from onrig.runtime.policy.contract import contract_for
+from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.benchmarks.loop_rig import CPUS, on_cpus
 
 _NICE: Final = 10
 

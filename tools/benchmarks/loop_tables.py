@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from runtime.record import Miss
-from tools.benchmarks.loop_report import AtRate, LoopMiss, period_ns, variant_ratio
-from tools.benchmarks.loop_stalls import Stalls
-from tools.benchmarks.report import Row
-from tools.benchmarks.table import aligned, number
+from onrig.runtime.record import Miss
+from onrig.tools.benchmarks.loop_report import AtRate, LoopMiss, period_ns, variant_ratio
+from onrig.tools.benchmarks.loop_stalls import Stalls
+from onrig.tools.benchmarks.report import Row
+from onrig.tools.benchmarks.table import aligned, number
 
 _LISTED: Final = 20
 

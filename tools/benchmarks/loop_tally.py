@@ -6,10 +6,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.record import STAGES, Flag, Kind, Miss
-from runtime.replay.histogram import DurationHistogram
-from tools.benchmarks.loop_lateness import Sendings, pauses
+from onrig.runtime.record import STAGES, Flag, Kind, Miss
+from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.tools.benchmarks.loop_lateness import Sendings, pauses
 
 NEAR_TICKS: Final = 10
 """A swap is felt, if at all, by the ticks that prepare it and by those after it: so many on either side."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-
-from tools.benchmarks.cases import Case
-from tools.benchmarks.gate import Verdict
+from onrig.tools.benchmarks.cases import Case
+from onrig.tools.benchmarks.gate import Verdict
 
 
 class Gate(msgspec.Struct, frozen=True, tag=True):
@@ -79,7 +78,7 @@ class Weighed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Timings(msgspec.Struct, frozen=True, tag=True):
-    """Durations in ns; see :class:`~tools.benchmarks.timing.BesideStalls` for all but the first."""
+    """Durations in ns; see :class:`~onrig.tools.benchmarks.timing.BesideStalls` for all but the first."""
 
     calls: list[int]
     spans: list[int] = []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tools.terminal import drawing_stream
+from onrig.tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 5.0
 

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from tools.benchmarks.cases import SHAPES, title
-from tools.benchmarks.peers import MODULES, installed_version
-from tools.benchmarks.progress import progress_for
-from tools.benchmarks.replay_checks import memory_checks, speed_checks, verdict_checks
-from tools.benchmarks.replay_session import Plan, Session
-from tools.benchmarks.replay_tables import memory_table, times_table
-from tools.benchmarks.report import Report, Row, describe_machine, write_json
-from tools.benchmarks.table import checks_table, number
-from tools.benchmarks.timing import quantiles_us
+from onrig.tools.benchmarks.cases import SHAPES, title
+from onrig.tools.benchmarks.peers import MODULES, installed_version
+from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.benchmarks.replay_checks import memory_checks, speed_checks, verdict_checks
+from onrig.tools.benchmarks.replay_session import Plan, Session
+from onrig.tools.benchmarks.replay_tables import memory_table, times_table
+from onrig.tools.benchmarks.report import Report, Row, describe_machine, write_json
+from onrig.tools.benchmarks.table import checks_table, number
+from onrig.tools.benchmarks.timing import quantiles_us
 
 _LEAST: Final = 512
 """Smallest capacity: the largest sample is 256."""

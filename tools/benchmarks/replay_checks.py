@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tools.benchmarks.cases import Shape
-from tools.benchmarks.figures import Figures, Place, Weights
-from tools.benchmarks.gate import BOUND_SIGMAS, Verdict
-from tools.benchmarks.report import Check, at_least, at_most
+from onrig.tools.benchmarks.cases import Shape
+from onrig.tools.benchmarks.figures import Figures, Place, Weights
+from onrig.tools.benchmarks.gate import BOUND_SIGMAS, Verdict
+from onrig.tools.benchmarks.report import Check, at_least, at_most
 
 _SMALL: Final = 10_000
 _LARGE: Final = 1_000_000

@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from typing import Final
 
 import msgspec
-
-from tools.benchmarks.cases import GATED, GROUPS, MEMORIES, Case, Operation, Shape
-from tools.benchmarks.crew import START_S, Crew, in_turn
-from tools.benchmarks.figures import Figures, Place, Weight, Weights, figure
-from tools.benchmarks.gate import Verdict
-from tools.benchmarks.messages import Drop, Fill, Gate, Judged, Ready, Round, Timings, Weigh, Weighed
-from tools.benchmarks.progress import Progress
-from tools.benchmarks.workers import Worker
+from onrig.tools.benchmarks.cases import GATED, GROUPS, MEMORIES, Case, Operation, Shape
+from onrig.tools.benchmarks.crew import START_S, Crew, in_turn
+from onrig.tools.benchmarks.figures import Figures, Place, Weight, Weights, figure
+from onrig.tools.benchmarks.gate import Verdict
+from onrig.tools.benchmarks.messages import Drop, Fill, Gate, Judged, Ready, Round, Timings, Weigh, Weighed
+from onrig.tools.benchmarks.progress import Progress
+from onrig.tools.benchmarks.workers import Worker
 
 _SEED: Final = 0
 # Seconds that steps take, roughly: for the time left, only their proportions matter.

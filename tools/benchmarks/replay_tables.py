@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from tools.benchmarks.cases import CASES, MEMORIES, Case, Shape
-from tools.benchmarks.figures import Figures, Place, Weights
-from tools.benchmarks.table import aligned, number
+from onrig.tools.benchmarks.cases import CASES, MEMORIES, Case, Shape
+from onrig.tools.benchmarks.figures import Figures, Place, Weights
+from onrig.tools.benchmarks.table import aligned, number
 
 Marked = Collection[tuple[str, str]]
 """(package, kind) of what did not pass the gate."""

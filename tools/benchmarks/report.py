@@ -9,9 +9,8 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from runtime.replaced_file import replace_file
-from tools.benchmarks.timing import clock_cost_us
+from onrig.runtime.replaced_file import replace_file
+from onrig.tools.benchmarks.timing import clock_cost_us
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
 """What the report says about the machine."""

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-
-from tools.benchmarks.messages import Ready, Refused
-from tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.messages import Ready, Refused
+from onrig.tools.benchmarks.peers import Unavailable
 
 C = TypeVar("C")
 

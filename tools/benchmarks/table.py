@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tools.benchmarks.report import Check
+from onrig.tools.benchmarks.report import Check
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

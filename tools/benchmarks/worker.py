@@ -1,6 +1,7 @@
 """One library in a process of its own: answers calls on stdin and stdout, a line of JSON each.
 
-Started by :mod:`tools.benchmarks.workers`, so that no library's threads, allocator or garbage disturb another's times.
+Started by :mod:`onrig.tools.benchmarks.workers`, so that no library's threads, allocator or garbage disturb another's
+times.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from tools.benchmarks.cases import Case, Operation
-from tools.benchmarks.gate import CAPACITY, N_ACT, N_OBS, Verdict, gate
-from tools.benchmarks.messages import (
+from onrig.tools.benchmarks.cases import Case, Operation
+from onrig.tools.benchmarks.gate import CAPACITY, N_ACT, N_OBS, Verdict, gate
+from onrig.tools.benchmarks.messages import (
     Call,
     Drop,
     Fill,
@@ -30,11 +30,11 @@ from tools.benchmarks.messages import (
     Weigh,
     Weighed,
 )
-from tools.benchmarks.peers import Buffer, Library, load
-from tools.benchmarks.service import serve
-from tools.benchmarks.timing import Call as Timed
-from tools.benchmarks.timing import measure, measure_beside_stalls, quiet_collector
-from tools.benchmarks.transitions import POOL, errors, td_errors, transitions
+from onrig.tools.benchmarks.peers import Buffer, Library, load
+from onrig.tools.benchmarks.service import serve
+from onrig.tools.benchmarks.timing import Call as Timed
+from onrig.tools.benchmarks.timing import measure, measure_beside_stalls, quiet_collector
+from onrig.tools.benchmarks.transitions import POOL, errors, td_errors, transitions
 
 _STATM: Final = Path("/proc/self/statm")
 _ONCE: Final = 64

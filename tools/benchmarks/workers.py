@@ -7,16 +7,13 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
 import msgspec
+from onrig.tools.benchmarks.messages import Ready, Refused, Reply
+from onrig.tools.benchmarks.peers import Unavailable
 
-from tools.benchmarks.messages import Ready, Refused, Reply
-from tools.benchmarks.peers import Unavailable
-
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _ONE_CORE: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -24,7 +21,7 @@ _QUIET: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEV
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-_MEMORIES: Final = "tools.benchmarks.worker"
+_MEMORIES: Final = "onrig.tools.benchmarks.worker"
 
 
 class Worker:
@@ -34,13 +31,12 @@ class Worker:
         """Start ``module``; raises ``Unavailable`` when the library does not come up."""
         self.package: Final = package
         self._complaints: Final = tempfile.TemporaryFile()  # noqa: SIM115
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process: Final = subprocess.Popen(
             [sys.executable, "-m", module, package],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
-            env=os.environ | _ONE_CORE | _QUIET | {"PYTHONPATH": path},
+            env=os.environ | _ONE_CORE | _QUIET,
         )
         self._decoder: Final = msgspec.json.Decoder(Reply)
         try:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 _SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
 """Sources that cost a microsecond or more for each look, or tick in milliseconds."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from runtime.control.cpus import cpu_list, quietest, rates_hz, read_interrupts, uptime_s
-from tools.diagnosis.check import Check, passed, warned
-from tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
-from tools.diagnosis.needs import Needs
+from onrig.runtime.control.cpus import cpu_list, quietest, rates_hz, read_interrupts, uptime_s
+from onrig.tools.diagnosis.check import Check, passed, warned
+from onrig.tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.diagnosis.needs import Needs
 
 
 class CpuFacts(NamedTuple):
@@ -54,7 +54,7 @@ def _cpuset(machine: Machine) -> set[int] | None:
 
 
 def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
-    """The CPU that the loop takes: as ``runtime.control.realtime.loop_cpu`` decides, told the mask."""
+    """The CPU that the loop takes: as ``onrig.runtime.control.realtime.loop_cpu`` decides, told the mask."""
     if needs.cpu != "auto":
         return needs.cpu
     return quietest(facts.allowed, facts.interrupted_hz)

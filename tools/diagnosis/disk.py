@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 _GENERAL_BYTES: Final = 200 << 20
 _VOLATILE: Final = ("tmpfs", "ramfs")

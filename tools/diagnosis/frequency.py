@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import PAGE, Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import PAGE, Needs
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
 """On a Raspberry Pi 5 the bus bears its address: ``soc@107c000000``."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.record import RecordLayout
-from runtime.replay.layout import Layout
-from runtime.supervise.segments import shared_bytes
-from runtime.task import episode_steps
-from tools.diagnosis.needs import Needs
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.layout import Layout
+from onrig.runtime.supervise.segments import shared_bytes
+from onrig.runtime.task import episode_steps
+from onrig.tools.diagnosis.needs import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
-"""The most that the rows of a memory on disk come to, in memories (``runtime.replay.checkpoint``)."""
+"""The most that the rows of a memory on disk come to, in memories (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES: Final = 3 * 16
 """Orders on disk, per slot."""
 _STAMP_BYTES: Final = 12

@@ -6,9 +6,9 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 _OLDEST = (3, 11)
 _NEWEST = (3, 13)

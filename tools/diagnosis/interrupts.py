@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from runtime.control.cpus import MATTERS_HZ, Interrupt, read_interrupts, uptime_s
-from tools.diagnosis.check import Check, passed, warned
-from tools.diagnosis.cpus import loop_cpu
-from tools.diagnosis.cpus import read as read_cpus
-from tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
-from tools.diagnosis.needs import Needs
+from onrig.runtime.control.cpus import MATTERS_HZ, Interrupt, read_interrupts, uptime_s
+from onrig.tools.diagnosis.check import Check, passed, warned
+from onrig.tools.diagnosis.cpus import loop_cpu
+from onrig.tools.diagnosis.cpus import read as read_cpus
+from onrig.tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.diagnosis.needs import Needs
 
 _NAMED: Final = 4
 

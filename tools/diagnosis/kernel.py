@@ -6,9 +6,9 @@ import platform
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import PAGE, Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import PAGE, Needs
 
 _MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
 _FIGURES = "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"

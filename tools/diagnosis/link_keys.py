@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 
 def examine(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -20,7 +20,7 @@ def examine(machine: Machine, needs: Needs) -> Iterator[Check]:
         found = "plain loopback: whoever is on this machine may connect, unencrypted"
         yield warned("keys", found, "onrig keys K, then link: {keys: K/rig}")
         return
-    from runtime.link.keys import KeyFault, fingerprint_of, load_rig_keys
+    from onrig.runtime.link.keys import KeyFault, fingerprint_of, load_rig_keys
 
     try:
         keys = load_rig_keys(needs.keys)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 _SHM: Final = "dev/shm"
 

@@ -1,7 +1,7 @@
 """A loop that does nothing but wake up in time, as the measured child of ``onrig doctor``: JSON in, JSON out.
 
-``python -m tools.diagnosis.pacer REQUEST``.  Absolute deadlines on CLOCK_MONOTONIC; after an overrun it goes on at the
-next point of the grid.  It asks for scheduling class, CPU and locked memory exactly as the control process does.
+``python -m onrig.tools.diagnosis.pacer REQUEST``.  Absolute deadlines on CLOCK_MONOTONIC; after an overrun it goes on
+at the next point of the grid.  It asks for scheduling class, CPU and locked memory exactly as the control process does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from runtime.config.schema import RealTime
-from runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
-from runtime.replay.histogram import DurationHistogram
+from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from onrig.runtime.replay.histogram import DurationHistogram
 
 READY: Final = b"ready\n"
 """Said before the first tick: locking memory keeps a CPU busy, and whoever measures beside this begins after it."""

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.config.schema import RealTime
-from runtime.control.realtime import loop_cpu
-from tools.diagnosis import cyclictest
-from tools.diagnosis.check import Check, Verdict, warned
-from tools.diagnosis.cyclictest import Latency
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import PAGE, Needs
-from tools.diagnosis.pacer import READY, Answer, Request
+from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control.realtime import loop_cpu
+from onrig.tools.diagnosis import cyclictest
+from onrig.tools.diagnosis.check import Check, Verdict, warned
+from onrig.tools.diagnosis.cyclictest import Latency
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import PAGE, Needs
+from onrig.tools.diagnosis.pacer import READY, Answer, Request
 
 LONG_S: Final = 10.0
 QUICK_S: Final = 1.0
@@ -56,7 +55,7 @@ def read(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress
     seconds = ticks / needs.rate_hz
     request = Request(round(1e9 / needs.rate_hz), ticks, settings)
     preempt_rt = machine.number("sys/kernel/realtime") == 1
-    arguments = [sys.executable, "-m", "tools.diagnosis.pacer", msgspec.json.encode(request).decode()]
+    arguments = [sys.executable, "-m", "onrig.tools.diagnosis.pacer", msgspec.json.encode(request).decode()]
     ours = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     theirs = None
     try:

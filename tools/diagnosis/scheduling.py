@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, passed, warned
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, passed, warned
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 _PROBE: Final = """
 import ctypes, json, os, sys

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from tools.diagnosis.check import Check, failed, passed, warned
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, failed, passed, warned
+from onrig.tools.diagnosis.needs import Needs
 
 _TIMEOUT_S: Final = 120.0
 """torch from an SD card that was never read before takes a while."""

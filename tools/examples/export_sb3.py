@@ -1,4 +1,4 @@
-"""A policy from Stable-Baselines3 on a rig: ``python -m tools.examples.export_sb3 CONFIG FILE.onnx``.
+"""A policy from Stable-Baselines3 on a rig: ``python -m onrig.tools.examples.export_sb3 CONFIG FILE.onnx``.
 
 Makes an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin if asked to, and writes
 its actor as ONNX with the contract that the rig asks for.  ``docs/third-party-policies.md`` explains it line by line.
@@ -18,13 +18,11 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from torch import nn
-
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from runtime.policy.admission import Refused
-from runtime.policy.contract import (
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.policy.admission import Refused
+from onrig.runtime.policy.contract import (
     INPUT_NAME,
     METADATA_KEY,
     OUTPUT_NAME,
@@ -33,9 +31,10 @@ from runtime.policy.contract import (
     contract_for,
     encode_contract,
 )
-from sim.envs import TwinEnv
-from tools.load import complain, explain, load
-from tools.verdict import judge
+from onrig.sim.envs import TwinEnv
+from onrig.tools.load import complain, explain, load
+from onrig.tools.verdict import judge
+from torch import nn
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -148,7 +147,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
 
 def parser() -> argparse.ArgumentParser:
     """Build the program's argument parser."""
-    p = argparse.ArgumentParser(prog="python -m tools.examples.export_sb3", description=__doc__)
+    p = argparse.ArgumentParser(prog="python -m onrig.tools.examples.export_sb3", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
     p.add_argument("file", type=Path, help="where to write the policy (ONNX)")
     p.add_argument("--algorithm", choices=ALGORITHMS, default="ddpg")

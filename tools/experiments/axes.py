@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.config.mismatch import suggestion
-from runtime.config.problem import NodePath
-from runtime.config.schema import RunConfig
+from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.schema import RunConfig
 
 PLACEHOLDER: Final = "alpha"
 """The axis that fills ``{alpha}`` in a strategy and sets nothing of its own."""
@@ -53,7 +52,7 @@ class Setting(NamedTuple):
 
     @property
     def assignment(self) -> str:
-        """The same as ``runtime.config.document.override`` takes it: JSON is YAML."""
+        """The same as ``onrig.runtime.config.document.override`` takes it: JSON is YAML."""
         return f"{self.path}={msgspec.json.encode(self.value).decode()}"
 
 

@@ -17,9 +17,8 @@ from typing import Final
 
 import msgspec
 import ray
-
-from tools.experiments.jobs import ENGINE, Failed, Finished, Job, Reply, Unit, do, engine_named, job_of, trials_of
-from tools.experiments.workers import Done, Event, Lost, NoWorkers
+from onrig.tools.experiments.jobs import ENGINE, Failed, Finished, Job, Reply, Unit, do, engine_named, job_of, trials_of
+from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers
 
 PROBE_S: Final = 5.0
 CONNECT_S: Final = 60.0

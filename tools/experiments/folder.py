@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.supervise.run_folder import circumstances
-from runtime.supervise.run_folder_trust import check_folder as check_own
-from runtime.supervise.run_folder_trust import check_way
-from tools.experiments.grid import shown
-from tools.experiments.identity import same
-from tools.experiments.spec import Spec
-from tools.experiments.store import CELLS, META, SPEC, TRIALS, Cell, read_cells, sweep, write_cells, write_whole
+from onrig.runtime.supervise.run_folder import circumstances
+from onrig.runtime.supervise.run_folder_trust import check_folder as check_own
+from onrig.runtime.supervise.run_folder_trust import check_way
+from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.identity import same
+from onrig.tools.experiments.spec import Spec
+from onrig.tools.experiments.store import CELLS, META, SPEC, TRIALS, Cell, read_cells, sweep, write_cells, write_whole
 
 RUNS: Final = Path("runs")
 

@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-
-from learner.settings import LearnerSettings
-from runtime.config.document import problem_at
-from runtime.config.problem import ConfigError, NodePath, Problem
-from runtime.config.resolve import find
-from runtime.config.schema import RunConfig
-from runtime.replay.strategy import parse_strategy
-from runtime.task import episode_steps
-from tools.experiments.axes import PLACEHOLDER, Setting, name_problem, paths_of, settings_of, short_name
-from tools.experiments.identity import cell_id
-from tools.experiments.spec import Block, Spec, SpecFile
-from tools.experiments.store import Cell
-from tools.load import load
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.document import problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem
+from onrig.runtime.config.resolve import find
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.task import episode_steps
+from onrig.tools.experiments.axes import PLACEHOLDER, Setting, name_problem, paths_of, settings_of, short_name
+from onrig.tools.experiments.identity import cell_id
+from onrig.tools.experiments.spec import Block, Spec, SpecFile
+from onrig.tools.experiments.store import Cell
+from onrig.tools.load import load
 
 REUSE: Final = 8
 """Times an experience is replayed on average (000 App. B.1): the number of updates follows from it unless it is set."""
@@ -30,7 +29,7 @@ _UNLIMITED: Final = Setting("limits", {}, ())
 _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
-"""Why the trials engine cannot run a configuration: ``learner.trials.engine.trials_problems``."""
+"""Why the trials engine cannot run a configuration: ``onrig.learner.trials.engine.trials_problems``."""
 Values = dict[str, tuple[object, NodePath]]
 """By its short name each value that a cell sets, and where in the spec it stands; the later ones win."""
 Label = dict[str, str | float | int]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
-
-from learner.settings import LearnerSettings
-from runtime.config.schema import RunConfig
-from sim.twin.options import TwinOptions
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.schema import RunConfig
+from onrig.sim.twin.options import TwinOptions
 
 
 def cell_id(config: RunConfig) -> str:

@@ -9,17 +9,16 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.experiments.store import Cell, Trial
 
-from learner.settings import LearnerSettings
-from runtime.config.schema import RunConfig
-from tools.experiments.store import Cell, Trial
-
-ENGINE: Final = "learner.trials.engine"
+ENGINE: Final = "onrig.learner.trials.engine"
 """Module whose ``Trials`` runs the trials."""
 
 
 class Scores(Protocol):
-    """Of one episode of S trials: ``learner.trials.engine.Scores``."""
+    """Of one episode of S trials: ``onrig.learner.trials.engine.Scores``."""
 
     @property
     def train(self) -> NDArray[np.float64]:
@@ -35,7 +34,7 @@ class Scores(Protocol):
 
 
 class Trials(Protocol):
-    """S trials in step: ``learner.trials.engine.Trials``."""
+    """S trials in step: ``onrig.learner.trials.engine.Trials``."""
 
     def episode(self) -> Scores:
         """Do the next episode of every trial."""

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from runtime.printable import printable
-from tools.experiments.jobs import Unit
-from tools.terminal import drawing_stream
+from onrig.runtime.printable import printable
+from onrig.tools.experiments.jobs import Unit
+from onrig.tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 10.0
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.experiments.grid import shown
-from tools.experiments.jobs import Unit
-from tools.experiments.progress import Display, Tally
-from tools.experiments.store import Cell, missing_seeds, write_trial
-from tools.experiments.workers import Advanced, Done, Lost, Workers
+from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.jobs import Unit
+from onrig.tools.experiments.progress import Display, Tally
+from onrig.tools.experiments.store import Cell, missing_seeds, write_trial
+from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
 
 AT_ONCE: Final = 16
 """Trials that are trained together: per trial about as fast as 50, in a third of the memory."""

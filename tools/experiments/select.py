@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.config.mismatch import suggestion
-from tools.experiments.axes import short_name
-from tools.experiments.store import Cell
+from onrig.runtime.config.mismatch import suggestion
+from onrig.tools.experiments.axes import short_name
+from onrig.tools.experiments.store import Cell
 
 
 class NoSuchCells(Exception):

@@ -1,4 +1,4 @@
-"""What an experiment's YAML file says, before its grid is worked out (``tools.experiments.grid``)."""
+"""What an experiment's YAML file says, before its grid is worked out (``onrig.tools.experiments.grid``)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
-
-from runtime.config.document import Document, convert_by_section, load_document, problem_at
-from runtime.config.problem import ConfigError, Problem
+from onrig.runtime.config.document import Document, convert_by_section, load_document, problem_at
+from onrig.runtime.config.problem import ConfigError, Problem
 
 MAX_TRIALS: Final = 100_000
 _MAX_SEED: Final = (1 << 63) - 1

@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from tools.experiments.spec import Spec, load_spec
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.experiments.spec import Spec, load_spec
 
 SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"

@@ -1,4 +1,4 @@
-"""A process that does jobs: ``python -m tools.experiments.worker ENGINE``.
+"""A process that does jobs: ``python -m onrig.tools.experiments.worker ENGINE``.
 
 Jobs come in on stdin as lines of JSON, replies go out on stdout; it ends when stdin does.
 """
@@ -11,9 +11,8 @@ import sys
 import traceback
 
 import msgspec
-
-from runtime.control.realtime import die_with_parent
-from tools.experiments.jobs import Failed, Finished, Job, Progress, Ready, Reply, do, engine_named
+from onrig.runtime.control.realtime import die_with_parent
+from onrig.tools.experiments.jobs import Failed, Finished, Job, Progress, Ready, Reply, do, engine_named
 
 
 def main(module: str) -> None:

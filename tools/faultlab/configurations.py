@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from runtime.config.document import load_document
-from runtime.config.resolve import find, shipped
-from runtime.config.schema import RunConfig
-from runtime.config.yaml_nodes import Data
-from runtime.exit_codes import ExitCode
-from tools import check
-from tools.faultlab.spoiling import emitted, spoil_text, spoil_tree
-from tools.load import load_for_rig
-from tools.rehearsal import rehearse
+from onrig.runtime.config.document import load_document
+from onrig.runtime.config.resolve import find, shipped
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.yaml_nodes import Data
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools import check
+from onrig.tools.faultlab.spoiling import emitted, spoil_text, spoil_tree
+from onrig.tools.load import load_for_rig
+from onrig.tools.rehearsal import rehearse
 
 _PLACED: Final = re.compile(r".+:[1-9]\d*:[1-9]\d*: .+")
 _NO_NUMBER: Final = re.compile(r"(?<!\w)(?:nan|inf)(?!\w)")
@@ -115,7 +114,7 @@ def _wrong(path: Path, overrides: tuple[str, ...]) -> str | None:
 
 
 def _unbuildable(config: RunConfig, may_say: set[str]) -> str | None:
-    from tools.explain import tables
+    from onrig.tools.explain import tables
 
     for table in tables(config):
         for line in str(table).splitlines():

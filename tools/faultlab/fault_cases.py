@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hw.messages import Status
-from runtime.exit_codes import ExitCode
-from runtime.supervise.faults import FaultName
-from sim.twin.pacing import hand_over_ns
-from tools.faultlab.ledger import AS_ASKED
-from tools.faultlab.matrix_rig import FaultRig
-from tools.faultlab.wire import device_time_us, safe_since_us
+from onrig.hw.messages import Status
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.faults import FaultName
+from onrig.sim.twin.pacing import hand_over_ns
+from onrig.tools.faultlab.ledger import AS_ASKED
+from onrig.tools.faultlab.matrix_rig import FaultRig
+from onrig.tools.faultlab.wire import device_time_us, safe_since_us
 
 FRAME: Final = 150
 """At which the twin's own faults happen: in the middle of the second episode."""
@@ -201,7 +201,7 @@ def _burst(rig: FaultRig) -> None:
 
 
 def _stop_control(rig: FaultRig) -> None:
-    pid = rig.child("runtime.control.main")
+    pid = rig.child("onrig.runtime.control.main")
     os.kill(pid, signal.SIGSTOP)
     rig.until(lambda: FaultName.LOOP_HUNG.value in rig.faults(), "the hung loop to be noticed")
     os.kill(pid, signal.SIGCONT)
@@ -302,19 +302,19 @@ CASES: Final = (
     Case(
         "control killed",
         "loop_killed",
-        _ends(FaultName.LOOP_KILLED, ExitCode.INTERNAL, _kill("runtime.control.main")),
+        _ends(FaultName.LOOP_KILLED, ExitCode.INTERNAL, _kill("onrig.runtime.control.main")),
     ),
     Case(
         "learner gone",
         "started again",
-        _goes_on(_restarted("learner"), _kill("learner.main"), note="loop goes on"),
+        _goes_on(_restarted("learner"), _kill("onrig.learner.main"), note="loop goes on"),
         learner=True,
         goes_on=True,
     ),
     Case(
         "replay gone",
         "started again",
-        _goes_on(_restarted("replay"), _kill("runtime.replay.main"), note="loop goes on"),
+        _goes_on(_restarted("replay"), _kill("onrig.runtime.replay.main"), note="loop goes on"),
         goes_on=True,
     ),
     *(
@@ -326,7 +326,7 @@ CASES: Final = (
             goes_on=True,
             settings=("supervision.hang_s=2",),
         )
-        for role, module in (("learner", "learner.main"), ("replay", "runtime.replay.main"))
+        for role, module in (("learner", "onrig.learner.main"), ("replay", "onrig.runtime.replay.main"))
     ),
     Case(
         "wall clock jumps",

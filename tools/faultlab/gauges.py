@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from tools.faultlab.processes import use_of
-from tools.faultlab.trend import Trend, trend
+from onrig.tools.faultlab.processes import use_of
+from onrig.tools.faultlab.trend import Trend, trend
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0

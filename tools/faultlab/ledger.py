@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from runtime.config.schema import RunConfig
-from runtime.exit_codes import ExitCode
-from tools.faultlab.run_folder import Fields, Left
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.faultlab.run_folder import Fields, Left
 
 AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
 """Exit codes of a run that somebody ended."""

@@ -1,4 +1,5 @@
-"""Damaged messages for both ends of the link: ``python -m tools.faultlab.link_messages [MUTATIONS]`` of each type.
+"""Damaged messages for both ends of the link: ``python -m onrig.tools.faultlab.link_messages [MUTATIONS]`` of each
+type.
 
 Whatever arrives, the rig answers or drops it, its memory of experiences stays as it was, and its process does not grow.
 """
@@ -16,10 +17,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-
-from learner.mirror import Mirror
-from runtime.config.resolve import load_run
-from runtime.link.messages import (
+from onrig.learner.mirror import Mirror
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
@@ -38,8 +38,8 @@ from runtime.link.messages import (
     decode_reply,
     encode,
 )
-from runtime.link.server import Ticket
-from tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.runtime.link.server import Ticket
+from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 
 _EXTREMES: Final[tuple[object, ...]] = (
     0,
@@ -232,8 +232,8 @@ def _resident_bytes() -> int:
 
 def main(arguments: list[str]) -> int:
     """Fuzz both ends and print what came of it; returns the exit code."""
-    from runtime.policy.contract import contract_for
-    from tools.benchmarks.link_policies import untrained
+    from onrig.runtime.policy.contract import contract_for
+    from onrig.tools.benchmarks.link_policies import untrained
 
     mutations = int(arguments[0]) if arguments else 100_000
     config = load_run("pendulum")

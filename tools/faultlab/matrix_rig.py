@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hw.messages import Status
-from runtime.config.resolve import load_resolved
-from tools.faultlab.processes import CONTROL, REPLAY, until
-from tools.faultlab.rig import Rig
-from tools.faultlab.run_folder import kept_memory
-from tools.faultlab.wire import Wire
-from tools.load import load
+from onrig.hw.messages import Status
+from onrig.runtime.config.resolve import load_resolved
+from onrig.tools.faultlab.processes import CONTROL, REPLAY, until
+from onrig.tools.faultlab.rig import Rig
+from onrig.tools.faultlab.run_folder import kept_memory
+from onrig.tools.faultlab.wire import Wire
+from onrig.tools.load import load
 
 PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.001
@@ -123,12 +123,12 @@ class FaultRig(Rig):
 
     def resume(self) -> int:
         """``onrig resume`` in another terminal; its exit code."""
-        with self.beside("resume", "tools.cli", "resume", self.run_folder) as resume:
+        with self.beside("resume", "onrig.tools.cli", "resume", self.run_folder) as resume:
             return resume.wait(30)
 
     def stop(self) -> tuple[int, str]:
         """``onrig stop --now`` in another terminal: its exit code, and what it said."""
-        with self.beside("stop", "tools.cli", "stop", self.run_folder, "--now") as stop:
+        with self.beside("stop", "onrig.tools.cli", "stop", self.run_folder, "--now") as stop:
             code = stop.wait(PATIENCE_S)
         return code, (self.folder / "stop.out").read_text()
 

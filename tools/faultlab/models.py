@@ -20,18 +20,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
-
-from hw.messages import State, Status
-from runtime.config.schema import RunConfig
-from runtime.control.policy_seat import PolicySeat
-from runtime.control.tick import Tick
-from runtime.policy.admission import AdmissionLimits, Refused, admit
-from runtime.policy.contract import METADATA_KEY, PolicyContract
-from runtime.policy.probation import Terms
-from runtime.policy.probes import probe_states
-from runtime.record import Kind, Rule
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.hw.messages import State, Status
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract
+from onrig.runtime.policy.probation import Terms
+from onrig.runtime.policy.probes import probe_states
+from onrig.runtime.record import Kind, Rule
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
 Mutate = Callable[[bytes, random.Random], bytes]
 HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10]

@@ -4,7 +4,7 @@ tcp hides the loss of a packet: what a program sees is that everything behind it
 that one in fifty pieces waits for a retransmission and everything behind it waits too.  A *cut* ends connections and
 lets no new ones live; a *freeze* lets nothing pass and says nothing, as a pulled cable does.
 
-``python -m tools.faultlab.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
+``python -m onrig.tools.faultlab.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
 until stdin ends.
 """
 

@@ -15,8 +15,8 @@ import time
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from runtime.link.endpoint import Tcp
-from runtime.link.messages import Attach, Leave, RequestMessage, encode
+from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.messages import Attach, Leave, RequestMessage, encode
 
 MOST: Final = 4000
 """Sockets of one crowd."""

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
-TWIN, CONTROL, REPLAY, LEARNER = "sim.twin.main", "runtime.control.main", "runtime.replay.main", "learner.main"
+TWIN, CONTROL, REPLAY, LEARNER = (
+    "onrig.sim.twin.main",
+    "onrig.runtime.control.main",
+    "onrig.runtime.replay.main",
+    "onrig.learner.main",
+)
 ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}
 PATIENCE_S: Final = 90.0
 """Far more than anything here needs, for a machine that is busy with other things."""
@@ -111,7 +116,7 @@ def children(pid: int) -> dict[str, int]:
         except OSError:
             continue
         # Between fork and exec it still bears its parent's command line.
-        if len(words) > 2 and words[1] == b"-m" and words[2] != b"tools.cli":
+        if len(words) > 2 and words[1] == b"-m" and words[2] != b"onrig.tools.cli":
             found[words[2].decode(errors="replace")] = child
     return found
 

@@ -13,15 +13,14 @@ from types import TracebackType
 from typing import Final
 
 import numpy as np
-
-from learner.export import export_policy
-from runtime.config.resolve import save_resolved
-from runtime.config.schema import RunConfig
-from runtime.policy.contract import contract_for
-from tools.faultlab.processes import ROLES, children, is_alive, send
-from tools.faultlab.run import Run
-from tools.faultlab.wire import Wire, WireProcess
-from tools.load import load
+from onrig.learner.export import export_policy
+from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.contract import contract_for
+from onrig.tools.faultlab.processes import ROLES, children, is_alive, send
+from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.wire import Wire, WireProcess
+from onrig.tools.load import load
 
 _GRACE_S: Final = 20.0
 _LEVEL: Final = 0.2
@@ -108,7 +107,7 @@ class Rig:
 
     def start_device(self) -> None:
         """Power the device up; the line and its far end stay as they are."""
-        self._device = self.start("twin", "sim.twin.main", self._saved, "--port", self._wire.ports.device)
+        self._device = self.start("twin", "onrig.sim.twin.main", self._saved, "--port", self._wire.ports.device)
 
     def kill_device(self) -> None:
         """Take its power away."""

@@ -18,11 +18,10 @@ from types import TracebackType
 from typing import Final, Literal, TypeVar
 
 import msgspec
-
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment, SegmentError
-from tools.faultlab.processes import PATIENCE_S, Process, children, cut, marked, until
-from tools.faultlab.room import Room
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.tools.faultlab.processes import PATIENCE_S, Process, children, cut, marked, until
+from onrig.tools.faultlab.room import Room
 
 _MARK: Final = "ONRIG_FAULTLAB"
 
@@ -46,7 +45,7 @@ class Cable:
         self._output = output
         with output.open("ab") as file:
             self._popen = subprocess.Popen(
-                [*inside, sys.executable, "-m", "tools.cli", "run", *map(str, arguments)],
+                [*inside, sys.executable, "-m", "onrig.tools.cli", "run", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=file if heard else subprocess.PIPE,
                 stderr=file,

@@ -10,16 +10,15 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.record import Flag
-from runtime.replay.checkpoint.identity import identity_of
-from runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
-from runtime.replay.checkpoint.problem import CheckpointError, Damage
-from runtime.replay.checkpoint.restore import restore
-from runtime.replay.episodes import EpisodeRow, read_rows
-from runtime.replay.memory import Memory
-from tools.replaying.recorded import recorded_config
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import Flag
+from onrig.runtime.replay.checkpoint.identity import identity_of
+from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.problem import CheckpointError, Damage
+from onrig.runtime.replay.checkpoint.restore import restore
+from onrig.runtime.replay.episodes import EpisodeRow, read_rows
+from onrig.runtime.replay.memory import Memory
+from onrig.tools.replaying.recorded import recorded_config
 
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")
 
@@ -122,8 +121,8 @@ def summary_of(folder: Path) -> Fields:
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
-        from runtime.log.reading import Beginning, Ending, LogDamaged, read_log
-        from runtime.log.staged_file import log_files
+        from onrig.runtime.log.reading import Beginning, Ending, LogDamaged, read_log
+        from onrig.runtime.log.staged_file import log_files
     except ImportError:
         return None
     if not list(log_files(folder)):

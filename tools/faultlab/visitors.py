@@ -1,6 +1,6 @@
 """Visitors that wish the page no good: requests that are none, and readers that do not read.  Loopback only.
 
-Those that only hold on to connections are a ``tools.faultlab.peers.Crowd``.
+Those that only hold on to connections are a ``onrig.tools.faultlab.peers.Crowd``.
 """
 
 from __future__ import annotations

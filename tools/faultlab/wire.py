@@ -3,9 +3,9 @@
 Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
 frame the device sends, whatever the host gets to see of it: so the device's own account of its output can be read.
 
-``python -m tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own work
-must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on stdin
-(see ``obey``) until stdin ends.
+``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own
+work must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on
+stdin (see ``obey``) until stdin ends.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from types import TracebackType
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
-
-from hw.framing import FrameReader, encode_frame
-from hw.messages import MessageType, State, StateLayout, Status
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import MessageType, State, StateLayout, Status
 
 Mode = Literal["carry", "cut", "deaf", "freeze", "garble"]
 """``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
@@ -152,7 +151,7 @@ class WireProcess:
     """The handle of a wire in a process of its own; a context that ends it."""
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
-        command = [sys.executable, "-m", "tools.faultlab.wire", str(n_sensors), str(n_actuators)]
+        command = [sys.executable, "-m", "onrig.tools.faultlab.wire", str(n_sensors), str(n_actuators)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

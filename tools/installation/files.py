@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.installation.limits import limits_text
-from tools.installation.service import MARK, Artifact, Service
-from tools.installation.udev import rule_text
-from tools.installation.unit import unit_text
+from onrig.tools.installation.limits import limits_text
+from onrig.tools.installation.service import MARK, Artifact, Service
+from onrig.tools.installation.udev import rule_text
+from onrig.tools.installation.unit import unit_text
 
 
 class InTheWay(Exception):

@@ -1,4 +1,4 @@
-"""``python -m tools.installation.halt PID``: makes a run's actuators safe, past a supervisor that hangs.
+"""``python -m onrig.tools.installation.halt PID``: makes a run's actuators safe, past a supervisor that hangs.
 
 systemd calls it before it signals the supervisor.  It fades out as Ctrl-C does, and stops at once what does not heed.
 """
@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.running import Remote, Running, SegmentError, running_rigs
 
 FADE_S: Final = 12.0
 """The longest fade that a configuration may ask for, and some room."""

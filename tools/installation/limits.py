@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.installation.service import MARK, Service
+from onrig.tools.installation.service import MARK, Service
 
 
 def limits_text(s: Service) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.diagnosis.machine import Machine
-from tools.installation.service import MARK, Service, UsbIdentity
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.installation.service import MARK, Service, UsbIdentity
 
 _FTDI: Final = "0403"
 

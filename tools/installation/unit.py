@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from runtime.supervise.watchdog import GIVE_UP_S
-from tools.installation.service import MARK, Service
+from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.tools.installation.service import MARK, Service
 
 _ENDING_S: Final = 60
 """More than the supervisor gives all its processes together."""
@@ -42,13 +42,13 @@ def device_unit(path: str) -> str:
 
 def unit_text(s: Service) -> str:
     """Write the unit."""
-    run = [s.python, "-m", "tools.cli", "run", str(s.config)]
+    run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
     if s.port_given:
         run += ["--device", s.port]
     for assignment in s.overrides:
         run += ["--set", assignment]
-    disarm = [s.python, "-m", "tools.disarm", s.port, "--baud", str(s.baud)]
-    halt = [s.python, "-m", "tools.installation.halt"]
+    disarm = [s.python, "-m", "onrig.tools.disarm", s.port, "--baud", str(s.baud)]
+    halt = [s.python, "-m", "onrig.tools.installation.halt"]
     who = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [
         MARK,

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from runtime.config.schema import RunConfig
-from runtime.control.tick import Step
-from runtime.record import Flag, Kind, RecordLayout
-from tools.replaying.recorded import Recorded
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.tick import Step
+from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.tools.replaying.recorded import Recorded
 
 DECISIONS: Final = (
     *("observation", "policy", "amplitude", "explored", "exploration", "commanded", "command", "rule", "amount"),

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
 
 _KEPT: Final = 8
 

@@ -1,4 +1,5 @@
-"""The loop once more: the tick's stages over recorded frames, in the order in which ``runtime.control.loop`` has them.
+"""The loop once more: the tick's stages over recorded frames, in the order in which ``onrig.runtime.control.loop`` has
+them.
 
 Told to it are the frames, the clock, which policy acted, whether a roll-back took place, that the command was being
 faded out, and how far the exploration was restrained from outside; everything else it decides anew.
@@ -11,21 +12,20 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from hw.messages import State
-from runtime.config.schema import RunConfig
-from runtime.control.fade import Fade
-from runtime.control.tick import Step, Tick, is_unfit
-from runtime.explore.budgets import Pause
-from runtime.explore.explorer import Explorer
-from runtime.explore.schedule import follows_episode_alone
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
-from runtime.record import Flag, Kind
-from runtime.reset.attempts import EpisodeReset, Progress
-from tools.replaying.comparison import Comparison
-from tools.replaying.policy_shelf import PolicyShelf
-from tools.replaying.recorded import Recorded, frame_of, take_circumstances
+from onrig.hw.messages import State
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.fade import Fade
+from onrig.runtime.control.tick import Step, Tick, is_unfit
+from onrig.runtime.explore.budgets import Pause
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag, Kind
+from onrig.runtime.reset.attempts import EpisodeReset, Progress
+from onrig.tools.replaying.comparison import Comparison
+from onrig.tools.replaying.policy_shelf import PolicyShelf
+from onrig.tools.replaying.recorded import Recorded, frame_of, take_circumstances
 
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"

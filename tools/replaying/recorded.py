@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from hw.messages import State
-from runtime.config.resolve import load_resolved
-from runtime.config.schema import RunConfig
-from runtime.control.tick import Step
-from runtime.record import Flag, Kind
+from onrig.hw.messages import State
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.tick import Step
+from onrig.runtime.record import Flag, Kind
 
 _FIRST_POLICY: Final = re.compile(rb"^policy: .*$", re.MULTILINE)
 

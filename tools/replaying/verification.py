@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from runtime.config.document import ConfigError
-from runtime.config.schema import RunConfig
-from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
-from runtime.log.steps import Records
-from runtime.record import Kind
-from tools.replaying.comparison import Comparison
-from tools.replaying.policy_shelf import PolicyShelf
-from tools.replaying.recomputation import Recomputation
-from tools.replaying.recorded import recorded, recorded_config
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
+from onrig.runtime.log.steps import Records
+from onrig.runtime.record import Kind
+from onrig.tools.replaying.comparison import Comparison
+from onrig.tools.replaying.policy_shelf import PolicyShelf
+from onrig.tools.replaying.recomputation import Recomputation
+from onrig.tools.replaying.recorded import recorded, recorded_config
 
 _CONFIG: Final = "config.yaml"
 _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-
-from learner.settings import LearnerSettings
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.replay.strategy import Strategy, parse_strategy
-from sim.twin.options import TwinOptions
-from tools.experiments.store import Cell
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.strategy import Strategy, parse_strategy
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.experiments.store import Cell
 
 Value = str | float | None
 

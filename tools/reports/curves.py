@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-
-from learner.trials.measures import curve_bounds, moving_average
-from tools.reports.conditions import Value, grouped, in_words, varying
-from tools.reports.figure import Picture, counted
-from tools.reports.results import Result
-from tools.reports.style import (
+from onrig.learner.trials.measures import curve_bounds, moving_average
+from onrig.tools.reports.conditions import Value, grouped, in_words, varying
+from onrig.tools.reports.figure import Picture, counted
+from onrig.tools.reports.results import Result
+from onrig.tools.reports.style import (
     NORMALIZED,
     Label,
     Look,

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from learner.trials.measures import Bounds
-from tools.reports.conditions import BASE_RATE_HZ
-from tools.reports.estimates import BASELINE, Estimate, Group, baseline, estimate, groups
-from tools.reports.figure import Picture, counted
-from tools.reports.results import Result
-from tools.reports.style import FINAL, HIGHEST, INK, RISE, new_figure, save, strategy_look, title
+from onrig.learner.trials.measures import Bounds
+from onrig.tools.reports.conditions import BASE_RATE_HZ
+from onrig.tools.reports.estimates import BASELINE, Estimate, Group, baseline, estimate, groups
+from onrig.tools.reports.figure import Picture, counted
+from onrig.tools.reports.results import Result
+from onrig.tools.reports.style import FINAL, HIGHEST, INK, RISE, new_figure, save, strategy_look, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from learner.trials.measures import Bounds, mean_bounds, paired_difference, paired_ratio
-from tools.reports.conditions import grouped, in_words, varying
-from tools.reports.results import Result, common_rows
+from onrig.learner.trials.measures import Bounds, mean_bounds, paired_difference, paired_ratio
+from onrig.tools.reports.conditions import grouped, in_words, varying
+from onrig.tools.reports.results import Result, common_rows
 
 BASELINE: Final = "FIFO[Uniform]"
 """000's default method, which others are compared with where it is there."""

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.config.problem import ConfigError
-from runtime.exit_codes import ExitCode
-from tools.experiments.store import META, SPEC, write_whole
-from tools.load import complain, explain
-from tools.reports.conditions import common
-from tools.reports.curves import draw_curves
-from tools.reports.dots import draw_dots
-from tools.reports.estimates import against_baseline, against_plainer_sampling
-from tools.reports.figure import Picture
-from tools.reports.page import Content, markdown, page
-from tools.reports.results import FEW, Experiment, read_experiment
-from tools.reports.sheet import Sheet
-from tools.reports.sweeps import draw_sweeps
-from tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.experiments.store import META, SPEC, write_whole
+from onrig.tools.load import complain, explain
+from onrig.tools.reports.conditions import common
+from onrig.tools.reports.curves import draw_curves
+from onrig.tools.reports.dots import draw_dots
+from onrig.tools.reports.estimates import against_baseline, against_plainer_sampling
+from onrig.tools.reports.figure import Picture
+from onrig.tools.reports.page import Content, markdown, page
+from onrig.tools.reports.results import FEW, Experiment, read_experiment
+from onrig.tools.reports.sheet import Sheet
+from onrig.tools.reports.sweeps import draw_sweeps
+from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
 
 FIGURES: Final = "figures"
 TABLES: Final = "tables.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape as escape_markup
 
-from runtime.printable import printable_lines
+from onrig.runtime.printable import printable_lines
 
 
 def escape(text: str) -> str:

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tools.reports.figure import Picture
-from tools.reports.markup import escape
-from tools.reports.sheet import Sheet
+from onrig.tools.reports.figure import Picture
+from onrig.tools.reports.markup import escape
+from onrig.tools.reports.sheet import Sheet
 
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c1f23; --soft: #5b636d; --paper: #fcfcfb; --line: #d9dde1; --shade: #f1f3f5;

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.trials.measures import (
+from onrig.learner.trials.measures import (
     FINAL_EPISODES,
     RiseTime,
     mu_final,
@@ -18,9 +17,9 @@ from learner.trials.measures import (
     paired,
     rise_time,
 )
-from tools.experiments.spec import Spec
-from tools.experiments.store import Cell, CellTrials, read_cells, read_spec, read_trials
-from tools.reports.conditions import Setting, settings
+from onrig.tools.experiments.spec import Spec
+from onrig.tools.experiments.store import Cell, CellTrials, read_cells, read_spec, read_trials
+from onrig.tools.reports.conditions import Setting, settings
 
 FEW: Final = 10
 """Below so many trials the bounds are told to be too narrow."""

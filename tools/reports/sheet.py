@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from learner.trials.measures import Bounds
-from tools.benchmarks.table import aligned
-from tools.reports.markup import escape
+from onrig.learner.trials.measures import Bounds
+from onrig.tools.benchmarks.table import aligned
+from onrig.tools.reports.markup import escape
 
 BETTER: Final = "▲"
 WORSE: Final = "▼"

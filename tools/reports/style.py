@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from learner.trials.measures import LEVEL
+from onrig.learner.trials.measures import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

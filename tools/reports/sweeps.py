@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-
-from learner.trials.measures import Bounds
-from tools.reports.conditions import Setting, Value, differing, grouped, in_words
-from tools.reports.estimates import Estimate, estimate
-from tools.reports.figure import Picture, counted
-from tools.reports.results import Result
-from tools.reports.style import (
+from onrig.learner.trials.measures import Bounds
+from onrig.tools.reports.conditions import Setting, Value, differing, grouped, in_words
+from onrig.tools.reports.estimates import Estimate, estimate
+from onrig.tools.reports.figure import Picture, counted
+from onrig.tools.reports.results import Result
+from onrig.tools.reports.style import (
     FINAL,
     HIGHEST,
     INK,

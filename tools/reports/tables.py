@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-
-from learner.trials.measures import Bounds, mean_bounds, paired_difference
-from tools.reports.conditions import in_words, varying
-from tools.reports.estimates import Difference, Group, baseline, estimate, groups
-from tools.reports.results import Experiment, Result, common_rows
-from tools.reports.sheet import BETTER, WORSE, Sheet, bounded, without_empty
+from onrig.learner.trials.measures import Bounds, mean_bounds, paired_difference
+from onrig.tools.reports.conditions import in_words, varying
+from onrig.tools.reports.estimates import Difference, Group, baseline, estimate, groups
+from onrig.tools.reports.results import Experiment, Result, common_rows
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, bounded, without_empty
 
 PAPER_NOISE: Final = {
     "Expl(1)[Uniform]": (1.584e-2, 1.582e-2, 1.594e-2),

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from hw.rig import Rig
-from runtime.config.limits import Limits, PendulumPlants, Plants
-from runtime.safety.prediction import Prediction
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits, PendulumPlants, Plants
+from onrig.runtime.safety.prediction import Prediction
 
 Action = tuple[float, ...]
 Wish = Sequence[float] | None

@@ -1,7 +1,7 @@
 """Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames.
 
-The plants are advanced as a batch, every decision is the scalar one of ``runtime.control.tick``.  A lost frame is one
-that the tick never sees: the command before stays in force, at most for as long as the lease lasts.
+The plants are advanced as a batch, every decision is the scalar one of ``onrig.runtime.control.tick``.  A lost frame is
+one that the tick never sees: the command before stays in force, at most for as long as the lease lasts.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 import numpy as np
-
-from hw.messages import State, Status
-from runtime.config.limits import PendulumPlants, Plants
-from runtime.config.schema import RunConfig
-from runtime.control.tick import Tick
-from runtime.policy.session import PolicySession
-from runtime.record import Kind, Rule
-from runtime.safety.pendulum import cases
-from runtime.safety.phase_plane import NODES, upper_side
-from runtime.safety.prediction import compile_prediction, error_bound
-from runtime.task import episode_steps
-from tools.safety_case.adversaries import Adversary, Law, laws
-from tools.safety_case.plants import SUBSTEPS, Physics, Values, advance, draw, physics_of
-from tools.safety_case.tally import Campaign, Tally
+from onrig.hw.messages import State, Status
+from onrig.runtime.config.limits import PendulumPlants, Plants
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Kind, Rule
+from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.phase_plane import NODES, upper_side
+from onrig.runtime.safety.prediction import compile_prediction, error_bound
+from onrig.runtime.task import episode_steps
+from onrig.tools.safety_case.adversaries import Adversary, Law, laws
+from onrig.tools.safety_case.plants import SUBSTEPS, Physics, Values, advance, draw, physics_of
+from onrig.tools.safety_case.tally import Campaign, Tally
 
 LANES: Final = 300
 """Episodes that run side by side."""

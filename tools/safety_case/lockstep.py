@@ -12,24 +12,23 @@ from typing import cast
 
 import msgspec
 import numpy as np
-
-from hw.clock import VirtualClock
-from hw.framing import FrameReader, encode_frame
-from hw.session import DeviceSession
-from hw.transport import LoopbackTransport
-from runtime.config.limits import PendulumPlants, Plants
-from runtime.config.schema import RunConfig
-from runtime.control.tick import Tick
-from runtime.policy.session import PolicySession
-from runtime.record import Kind, Rule
-from runtime.safety.prediction import compile_prediction
-from runtime.task import episode_steps
-from sim.plants import Magman, Pendulum, Plant
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
-from tools.safety_case.adversaries import Adversary, laws
-from tools.safety_case.plants import SUBSTEPS, Values, draw, physics_of
-from tools.safety_case.tally import Campaign, Tally
+from onrig.hw.clock import VirtualClock
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LoopbackTransport
+from onrig.runtime.config.limits import PendulumPlants, Plants
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Kind, Rule
+from onrig.runtime.safety.prediction import compile_prediction
+from onrig.runtime.task import episode_steps
+from onrig.sim.plants import Magman, Pendulum, Plant
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.safety_case.adversaries import Adversary, laws
+from onrig.tools.safety_case.plants import SUBSTEPS, Values, draw, physics_of
+from onrig.tools.safety_case.tally import Campaign, Tally
 
 
 def plant_of(plants: Plants, parameters: Values, base: Plant) -> Plant:

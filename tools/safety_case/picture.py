@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from runtime.config.limits import MagmanPlants, PendulumPlants
-from runtime.config.schema import RunConfig
-from runtime.safety.magman import MagmanPrediction
-from runtime.safety.pendulum import cases
-from runtime.safety.phase_plane import LEVELS, NODES, upper_side
-from tools.safety_case.plants import Values, advance, physics_of
+from onrig.runtime.config.limits import MagmanPlants, PendulumPlants
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.safety.magman import MagmanPrediction
+from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side
+from onrig.tools.safety_case.plants import Values, advance, physics_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

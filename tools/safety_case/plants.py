@@ -6,9 +6,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Rig
-from runtime.config.limits import MagmanPlants, PendulumPlants, Plants
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import MagmanPlants, PendulumPlants, Plants
 
 Values = NDArray[np.float64]
 

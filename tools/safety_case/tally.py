@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from runtime.record import Rule
+from onrig.runtime.record import Rule
 
 
 @dataclass

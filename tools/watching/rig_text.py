@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-
-from hw.rig import Rig
-from runtime.config.schema import RunConfig
-from tools.watching.canvas import Canvas, bar, both_ways
-from tools.watching.snapshot import Now
-from tools.web.drawing import drawing_of
+from onrig.hw.rig import Rig
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.watching.canvas import Canvas, bar, both_ways
+from onrig.tools.watching.snapshot import Now
+from onrig.tools.web.drawing import drawing_of
 
 _BOB: Final = 2.2
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"

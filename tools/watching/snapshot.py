@@ -12,16 +12,15 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.record import Rule
-from runtime.replay.episodes import COLUMNS
-from runtime.shm.board import Word
-from runtime.supervise.actuators import Actuators
-from runtime.supervise.event_kinds import COUNT, times
-from runtime.supervise.states import State
-from runtime.view.reader import Figures, ViewReader
-from runtime.view.tail import Tail
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import Rule
+from onrig.runtime.replay.episodes import COLUMNS
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.actuators import Actuators
+from onrig.runtime.supervise.event_kinds import COUNT, times
+from onrig.runtime.supervise.states import State
+from onrig.runtime.view.reader import Figures, ViewReader
+from onrig.runtime.view.tail import Tail
 
 _RECENT: Final = 400
 """Records looked at in one go: what came since the last look, as far as it is worth a look."""

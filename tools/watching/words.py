@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-
-from runtime.record import Miss, Rule
-from runtime.supervise.states import State
-from runtime.view.reader import Figures, Histogram, bin_edges_us
-from tools.watching.canvas import bar, columns, sparkline
-from tools.watching.snapshot import Snapshot
+from onrig.runtime.record import Miss, Rule
+from onrig.runtime.supervise.states import State
+from onrig.runtime.view.reader import Figures, Histogram, bin_edges_us
+from onrig.tools.watching.canvas import bar, columns, sparkline
+from onrig.tools.watching.snapshot import Snapshot
 
 _LAST: Final = 20
 _EDGES_US: Final = bin_edges_us()

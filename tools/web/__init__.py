@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def main(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C; returns the exit code."""
-    from tools.web.verb import main as serve_run
+    from onrig.tools.web.verb import main as serve_run
 
     return serve_run(arguments)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from runtime.config.exploration import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
-from runtime.config.schema import RunConfig, Scaled
-from runtime.explore.schedule import amplitudes
-from runtime.record import STAGES, Miss, Rule
-from runtime.task import episode_steps
-from runtime.view.reader import bin_edges_us
-from tools.web.axes import axes_of
-from tools.web.curve import FIELDS
-from tools.web.drawing import drawing_of
+from onrig.runtime.config.exploration import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.explore.schedule import amplitudes
+from onrig.runtime.record import STAGES, Miss, Rule
+from onrig.runtime.task import episode_steps
+from onrig.runtime.view.reader import bin_edges_us
+from onrig.tools.web.axes import axes_of
+from onrig.tools.web.curve import FIELDS
+from onrig.tools.web.drawing import drawing_of
 
 _POINTS: Final = 200
 

@@ -23,7 +23,7 @@ class Asset(NamedTuple):
 def load_assets() -> dict[str, Asset]:
     """Read all files of ``static``, by the path that a browser asks for; ``/`` is the page."""
     found = {}
-    for file in files("tools.web").joinpath("static").iterdir():
+    for file in files("onrig.tools.web").joinpath("static").iterdir():
         suffix = f".{file.name.rpartition('.')[2]}"
         if suffix in _TYPES:
             found[f"/{file.name}"] = Asset(_TYPES[suffix], file.read_bytes())

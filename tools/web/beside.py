@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.child import Child
-from runtime.supervise.restarts import Restarts
-from tools.web.address import TOKEN, new_token, parse_address
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.restarts import Restarts
+from onrig.tools.web.address import TOKEN, new_token, parse_address
 
 _START_S: Final = 60.0
 _END_S: Final = 3.0
@@ -56,7 +56,7 @@ class _View:
 
     def _start(self) -> Child:
         arguments = [str(self._folder), self._address or "-"]
-        return Child("web", "tools.web.process", arguments, self._log, {TOKEN: self._token})
+        return Child("web", "onrig.tools.web.process", arguments, self._log, {TOKEN: self._token})
 
     def begin(self) -> str:
         """Wait for the first process to be there; returns the URL, whose port it keeps from now on."""

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.layout import Flag
+from onrig.runtime.replay.layout import Flag
 
 Values = NDArray[np.floating]
 
@@ -21,7 +20,7 @@ _LEAST_TD: Final = 1e-6
 
 
 def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
-    """Pack a sample (dtype ``runtime.view.layout.sample_dtype``) of a memory that was written ``inserted`` times.
+    """Pack a sample (dtype ``onrig.runtime.view.layout.sample_dtype``) of a memory that was written ``inserted`` times.
 
     ``positions``: per observation the normalised values times 8192, little-endian int16 in base64.  ``colours``: per
     name {low, high, log, levels}: levels 0 to 254 between low and high (255: unknown), one byte each in base64; with

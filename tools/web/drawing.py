@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-
-from runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants
-from runtime.config.schema import RunConfig
-from sim.plants.magman import Magman
-from sim.twin.options import TwinOptions
+from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants
+from onrig.runtime.config.schema import RunConfig
+from onrig.sim.plants.magman import Magman
+from onrig.sim.twin.options import TwinOptions
 
 Drawing = dict[str, object]
 

@@ -6,9 +6,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.record import Flag, Kind, Rule
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import Flag, Kind, Rule
 
 Records = NDArray[np.void]
 Samples = dict[str, object]

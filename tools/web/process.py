@@ -1,4 +1,4 @@
-"""The page's process: ``python -m tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as behind ``--web``, or ``-``.
+"""The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as behind ``--web``, or ``-``.
 
 It looks on and never in the way: niced, off the loop's CPU, with nothing the loop could wait for.  The run goes on
 without it.
@@ -21,19 +21,19 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from runtime.config.document import ConfigError
-from runtime.config.resolve import load_resolved
-from runtime.control.realtime import die_with_parent, leave_cpu
-from runtime.exit_codes import ExitCode
-from runtime.supervise.report import report
-from runtime.supervise.running import Remote, SegmentError
-from tools.web.address import TOKEN, listen_at, new_token, parse_address, url_of
-from tools.web.assets import load_assets
-from tools.web.guard import Guard
-from tools.web.hub import Hub
-from tools.web.producer import MOTION_S, Producer
-from tools.web.server import PageServer, Site
-from tools.web.surface import Surfaces
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.control.realtime import die_with_parent, leave_cpu
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.report import report
+from onrig.runtime.supervise.running import Remote, SegmentError
+from onrig.tools.web.address import TOKEN, listen_at, new_token, parse_address, url_of
+from onrig.tools.web.assets import load_assets
+from onrig.tools.web.guard import Guard
+from onrig.tools.web.hub import Hub
+from onrig.tools.web.producer import MOTION_S, Producer
+from onrig.tools.web.server import PageServer, Site
+from onrig.tools.web.surface import Surfaces
 
 _ME: Final = "web"
 _NICE: Final = 10

@@ -11,22 +11,21 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig, Scaled
-from runtime.shm.board import Word
-from runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
-from runtime.supervise.running import Running, SegmentError, running_rigs
-from runtime.supervise.states import State
-from runtime.view.reader import Figures, ViewReader
-from runtime.view.tail import Tail
-from tools.web.about import about
-from tools.web.coverage import pack_sample
-from tools.web.curve import Curve
-from tools.web.hub import Message
-from tools.web.motion import Motion
-from tools.web.stored import stored_sample
-from tools.web.story import Story
-from tools.web.timing import kept_histograms, plain_figures
+from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
+from onrig.runtime.supervise.running import Running, SegmentError, running_rigs
+from onrig.runtime.supervise.states import State
+from onrig.runtime.view.reader import Figures, ViewReader
+from onrig.runtime.view.tail import Tail
+from onrig.tools.web.about import about
+from onrig.tools.web.coverage import pack_sample
+from onrig.tools.web.curve import Curve
+from onrig.tools.web.hub import Message
+from onrig.tools.web.motion import Motion
+from onrig.tools.web.stored import stored_sample
+from onrig.tools.web.story import Story
+from onrig.tools.web.timing import kept_histograms, plain_figures
 
 MOTION_S: Final = 0.05
 _STATUS_S: Final = 0.25

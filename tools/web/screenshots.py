@@ -1,4 +1,4 @@
-"""Pictures of the live page for the docs: ``python -m tools.web.screenshots OUT``.
+"""Pictures of the live page for the docs: ``python -m onrig.tools.web.screenshots OUT``.
 
 Runs the shipped twins in lockstep, waits until they have learned something, opens the page in a headless Chromium,
 and ends each run by the page's own STOP button.
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtime.exit_codes import ExitCode
-from tools.web.chromium import Browser, find_chromium
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.web.chromium import Browser, find_chromium
 
 _EPISODES: Final = {"pendulum": 300, "magman": 150}
 _URL: Final = re.compile(r"live view: (\S+)")
@@ -49,7 +49,7 @@ SHOTS: Final = (
 
 def main(arguments: list[str]) -> int:
     """Take them all; returns the exit code."""
-    p = argparse.ArgumentParser(prog="python -m tools.web.screenshots", description=__doc__)
+    p = argparse.ArgumentParser(prog="python -m onrig.tools.web.screenshots", description=__doc__)
     p.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
     p.add_argument("--episodes", type=int, help="training episodes before the pictures (default: 300 and 150)")
     p.add_argument("--only", choices=sorted(_EPISODES), help="one of the twins alone")
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
 def _running(config: str) -> Iterator[str]:
     """A run with its page; gives the page's address."""
     with tempfile.TemporaryDirectory(prefix="onrig-screenshots-") as folder:
-        command = [sys.executable, "-m", "tools.cli", "run", config, "--run-dir", f"{folder}/{config}", "--web"]
+        command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", f"{folder}/{config}", "--web"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None

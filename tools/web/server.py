@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-
-from tools.web.assets import Asset
-from tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
-from tools.web.hub import Hub, Message
-from tools.web.places import Places, Stage
+from onrig.tools.web.assets import Asset
+from onrig.tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
+from onrig.tools.web.hub import Hub, Message
+from onrig.tools.web.places import Places, Stage
 
 _PATIENCE_S: Final = 10.0
 """For a request to arrive whole, and for a watcher to take what it is sent."""

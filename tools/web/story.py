@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-
-from runtime.printable import printable
-from runtime.supervise.event_kinds import times
+from onrig.runtime.printable import printable
+from onrig.runtime.supervise.event_kinds import times
 
 Event = dict[str, object]
 Item = dict[str, object]

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-
-from runtime.config.schema import RunConfig
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
-from runtime.shm.slot import MAX_POLICY_BYTES
-from tools.web.axes import Axis, axes_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.shm.slot import MAX_POLICY_BYTES
+from onrig.tools.web.axes import Axis, axes_of
 
 COLUMNS: Final = 56
 ROWS: Final = 44

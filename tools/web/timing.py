@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-
-from runtime.replay.timing import FILE, Counts, Timing
-from runtime.view.reader import Figures, Histogram
+from onrig.runtime.replay.timing import FILE, Counts, Timing
+from onrig.runtime.view.reader import Figures, Histogram
 
 
 def plain_figures(figures: Figures) -> dict[str, object]:

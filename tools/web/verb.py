@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.report import speak_to_a_person
-from runtime.supervise.running import running_rigs
-from tools.arguments import VerbParser
-from tools.stop import complain
-from tools.web.address import parse_address
-from tools.web.process import serve
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.report import speak_to_a_person
+from onrig.runtime.supervise.running import running_rigs
+from onrig.tools.arguments import VerbParser
+from onrig.tools.stop import complain
+from onrig.tools.web.address import parse_address
+from onrig.tools.web.process import serve
 
 
 def parser() -> argparse.ArgumentParser:

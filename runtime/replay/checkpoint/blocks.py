@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.checkpoint.problem import Damage
+from onrig.runtime.replay.checkpoint.problem import Damage
 
 _MAGIC: Final = b"ONRB"
 _HEADER: Final = struct.Struct("<4sHHIQ")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Protocol
 
 import msgspec
-
-from runtime.replay.keepers import Keeper
-from runtime.replay.storage import Storage
-from runtime.replay.strategy import Strategy
+from onrig.runtime.replay.keepers import Keeper
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.strategy import Strategy
 
 
 class Experiences(Protocol):
-    """What is saved and restored: :class:`~runtime.replay.memory.Memory`, by its parts."""
+    """What is saved and restored: :class:`~onrig.runtime.replay.memory.Memory`, by its parts."""
 
     storage: Storage
     keeper: Keeper

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.checkpoint.identity import Identity
-from runtime.replay.checkpoint.problem import Damage
+from onrig.runtime.replay.checkpoint.identity import Identity
+from onrig.runtime.replay.checkpoint.problem import Damage
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 4 << 20

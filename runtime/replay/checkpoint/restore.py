@@ -9,14 +9,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.checkpoint.blocks import Found, Kind, read
-from runtime.replay.checkpoint.identity import Experiences, Identity
-from runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest
-from runtime.replay.checkpoint.problem import CheckpointError, Damage
-from runtime.replay.keepers.keeper import Arrays
-from runtime.replay.layout import Words
-from runtime.replay.storage import STAMP_WORDS
+from onrig.runtime.replay.checkpoint.blocks import Found, Kind, read
+from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
+from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.problem import CheckpointError, Damage
+from onrig.runtime.replay.keepers.keeper import Arrays
+from onrig.runtime.replay.layout import Words
+from onrig.runtime.replay.storage import STAMP_WORDS
 
 _PIECE: Final = 16384
 """Rows applied at a time."""

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-
-from runtime.replaced_file import sync
-from runtime.replay.checkpoint.blocks import chain_start, encode
-from runtime.replay.checkpoint.identity import Experiences, Identity
-from runtime.replay.checkpoint.manifest import (
+from onrig.runtime.replaced_file import sync
+from onrig.runtime.replay.checkpoint.blocks import chain_start, encode
+from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
+from onrig.runtime.replay.checkpoint.manifest import (
     FORMAT,
     TEMPORARY,
     Manifest,
@@ -27,10 +26,10 @@ from runtime.replay.checkpoint.manifest import (
     ours,
     segment_numbers,
 )
-from runtime.replay.checkpoint.orders import OrderLog
-from runtime.replay.checkpoint.problem import CheckpointError
-from runtime.replay.checkpoint.restore import Restored
-from runtime.replay.checkpoint.rows import Append, RowLog
+from onrig.runtime.replay.checkpoint.orders import OrderLog
+from onrig.runtime.replay.checkpoint.problem import CheckpointError
+from onrig.runtime.replay.checkpoint.restore import Restored
+from onrig.runtime.replay.checkpoint.rows import Append, RowLog
 
 _LOOK_S: Final = 0.1
 

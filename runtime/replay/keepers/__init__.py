@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-
-from runtime.replay.keepers.cyclic import Fifo, Full
-from runtime.replay.keepers.keeper import REJECTED, Keeper
-from runtime.replay.keepers.ranked import Exploration, TdError
-from runtime.replay.keepers.reservoir import Reservoir
-from runtime.replay.keepers.thinned import Thinned
-from runtime.replay.order.ranked import BYTES_PER_SLOT
-from runtime.replay.strategy import Strategy
+from onrig.runtime.replay.keepers.cyclic import Fifo, Full
+from onrig.runtime.replay.keepers.keeper import REJECTED, Keeper
+from onrig.runtime.replay.keepers.ranked import Exploration, TdError
+from onrig.runtime.replay.keepers.reservoir import Reservoir
+from onrig.runtime.replay.keepers.thinned import Thinned
+from onrig.runtime.replay.order.ranked import BYTES_PER_SLOT
+from onrig.runtime.replay.strategy import Strategy
 
 __all__ = ["REJECTED", "Keeper", "keeper_for", "overhead_bytes"]
 

@@ -15,8 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.layout import Slots
+from onrig.runtime.replay.layout import Slots
 
 REJECTED: Final = -1
 """What ``place`` returns when the new experience is not to be kept."""
@@ -35,7 +34,7 @@ class Keeper(Protocol):
 
     @property
     def cyclic(self) -> bool:
-        """Whether slots are written round robin (see :class:`~runtime.replay.storage.Storage`)."""
+        """Whether slots are written round robin (see :class:`~onrig.runtime.replay.storage.Storage`)."""
         ...
 
     @property

@@ -6,12 +6,11 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.keepers.keeper import Arrays, check_state
-from runtime.replay.layout import Slots
-from runtime.replay.order.rank_law import RankLaw
-from runtime.replay.order.ranked import INFINITE, RankedSlots, float_bits
-from runtime.replay.order.uniforms import Uniforms
+from onrig.runtime.replay.keepers.keeper import Arrays, check_state
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.order.rank_law import RankLaw
+from onrig.runtime.replay.order.ranked import INFINITE, RankedSlots, float_bits
+from onrig.runtime.replay.order.uniforms import Uniforms
 
 
 class _Ranked:

@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.keepers.keeper import REJECTED, Arrays, Keeper
-from runtime.replay.layout import Slots
-from runtime.replay.order.uniforms import Uniforms
+from onrig.runtime.replay.keepers.keeper import REJECTED, Arrays, Keeper
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.order.uniforms import Uniforms
 
 
 class Thinned:

@@ -22,9 +22,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.replay.layout import Slots
-from runtime.replay.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
+from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 
 FLAT: Final = 16384
 """Up to this length a list of all slots is quicker to make than a few ranks to look up."""

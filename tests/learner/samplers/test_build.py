@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from learner.samplers.build import sampler_for
-from runtime.replay.strategy import SAMPLINGS, Strategy
+from onrig.learner.samplers.build import sampler_for
+from onrig.runtime.replay.strategy import SAMPLINGS, Strategy
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-
-from learner.samplers import Sampler
-from learner.samplers.fis import Fis, fis_weights, replay_tail
-from learner.samplers.rank_per import RankPer
-from learner.samplers.schedule import Linear
-from learner.samplers.uniform import Uniform
+from onrig.learner.samplers import Sampler
+from onrig.learner.samplers.fis import Fis, fis_weights, replay_tail
+from onrig.learner.samplers.rank_per import RankPer
+from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.uniform import Uniform
 
 CONSTANT = Linear(1.0, 1.0, 1)
 

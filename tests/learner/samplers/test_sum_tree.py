@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from learner.samplers import sum_tree
-from learner.samplers.sum_tree import SumTree
+from onrig.learner.samplers import sum_tree
+from onrig.learner.samplers.sum_tree import SumTree
 
 
 @settings(max_examples=80, deadline=None)

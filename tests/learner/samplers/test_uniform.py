@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from learner.samplers import Sampler
-from learner.samplers.uniform import Uniform
+from onrig.learner.samplers import Sampler
+from onrig.learner.samplers.uniform import Uniform
 
 
 def _uniform(stored: int, seed: int = 0) -> Uniform:

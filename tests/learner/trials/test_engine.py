@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-
-from learner.settings import LearnerSettings
-from learner.trials.engine import Scores, Trials, trials_problems
-from runtime.config.schema import RunConfig
-from tools.load import load
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.engine import Scores, Trials, trials_problems
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.load import load
 
 SHORT = ["task.episode_s=0.5", "learner.updates_per_episode=7", "episodes=12"]
 """Episodes of 25 steps."""

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-
-from learner.trials import measures
-from learner.trials.measures import (
+from onrig.learner.trials import measures
+from onrig.learner.trials.measures import (
     curve_bounds,
     mean_bounds,
     moving_average,
@@ -22,8 +21,8 @@ from learner.trials.measures import (
     paired_ratio,
     rise_time,
 )
-from runtime.task import normalized
-from tools.load import load
+from onrig.runtime.task import normalized
+from onrig.tools.load import load
 
 NORMAL_95 = 1.959964
 CURVES = hnp.arrays(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-
-from learner.settings import LearnerSettings
-from learner.trials.memories import Altered, Memories
-from runtime.replay.layout import Flag
-from runtime.replay.memory import Memory
-from runtime.replay.resynthesis import Resynthesised
-from runtime.replay.transitions import Transitions
-from tools.load import load
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.memories import Altered, Memories
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.transitions import Transitions
+from onrig.tools.load import load
 
 STEPS, CAPACITY, SEED = 30, 70, 3
 STRATEGIES = ("FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]", "Expl(1.0)[Uniform]", "TDE(1.0)[Uniform]")

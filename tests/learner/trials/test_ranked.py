@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from learner.trials.ranked import RankedKeys
+from onrig.learner.trials.ranked import RankedKeys
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from learner.samplers.build import sampler_for
-from learner.trials.sampling import Sampling, sampling_for
-from runtime.random_streams import Role, stream
-from runtime.replay.strategy import parse_strategy
+from onrig.learner.samplers.build import sampler_for
+from onrig.learner.trials.sampling import Sampling, sampling_for
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.strategy import parse_strategy
 
 SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
 BATCH, EPISODES, CAPACITY = 8, 30, 150

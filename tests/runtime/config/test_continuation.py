@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.config.continuation import differences
-from runtime.config.resolve import load_run
+from onrig.runtime.config.continuation import differences
+from onrig.runtime.config.resolve import load_run
 
 RUN = load_run("pendulum")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.config.document import ConfigError
-from runtime.config.problem import Problem
-from tools.load import load_for_rig
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import Problem
+from onrig.tools.load import load_for_rig
 
 ON_PORT = "device={port: {path: /dev/ttyS77}}"
 

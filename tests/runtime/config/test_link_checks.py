@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.config.document import ConfigError
-from runtime.config.link_checks import link_findings
-from runtime.config.resolve import load_run
-from runtime.config.schema import Link
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.link_checks import link_findings
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.config.schema import Link
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.config.document import ConfigError
-from runtime.config.policy_rules import Probation, Staleness
-from runtime.config.resolve import load_run, shipped
+from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.policy_rules import Probation, Staleness
+from onrig.runtime.config.resolve import load_run, shipped
 
 
 @pytest.mark.parametrize(

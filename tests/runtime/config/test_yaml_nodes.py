@@ -9,9 +9,8 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from runtime.config.problem import ConfigError, Mark, Problem
-from runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump, read_tree
+from onrig.runtime.config.problem import ConfigError, Mark, Problem
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump, read_tree
 
 
 def read(text: str) -> Data:

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from onrig.hw.messages import Status, shows_safe
+from onrig.runtime.control.confirmation import Confirmation, longest_hold_ns
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.tools.load import load
 
-from hw.messages import Status, shows_safe
-from runtime.control.confirmation import Confirmation, longest_hold_ns
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
 from tests.hw.fake_device import state_of
-from tools.load import load
 
 REALTIME = load("pendulum", ["device.pace=realtime"])
 SAFE, ARMED = int(Status.SAFE), int(Status.ARMED)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from onrig.hw.messages import State
+from onrig.runtime.control.contradictions import RATE_WINDOW, Contradictions
+from onrig.runtime.supervise.faults import FaultName
+from onrig.tools.load import load
 
-from hw.messages import State
-from runtime.control.contradictions import RATE_WINDOW, Contradictions
-from runtime.supervise.faults import FaultName
 from tests.hw.fake_device import state_of
-from tools.load import load
 
 CONFIG = load("pendulum", ["device.pace=realtime"])
 PERIOD_US = CONFIG.period_us

@@ -3,8 +3,7 @@ from __future__ import annotations
 from math import isnan, nan
 
 import pytest
-
-from runtime.control.fade import Fade
+from onrig.runtime.control.fade import Fade
 
 
 def test_the_command_goes_down_to_the_safe_output_in_equal_steps() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from runtime.config.resolve import load_run
-from runtime.control.frames import FrameSource
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.control.frames import FrameSource
 
 PERIOD_NS = 20_000_000
 
@@ -101,7 +100,7 @@ def test_the_tick_is_rehearsed_shortly_before_each_frame(
 ) -> None:
     config = load_run("pendulum", [f"rate_hz={rate_hz:g}", "device.pace=realtime", "rig.lease_periods=3"])
     device: Any = Punctual(config.wall_period_ns, takes_ns)
-    monkeypatch.setattr("runtime.control.frames.time", device)
+    monkeypatch.setattr("onrig.runtime.control.frames.time", device)
     hello: Any = SimpleNamespace(time_scale=1.0)
     source = FrameSource(config, device, hello, device, hello, lambda: False)
     source.next()

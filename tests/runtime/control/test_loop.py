@@ -9,31 +9,31 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.hw.clock import VirtualClock
+from onrig.hw.messages import Fault, MessageType, Op, decode_request
+from onrig.hw.session import ATTEMPTS, DeviceSession
+from onrig.hw.transport import LinkError
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.control import conduct, journal
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.loop import ControlLoop
+from onrig.runtime.control.loop_state import LoopState, decode_state
+from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingWriter, ring_bytes
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.runtime.supervise.faults import FaultName, Halted
+from onrig.runtime.supervise.states import State
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
 
-from hw.clock import VirtualClock
-from hw.messages import Fault, MessageType, Op, decode_request
-from hw.session import ATTEMPTS, DeviceSession
-from hw.transport import LinkError
-from runtime.config.resolve import load_run
-from runtime.control import conduct, journal
-from runtime.control.frames import Stopped
-from runtime.control.loop import ControlLoop
-from runtime.control.loop_state import LoopState, decode_state
-from runtime.control.orders import Orders
-from runtime.control.policy_seat import PolicySeat
-from runtime.policy.contract import contract_for
-from runtime.policy.probation import terms_of
-from runtime.record import Flag, Kind, RecordLayout
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingWriter, ring_bytes
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from runtime.supervise.faults import FaultName, Halted
-from runtime.supervise.states import State
-from sim.plants import Pendulum
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
 from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy import models
 

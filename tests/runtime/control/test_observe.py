@@ -5,9 +5,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from hw.rig import Actuator, Observation, Rig, Sensor
-from runtime.control.observe import Observer, wrap_angle
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.runtime.control.observe import Observer, wrap_angle
 
 PERIOD_S = 0.01
 

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.control.overrun import attribute_miss
-from runtime.record import Miss
+from onrig.runtime.control.overrun import attribute_miss
+from onrig.runtime.record import Miss
 
 
 @pytest.mark.parametrize(

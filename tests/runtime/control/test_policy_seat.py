@@ -4,13 +4,12 @@ import time
 from pathlib import Path
 
 import pytest
-
-from runtime.control import policy_seat
-from runtime.control.policy_seat import PolicySeat
-from runtime.policy.probation import Terms
-from runtime.record import Flag, Rule
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.runtime.control import policy_seat
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.policy.probation import Terms
+from onrig.runtime.record import Flag, Rule
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
 AMPLE = 10**9
 BUILD_NS = 300_000

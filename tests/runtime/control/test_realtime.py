@@ -8,16 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from runtime.config.schema import RealTime
-from runtime.control import realtime
-from runtime.control.cpus import Interrupt
-from runtime.control.realtime import LOOP_CPU, PARENT, loop_cpu, settle_loop_cpu, stay_awake
+from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control import realtime
+from onrig.runtime.control.cpus import Interrupt
+from onrig.runtime.control.realtime import LOOP_CPU, PARENT, loop_cpu, settle_loop_cpu, stay_awake
 
 CODE = """
 import os
-from runtime.config.schema import RealTime
-from runtime.control.realtime import leave_cpu
+from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control.realtime import leave_cpu
 before = os.sched_getaffinity(0)
 leave_cpu(RealTime(cpu={cpu}))
 print(sorted(before), sorted(os.sched_getaffinity(0)), sep=";")
@@ -86,6 +85,6 @@ def test_a_machine_without_sleep_states_is_no_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("parent", "code"), [("mine", 0), ("1", -signal.SIGTERM), (None, 0)])
 def test_a_process_whose_parent_died_before_it_could_listen_for_that_ends(parent: str | None, code: int) -> None:
     parent = str(os.getpid()) if parent == "mine" else parent
-    program = "from runtime.control.realtime import die_with_parent; die_with_parent()"
+    program = "from onrig.runtime.control.realtime import die_with_parent; die_with_parent()"
     environment = {k: v for k, v in os.environ.items() if k != PARENT} | ({PARENT: parent} if parent else {})
     assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=False).returncode == code

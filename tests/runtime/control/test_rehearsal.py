@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onrig.runtime.config.exploration import Exploration
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.rehearsal import Rehearsal
+from onrig.runtime.explore.processes import unit_signal
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
-from runtime.config.exploration import Exploration
-from runtime.control.policy_seat import PolicySeat
-from runtime.control.rehearsal import Rehearsal
-from runtime.explore.processes import unit_signal
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.samples import PENDULUM
 
 Signal = list[tuple[float, ...]]
@@ -24,7 +24,7 @@ def test_no_rehearsal_draws_the_signal_of_a_whole_episode(tmp_path: Path, monkey
         drawn.append(steps)
         return unit_signal(exploration, rng, steps, dimensions)
 
-    monkeypatch.setattr("runtime.explore.explorer.unit_signal", counting)
+    monkeypatch.setattr("onrig.runtime.explore.explorer.unit_signal", counting)
     seat = PolicySeat(PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)))
     rehearsal = Rehearsal(PENDULUM, seat)
     for _ in range(600):

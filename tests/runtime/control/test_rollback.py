@@ -9,17 +9,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pytest
+from onrig.runtime.link.messages import Attach, Pull, Rows, Verdict
+from onrig.runtime.link.server import Ticket
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.probation import Reason, terms_of
+from onrig.runtime.record import Flag, Rule
+from onrig.runtime.replay.desk import LearnerDesk
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.policy_watch import PolicyWatch
+from onrig.runtime.shm.board import Word
 
-from runtime.link.messages import Attach, Pull, Rows, Verdict
-from runtime.link.server import Ticket
-from runtime.policy.contract import contract_for
-from runtime.policy.probation import Reason, terms_of
-from runtime.record import Flag, Rule
-from runtime.replay.desk import LearnerDesk
-from runtime.replay.memory import Memory
-from runtime.replay.policy_desk import PolicyDesk, admission_limits
-from runtime.replay.policy_watch import PolicyWatch
-from runtime.shm.board import Word
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models
 

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from onrig.runtime.config.policy_rules import Staleness
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.config.schema import Link
+from onrig.runtime.control import staleness
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.staleness import Listener, Silence, Turn, expects_learner
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.faults import FaultName, Halted
 
-from runtime.config.policy_rules import Staleness
-from runtime.config.resolve import load_run
-from runtime.config.schema import Link
-from runtime.control import staleness
-from runtime.control.frames import Stopped
-from runtime.control.staleness import Listener, Silence, Turn, expects_learner
-from runtime.shm.board import Word
-from runtime.supervise.faults import FaultName, Halted
 from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
 from tests.runtime.samples import PENDULUM
 

@@ -10,17 +10,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onrig.hw.messages import Fault, State, Status
+from onrig.hw.rig import Observation
+from onrig.runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.config.limits import Envelope, Limits
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.tick import Step, Tick
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.task import compile_reward
 
-from hw.messages import Fault, State, Status
-from hw.rig import Observation
-from runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
-from runtime.config.limits import Envelope, Limits
-from runtime.config.schema import RunConfig
-from runtime.control.tick import Step, Tick
-from runtime.explore.explorer import Explorer
-from runtime.policy.session import PolicySession
-from runtime.record import Flag, Kind, Rule
-from runtime.task import compile_reward
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
 
 T_US = PENDULUM.period_us

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from onrig.hw.framing import encode_frame
+from onrig.hw.messages import State, StateLayout, Status, encode_hello
+from onrig.hw.session import RequestRefused
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.faults import FaultName, Halted, LinkFault
 
-from hw.framing import encode_frame
-from hw.messages import State, StateLayout, Status, encode_hello
-from hw.session import RequestRefused
-from runtime.control.frames import Stopped
-from runtime.shm.board import Word
-from runtime.supervise.faults import FaultName, Halted, LinkFault
 from tests.runtime.control.test_loop import STEPS, Bench
 
 FROM = 20
@@ -57,8 +57,8 @@ def test_no_number_of_a_device_crashes_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, lockstep: bool
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=lockstep)
-    monkeypatch.setattr("runtime.control.frames._LOCKSTEP_SILENCE_NS", 1)
-    monkeypatch.setattr("runtime.control.frames._SILENCE_NS", 1)
+    monkeypatch.setattr("onrig.runtime.control.frames._LOCKSTEP_SILENCE_NS", 1)
+    monkeypatch.setattr("onrig.runtime.control.frames._SILENCE_NS", 1)
     lying(bench, EXTREMES[field], until=FROM + 60)
     with contextlib.suppress(Halted, LinkFault, RequestRefused, Stopped):
         bench.loop.run()

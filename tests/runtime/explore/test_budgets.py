@@ -5,9 +5,8 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.config.exploration import Budgets, Quota, Temperature
-from runtime.explore.budgets import Amounts, Ledger
+from onrig.runtime.config.exploration import Budgets, Quota, Temperature
+from onrig.runtime.explore.budgets import Amounts, Ledger
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 

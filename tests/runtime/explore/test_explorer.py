@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.config.exploration import (
+from onrig.runtime.config.exploration import (
     BackOff,
     Budgets,
     Exploration,
@@ -19,11 +18,12 @@ from runtime.config.exploration import (
     Quota,
     Temperature,
 )
-from runtime.config.schema import RunConfig
-from runtime.explore.explorer import Explorer
-from runtime.explore.processes import episode_noise
-from runtime.random_streams import Role, stream
-from runtime.record import Kind
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import Kind
+
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 GATED = OrnsteinUhlenbeck(

@@ -4,9 +4,8 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.config.exploration import BackOff, NearEnvelope
-from runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor, room
+from onrig.runtime.config.exploration import BackOff, NearEnvelope
+from onrig.runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor, room
 
 UNIT = st.floats(0, 1)
 BACK_OFFS = st.builds(

@@ -6,17 +6,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.learner.export import export_policy
+from onrig.runtime.config.exploration import ParameterNoise, Quiet
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
+from onrig.runtime.explore.perturbed import perturbed_session
+from onrig.runtime.policy.contract import PolicyContract, Signal
+from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Kind
 
-from learner.export import export_policy
-from runtime.config.exploration import ParameterNoise, Quiet
-from runtime.explore.explorer import Explorer
-from runtime.explore.parameter_noise import Scale, measured, perturbed_model
-from runtime.explore.perturbed import perturbed_session
-from runtime.policy.contract import PolicyContract, Signal
-from runtime.policy.onnx_wire import read_model
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
-from runtime.record import Kind
 from tests.runtime.policy.models import CONTRACT, node, policy, proto
 from tests.runtime.samples import PENDULUM
 

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from runtime.config.exploration import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise, Quiet
-from runtime.explore.processes import episode_noise, ornstein_uhlenbeck, unit_signal
-from runtime.random_streams import Role, stream
+from onrig.runtime.config.exploration import (
+    Exploration,
+    Gaussian,
+    NoExploration,
+    OrnsteinUhlenbeck,
+    ParameterNoise,
+    Quiet,
+)
+from onrig.runtime.explore.processes import episode_noise, ornstein_uhlenbeck, unit_signal
+from onrig.runtime.random_streams import Role, stream
 
 FOUR = ("a", "b", "c", "d")
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from runtime.link.endpoint import parse_tcp
-from runtime.link.keys import RigKeys
-from runtime.link.messages import Accepted, RequestMessage
-from runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import RigKeys
+from onrig.runtime.link.messages import Accepted, RequestMessage
+from onrig.runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
 
 PATIENCE_S = 60.0
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import zmq
-
-from runtime.link import client as client_module
-from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.messages import LEASE, Accepted, Attach, Leave, Pull, Refused, Rows, encode
+from onrig.runtime.link import client as client_module
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.messages import LEASE, Accepted, Attach, Leave, Pull, Refused, Rows, encode
 
 PATIENCE_MS = 60_000
 

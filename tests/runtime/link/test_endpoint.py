@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.link.endpoint import Tcp, parse_tcp
+from onrig.runtime.link.endpoint import Tcp, parse_tcp
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from runtime.link import guests as module
-from runtime.link.guests import (
+from onrig.runtime.link import guests as module
+from onrig.runtime.link.guests import (
     FRAME_COST,
     HANDSHAKE_S,
     INSIDE_PER_ADDRESS,

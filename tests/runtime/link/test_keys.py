@@ -5,9 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from zmq.utils import z85
-
-from runtime.link.keys import (
+from onrig.runtime.link.keys import (
     KeyFault,
     fingerprint,
     fingerprint_of,
@@ -17,7 +15,8 @@ from runtime.link.keys import (
     new_pair,
     write_key,
 )
-from tools.keys import main
+from onrig.tools.keys import main
+from zmq.utils import z85
 
 
 @pytest.fixture

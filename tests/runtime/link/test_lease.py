@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.link.lease import SILENT_S, Lease
+from onrig.runtime.link.lease import SILENT_S, Lease
 
 A, B = b"peer a", b"peer b"
 

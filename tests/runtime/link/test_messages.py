@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.link.messages import (
+from onrig.runtime.link.messages import (
     MAX_HEADER_BYTES,
     MAX_REASON,
     MAX_REPLY_HEADER_BYTES,

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from onrig.runtime.link import porch as module
+from onrig.runtime.link.client import LinkClient
+from onrig.runtime.link.endpoint import Tcp, parse_tcp
+from onrig.runtime.link.guests import HANDSHAKE_S, INSIDE_PER_ADDRESS, MAX_BYTES_OF_ALL, OUTSIDE_PER_ADDRESS
+from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
+from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
+from onrig.runtime.link.porch import Porch
+from onrig.runtime.link.server import Answer, Ticket
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
+from onrig.tools.keys import main as make_keys
 
-from runtime.link import porch as module
-from runtime.link.client import LinkClient
-from runtime.link.endpoint import Tcp, parse_tcp
-from runtime.link.guests import HANDSHAKE_S, INSIDE_PER_ADDRESS, MAX_BYTES_OF_ALL, OUTSIDE_PER_ADDRESS
-from runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
-from runtime.link.messages import Accepted, Attach, Done, Pull
-from runtime.link.porch import Porch
-from runtime.link.server import Answer, Ticket
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
-from tools.faultlab.network import LossyLink
-from tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
-from tools.keys import main as make_keys
 
 CROWD = 700
 MIB = 1 << 20
@@ -91,7 +91,7 @@ def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: P
 
 def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HANDSHAKE_S > 1
-    monkeypatch.setattr("runtime.link.guests.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("onrig.runtime.link.guests.HANDSHAKE_S", 0.05)
     with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
         until(lambda: crowd.left() == 0, rig)
         assert [(shed.why, shed.connections) for shed in rig.server.shed()] == [("no request", 3)]
@@ -101,7 +101,7 @@ def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, mo
 def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
     socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.link.guests.STALE_S", 0.3)
+    monkeypatch.setattr("onrig.runtime.link.guests.STALE_S", 0.3)
     with OpenRig(socket_folder, None) as rig:
         assert enters(rig.endpoint, None)
         before = resident_bytes()
@@ -114,7 +114,7 @@ def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
 
 
 def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.link.guests.STALE_S", 2.0)
+    monkeypatch.setattr("onrig.runtime.link.guests.STALE_S", 2.0)
     with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
         assert enters(rig.endpoint, None)

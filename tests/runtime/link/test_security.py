@@ -8,18 +8,26 @@ from pathlib import Path
 
 import pytest
 import zmq
+from onrig.runtime.link import gate
+from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.gate import DOMAIN, verdict
+from onrig.runtime.link.keys import (
+    LearnerKeys,
+    Pair,
+    RigKeys,
+    fingerprint_of,
+    load_learner_keys,
+    load_rig_keys,
+    new_pair,
+)
+from onrig.runtime.link.messages import Accepted, Attach
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.keys import main as make_keys
+from onrig.tools.learn import endpoint_problem
 from zmq.utils import z85
 
-from runtime.link import gate
-from runtime.link.client import KeyRejected, LinkClient, LinkClosed
-from runtime.link.endpoint import parse_tcp
-from runtime.link.gate import DOMAIN, verdict
-from runtime.link.keys import LearnerKeys, Pair, RigKeys, fingerprint_of, load_learner_keys, load_rig_keys, new_pair
-from runtime.link.messages import Accepted, Attach
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
-from tools.faultlab.network import LossyLink
-from tools.keys import main as make_keys
-from tools.learn import endpoint_problem
 
 PATIENCE_MS = int(1000 * PATIENCE_S)
 

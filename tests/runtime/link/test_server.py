@@ -7,9 +7,8 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.link import server as server_module
-from runtime.link.messages import (
+from onrig.runtime.link import server as server_module
+from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
     Accepted,
     Attach,
@@ -23,7 +22,8 @@ from runtime.link.messages import (
     decode_reply,
     encode,
 )
-from runtime.link.server import Answer, LinkServer, Ticket
+from onrig.runtime.link.server import Answer, LinkServer, Ticket
+
 from tests.sockets import short_folder
 
 PATIENCE_MS = 60_000

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.link.zmtp import GREETING_BYTES, FrameMeter, NotZmtp
-from tools.faultlab.peers import READY, frame, greeting
+from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter, NotZmtp
+from onrig.tools.faultlab.peers import READY, frame, greeting
 
 LONGEST = 100_000
 

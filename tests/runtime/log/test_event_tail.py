@@ -6,8 +6,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.log.event_tail import EventTail
+from onrig.runtime.log.event_tail import EventTail
 
 
 def append(path: Path, data: bytes) -> None:

@@ -19,16 +19,16 @@ from mcap.reader import make_reader
 from mcap.records import Message as McapMessage
 from mcap.stream_reader import StreamReader
 from mcap_protobuf.decoder import DecoderFactory
+from onrig.runtime.config.log import Log
+from onrig.runtime.log import sink
+from onrig.runtime.log.mcap_log import McapLog
+from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
+from onrig.runtime.log.sink import LogMissing, NoLog, open_log
+from onrig.runtime.log.staged_file import log_files
+from onrig.runtime.record import Flag, Kind
+from onrig.runtime.replay.episodes import EpisodeAccounts
+from onrig.runtime.replay.wholeness import LogAccount
 
-from runtime.config.log import Log
-from runtime.log import sink
-from runtime.log.mcap_log import McapLog
-from runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
-from runtime.log.sink import LogMissing, NoLog, open_log
-from runtime.log.staged_file import log_files
-from runtime.record import Flag, Kind
-from runtime.replay.episodes import EpisodeAccounts
-from runtime.replay.wholeness import LogAccount
 from tests.runtime.log.test_staged_file import fill
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 
@@ -305,7 +305,7 @@ def test_a_decimated_log_keeps_the_edges_of_episodes(folder: Folder) -> None:
 
 
 def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
@@ -320,7 +320,7 @@ def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypa
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runtime.log.mcap_log._CHUNKS_PER_FILE", 1)
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 1)
     log = folder.open()
     monkeypatch.setattr(log._writer, "finish", full)
     log.add(EPISODE[:20])
@@ -359,7 +359,7 @@ def without_mcap(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError("No module named 'mcap'", name="mcap")
         return real(name, *rest, **more)
 
-    for name in [n for n in sys.modules if n == "runtime.log.mcap_log" or n.split(".")[0] == "mcap"]:
+    for name in [n for n in sys.modules if n == "onrig.runtime.log.mcap_log" or n.split(".")[0] == "mcap"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", refuse)
 
@@ -396,7 +396,7 @@ def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
     def refuse(path: Path, *mode: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runtime.log.staged_file.Path.open", refuse)
+    monkeypatch.setattr("onrig.runtime.log.staged_file.Path.open", refuse)
     log = opened(folder, mcap=True)
     log.add(EPISODE)
     log.close()

@@ -6,8 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-
-from runtime.log.staged_file import StagedFile
+from onrig.runtime.log.staged_file import StagedFile
 
 
 class FullDisk:

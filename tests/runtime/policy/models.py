@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-
-from runtime.policy.contract import METADATA_KEY, PolicyContract, Signal, encode_contract
+from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, Signal, encode_contract
 
 CONTRACT = PolicyContract(
     rig="pendulum",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
-from runtime.config.checks import findings
-from runtime.config.resolve import load_run
-from runtime.replay.admission_rate import ADMISSIONS_PER_S, PerBarrier, PerSecond, admission_rate, admissions_per_s
+from onrig.runtime.config.checks import findings
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.replay.admission_rate import (
+    ADMISSIONS_PER_S,
+    PerBarrier,
+    PerSecond,
+    admission_rate,
+    admissions_per_s,
+)
 
 RATE_HZ = 50.0
 

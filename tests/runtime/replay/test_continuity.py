@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from runtime.control.loop_state import LoopState, decode_state, encode_state
-from runtime.log.sink import NoLog
-from runtime.record import Kind
-from runtime.replay import continuity
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.continuity import Continuity, Standing, closed_before, recovered
-from runtime.replay.recovery import Point, encode_point
-from runtime.replay.run_figures import Durations
+from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state
+from onrig.runtime.log.sink import NoLog
+from onrig.runtime.record import Kind
+from onrig.runtime.replay import continuity
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.recovery import Point, encode_point
+from onrig.runtime.replay.run_figures import Durations
 
 LIFE = 5
 

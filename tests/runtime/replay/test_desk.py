@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.config.schema import Selection
-from runtime.link.messages import (
+from onrig.runtime.config.schema import Selection
+from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
     MAX_ERRORS,
@@ -38,14 +37,15 @@ from runtime.link.messages import (
     decode_reply,
     encode,
 )
-from runtime.link.server import Answer, Ticket
-from runtime.replay.desk import LearnerDesk
-from runtime.replay.memory import Memory
-from runtime.replay.policy_desk import PolicyDesk, admission_limits
-from runtime.replay.storage import Storage
-from runtime.replay.transitions import TransitionBuilder
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.replay.desk import LearnerDesk
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+
 from tests.runtime.samples import PENDULUM, records
 
 A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who in b"abcd")
@@ -190,7 +190,7 @@ def test_at_least_one_row_comes_whatever_is_asked(rig: Rig, max_rows: int) -> No
 
 
 def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.replay.desk.MAX_PAYLOAD_BYTES", 200)
+    monkeypatch.setattr("onrig.runtime.replay.desk.MAX_PAYLOAD_BYTES", 200)
     rig.insert(60)
     message, payload = rig.pull(0, max_rows=60)
     assert 0 < len(payload) <= 200 < MAX_PAYLOAD_BYTES

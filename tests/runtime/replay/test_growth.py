@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from runtime.replay import growth as module
-from runtime.replay.growth import SLACK_BYTES, Growth, Overgrown
+from onrig.runtime.replay import growth as module
+from onrig.runtime.replay.growth import SLACK_BYTES, Growth, Overgrown
 
 
 class Statm:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.record import Kind
-from runtime.replay.horizon import Horizon, releasable, since, takable, take_over
+from onrig.runtime.record import Kind
+from onrig.runtime.replay.horizon import Horizon, releasable, since, takable, take_over
 
 CAPACITY = 100
 

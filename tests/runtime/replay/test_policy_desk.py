@@ -5,14 +5,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.runtime.link.messages import RATE, Verdict
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.record import MAX_POLICY_ID
+from onrig.runtime.replay.admission_rate import AdmissionRate, PerBarrier, PerSecond
+from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
-from runtime.link.messages import RATE, Verdict
-from runtime.policy.contract import contract_for
-from runtime.record import MAX_POLICY_ID
-from runtime.replay.admission_rate import AdmissionRate, PerBarrier, PerSecond
-from runtime.replay.policy_desk import PolicyDesk, admission_limits
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-from runtime.control.loop_state import LoopState
-from runtime.control.policy_seat import SeatedState, SeatState
-from runtime.policy.probation import Record
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.episodes import EpisodeFile, EpisodeRow, read_rows
-from runtime.replay.recovery import Point, Recovery, encode_point, recover
-from runtime.replay.run_figures import Durations
-from runtime.replay.withdrawn import Withdrawn
+from onrig.runtime.control.loop_state import LoopState
+from onrig.runtime.control.policy_seat import SeatedState, SeatState
+from onrig.runtime.policy.probation import Record
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.episodes import EpisodeFile, EpisodeRow, read_rows
+from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
+from onrig.runtime.replay.run_figures import Durations
+from onrig.runtime.replay.withdrawn import Withdrawn
 
 ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 4, 2, 5, 10**18)
 LOOP = LoopState(3, False, 700, 14_000_000, {"training_steps": 600.0}, SeatState((SeatedState(3, Record(50)),), 4))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.replay.rule_of_thumb import rule_of_thumb
+from onrig.runtime.replay.rule_of_thumb import rule_of_thumb
 
 EPISODES = 5000
 STEPS = 200.0 * np.arange(1, EPISODES + 1)

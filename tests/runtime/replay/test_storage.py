@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.replay.layout import Batch, Flag, Layout
-from runtime.replay.storage import RECENT_WRITES, Storage, capacity_in
+from onrig.runtime.replay.layout import Batch, Flag, Layout
+from onrig.runtime.replay.storage import RECENT_WRITES, Storage, capacity_in
 
 
 def _insert(storage: Storage, slot: int, value: float, **meta: int) -> int:
@@ -99,7 +98,7 @@ def test_a_mirror_that_catches_up_now_and_then_is_equal(
 ) -> None:
     capacity, cyclic, slots = stream
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("runtime.replay.storage.RECENT_WRITES", ring)
+        patch.setattr("onrig.runtime.replay.storage.RECENT_WRITES", ring)
         storage = Storage(capacity, 2, 1, cyclic=cyclic)
         mirror = Storage(capacity, 2, 1, cyclic=cyclic)
         second = Storage(capacity, 2, 1, cyclic=cyclic)

@@ -5,8 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.replay.strategy import (
+from onrig.runtime.replay.strategy import (
     PLAIN_RETENTIONS,
     RANKED_RETENTIONS,
     SAMPLINGS,

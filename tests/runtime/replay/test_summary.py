@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from runtime.replay.layout import Flag
-from runtime.replay.summary import progress, standing, summarised, write_summary
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
 
 
 def parts(normalized: float | None = 0.9) -> Any:

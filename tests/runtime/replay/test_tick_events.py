@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-
-from runtime.record import Miss, RecordLayout, Rule
-from runtime.replay.tick_events import TickEvents
+from onrig.runtime.record import Miss, RecordLayout, Rule
+from onrig.runtime.replay.tick_events import TickEvents
 
 
 def told(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, str, int, str, int]]:

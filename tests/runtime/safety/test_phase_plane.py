@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.config.limits import PendulumPlants
-from runtime.config.resolve import load_run
-from runtime.safety import phase_plane
-from runtime.safety.pendulum import cases
-from runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side
+from onrig.runtime.config.limits import PendulumPlants
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.safety import phase_plane
+from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side
 
 H = 2 * math.pi / NODES
 RUNS = ("pendulum", "pendulum-hardware")

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.keepsake import KEEPSAKE_BYTES, Keepsake
-from runtime.shm.segment import HEADER_BYTES, Segment
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.keepsake import KEEPSAKE_BYTES, Keepsake
+from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_a_reader_that_both_buffers_change_under_looks_again(segment: Segment, m
         reads += 1
         return checked(data, number) + (reads <= 2)  # as if those were other bytes than the ones that were summed up
 
-    monkeypatch.setattr("runtime.shm.keepsake.zlib.crc32", late)
+    monkeypatch.setattr("onrig.runtime.shm.keepsake.zlib.crc32", late)
     assert reader.take() == b"two"
 
 

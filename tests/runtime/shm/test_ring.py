@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.record import STAGES, RecordLayout
-from runtime.shm.ring import RingReader, RingWriter, ring_bytes
-from runtime.shm.segment import Segment
+from onrig.runtime.record import STAGES, RecordLayout
+from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from onrig.runtime.shm.segment import Segment
 
 LAYOUT = RecordLayout(1, 1, 1)
 N_HEAD = 19
@@ -169,8 +168,8 @@ def test_an_empty_ring_gives_an_empty_array_of_the_right_type(tmp_path: Path) ->
 _WRITE_FOREVER = """
 import sys
 from pathlib import Path
-from runtime.shm.ring import RingWriter
-from runtime.shm.segment import Segment
+from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.shm.segment import Segment
 from tests.runtime.shm.test_ring import LAYOUT, fields
 writer = RingWriter(Segment.attach(Path(sys.argv[1]), LAYOUT.schema), LAYOUT)
 tick = 0

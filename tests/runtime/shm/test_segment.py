@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.shm import segment
-from runtime.shm.segment import HEADER_BYTES, Segment, SegmentError, create_folder, remove_folder, sweep_folders
+from onrig.runtime.shm import segment
+from onrig.runtime.shm.segment import HEADER_BYTES, Segment, SegmentError, create_folder, remove_folder, sweep_folders
 
 HEADER = struct.Struct("<8sII16sQ")
 

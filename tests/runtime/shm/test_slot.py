@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.shm.segment import Segment
-from runtime.shm.slot import MAX_POLICY_BYTES, SLOT_BYTES, SLOT_SCHEMA, PolicySlot, SlotPolicy
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import MAX_POLICY_BYTES, SLOT_BYTES, SLOT_SCHEMA, PolicySlot, SlotPolicy
 
 BUFFERS = (64, 64 + MAX_POLICY_BYTES + 64)
 """Where the two buffers begin; the model lies 64 bytes behind."""

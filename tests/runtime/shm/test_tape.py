@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from runtime.shm.segment import Segment
-from runtime.shm.tape import KEPT_S, TAPE_SCHEMA, Taped, TapeReader, TapeWriter, tap_of, tape_bytes
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.tape import KEPT_S, TAPE_SCHEMA, Taped, TapeReader, TapeWriter, tap_of, tape_bytes
 
 ENDLESS_WRITER = """
 import sys
 from pathlib import Path
-from runtime.shm.segment import Segment
-from runtime.shm.tape import TAPE_SCHEMA, TapeWriter
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.tape import TAPE_SCHEMA, TapeWriter
 tape = TapeWriter(Segment.attach(Path(sys.argv[1]), TAPE_SCHEMA))
 n = 0
 while True:

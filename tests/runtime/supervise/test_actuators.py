@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.exit_codes import ExitCode
-from runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
 
 DRIVEN = Actuators(safe_ns=0, since_ns=0, answered_ns=50_000_000_000, hold_ns=120_000_000, ended=False)
 SHOWN = DRIVEN._replace(safe_ns=60_000_000_000, since_ns=59_000_000_000)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from runtime.supervise.child import Child
-from runtime.supervise.report import Report
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.report import Report
 
 PATIENCE_S = 60.0
 Start = Callable[..., Child]

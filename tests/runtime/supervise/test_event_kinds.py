@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from runtime.supervise.event_kinds import Value, Weight, kind_of, shortened, times
+from onrig.runtime.supervise.event_kinds import Value, Weight, kind_of, shortened, times
 
 
 @pytest.mark.parametrize("kind", ["learner_attached", "learner_turned_away", "policy_refused", "connections_ended"])

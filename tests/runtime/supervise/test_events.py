@@ -4,10 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
-from runtime.supervise import event_kinds
-from runtime.supervise import events as module
-from runtime.supervise.events import EventFile
+from onrig.runtime.supervise import event_kinds
+from onrig.runtime.supervise import events as module
+from onrig.runtime.supervise.events import EventFile
 
 
 class Clock:

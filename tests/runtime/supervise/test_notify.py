@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.control.orders import Orders
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
-from runtime.supervise.notify import Beat, Notifier, Pulse, status_line, watchdog_s
-from runtime.supervise.states import State
+from onrig.runtime.control.orders import Orders
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.notify import Beat, Notifier, Pulse, status_line, watchdog_s
+from onrig.runtime.supervise.states import State
 
 
 class Systemd:

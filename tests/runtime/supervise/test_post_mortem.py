@@ -10,20 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from onrig.hw.messages import CommandLayout, StateLayout
+from onrig.runtime.control.tick import Step
+from onrig.runtime.record import Kind
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.tape import TAPE_SCHEMA, TapeWriter, tape_bytes
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
+from onrig.runtime.supervise.report import Report
+from onrig.runtime.supervise.states import State
+from onrig.tools.load import load
 
-from hw.messages import CommandLayout, StateLayout
-from runtime.control.tick import Step
-from runtime.record import Kind
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import RingReader, RingWriter, ring_bytes
-from runtime.shm.segment import Segment
-from runtime.shm.tape import TAPE_SCHEMA, TapeWriter, tape_bytes
-from runtime.supervise.faults import FAULTS, FaultName
-from runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
-from runtime.supervise.report import Report
-from runtime.supervise.states import State
 from tests.runtime.samples import LAYOUT, state
-from tools.load import load
 
 S = 1_000_000_000
 CONFIG = load("pendulum", ["device.pace=realtime"])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import itertools
 
-from runtime.supervise.event_kinds import COUNT, Value
-from runtime.supervise.repeats import FIRST_S, LONGEST_S, MAX_WINDOWS, Repeats, Told
+from onrig.runtime.supervise.event_kinds import COUNT, Value
+from onrig.runtime.supervise.repeats import FIRST_S, LONGEST_S, MAX_WINDOWS, Repeats, Told
 
 
 def refused(repeats: Repeats, now_s: float, policy: int, stage: str = "contract") -> list[Told]:

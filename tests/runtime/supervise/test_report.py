@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.supervise import report as report_module
-from runtime.supervise.chronicle import Chronicle
-from runtime.supervise.faults import FaultName
-from runtime.supervise.report import Report, parse_report, report
+from onrig.runtime.supervise import report as report_module
+from onrig.runtime.supervise.chronicle import Chronicle
+from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.supervise.report import Report, parse_report, report
 
 
 class Pipe:

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
-from runtime.supervise.keyboard import KEYS, Keyboard, keyboard
-from runtime.supervise.requests import Request, Requests
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.keyboard import KEYS, Keyboard, keyboard
+from onrig.runtime.supervise.requests import Request, Requests
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.supervise.restarts import LONG_LIFE_S, MOST, Restarts
+from onrig.runtime.supervise.restarts import LONG_LIFE_S, MOST, Restarts
 
 
 def test_a_loop_of_crashes_is_left_ever_longer_and_then_for_good() -> None:

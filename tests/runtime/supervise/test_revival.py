@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.restarts import KILLED, MOST
-from runtime.supervise.revival import FIRST_SIGN_S, MOST_WITHOUT_ROOM, Revived
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.restarts import KILLED, MOST
+from onrig.runtime.supervise.revival import FIRST_SIGN_S, MOST_WITHOUT_ROOM, Revived
 
 HANG_S = 5.0
 LOOK_S = 0.25

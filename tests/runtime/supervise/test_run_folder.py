@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from runtime.config.resolve import load_resolved
-from runtime.replay.wholeness import Counted, Whole
-from runtime.supervise.run_folder import (
+from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.replay.wholeness import Counted, Whole
+from onrig.runtime.supervise.run_folder import (
     FolderBusy,
     claim,
     complete_summary,
@@ -18,6 +17,7 @@ from runtime.supervise.run_folder import (
     reopen_run_folder,
     write_run_folder,
 )
+
 from tests.runtime.samples import PENDULUM
 
 

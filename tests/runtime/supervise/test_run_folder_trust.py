@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-
-from runtime.supervise.run_folder import hold, write_run_folder
-from runtime.supervise.run_folder_trust import NotOurs, check_folder, check_way
-from tools.cli import main
-from tools.load import load
+from onrig.runtime.supervise.run_folder import hold, write_run_folder
+from onrig.runtime.supervise.run_folder_trust import NotOurs, check_folder, check_way
+from onrig.tools.cli import main
+from onrig.tools.load import load
 
 SOMEBODY = 54_321
 

@@ -3,11 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from runtime.shm import segment
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment, SegmentError, create_folder, remove_folder
-from runtime.supervise.running import Remote, Running, announce, running_rigs
+from onrig.runtime.shm import segment
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remove_folder
+from onrig.runtime.supervise.running import Remote, Running, announce, running_rigs
 
 
 @pytest.fixture

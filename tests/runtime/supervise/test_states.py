@@ -5,9 +5,8 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.supervise.faults import FAULTS, FaultName
-from runtime.supervise.states import TABLE, Action, Event, State, StateMachine, Transition, after, describe
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.supervise.states import TABLE, Action, Event, State, StateMachine, Transition, after, describe
 
 ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
 """States in which the device takes commands."""

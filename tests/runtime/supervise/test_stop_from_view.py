@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
-from runtime.supervise.requests import LIVE_VIEW, Requests
-from runtime.supervise.running import Remote, Running
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.requests import LIVE_VIEW, Requests
+from onrig.runtime.supervise.running import Remote, Running
 
 
 @pytest.fixture

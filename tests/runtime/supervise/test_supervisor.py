@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.supervisor import Supervisor
 
-from runtime.exit_codes import ExitCode
-from runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
 
 

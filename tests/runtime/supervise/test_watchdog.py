@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from runtime.supervise.watchdog import GIVE_UP_S, Verdict, Watchdog
+from onrig.runtime.supervise.watchdog import GIVE_UP_S, Verdict, Watchdog
 
 LOOK_S = 0.125
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-
-from hw.rig import Rig
-from runtime.config.document import convert, load_document
-from runtime.config.resolve import find
-from runtime.task import Task, episode_steps
-from sim.baselines.task_model import TaskModel
-from sim.plants import Magman, Pendulum, Plant
+from onrig.hw.rig import Rig
+from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.resolve import find
+from onrig.runtime.task import Task, episode_steps
+from onrig.sim.baselines.task_model import TaskModel
+from onrig.sim.plants import Magman, Pendulum, Plant
 
 RATE_HZ = 50.0
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from sim.baselines.fuzzy_q_iteration import (
+from onrig.sim.baselines.fuzzy_q_iteration import (
     EPSILON,
     GAMMA,
     Backup,
@@ -15,7 +14,8 @@ from sim.baselines.fuzzy_q_iteration import (
     mean_rewards,
     solve,
 )
-from sim.baselines.partition import partition_for
+from onrig.sim.baselines.partition import partition_for
+
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM
 
 TINY = {"pendulum": Grid((12, 13), 3), "hardware": Grid((12, 13), 3), "magman": Grid((9, 9), 3)}

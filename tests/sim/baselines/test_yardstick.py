@@ -6,11 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
-from runtime.task import Normalization
-from sim.baselines import finite_horizon, fuzzy_q_iteration
-from sim.baselines.fuzzy_q_iteration import Grid
-from sim.baselines.yardstick import (
+from onrig.runtime.task import Normalization
+from onrig.sim.baselines import finite_horizon, fuzzy_q_iteration
+from onrig.sim.baselines.fuzzy_q_iteration import Grid
+from onrig.sim.baselines.yardstick import (
     cache_folder,
     fuzzy_baseline,
     grids_for,
@@ -18,7 +17,8 @@ from sim.baselines.yardstick import (
     optimum_baseline,
     random_baseline,
 )
-from sim.plants import Pendulum
+from onrig.sim.plants import Pendulum
+
 from tests.sim.baselines.models import HARDWARE, MAGMAN, PENDULUM, with_task
 
 TINY = Grid((8, 9), 3)
@@ -32,7 +32,7 @@ def test_a_hit_equals_a_fresh_result_and_computes_nothing(tmp_path: Path, monkey
     fresh = fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)
     assert entries(tmp_path) == 2
     monkeypatch.setattr(fuzzy_q_iteration, "solve", None)
-    monkeypatch.setattr("sim.baselines.yardstick.random_reward", None)
+    monkeypatch.setattr("onrig.sim.baselines.yardstick.random_reward", None)
     assert (fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)) == fresh
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.hw.rig import Observation
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.task import batched_reward
+from onrig.sim.envs import TwinEnv
+from onrig.sim.plants import Magman, Pendulum
+from onrig.sim.synthetic.model import Outcome, PlantModel, model_problems
+from onrig.sim.twin.main import twin_options
 
-from hw.rig import Observation
-from runtime.config.schema import RunConfig
-from runtime.task import batched_reward
-from sim.envs import TwinEnv
-from sim.plants import Magman, Pendulum
-from sim.synthetic.model import Outcome, PlantModel, model_problems
-from sim.twin.main import twin_options
 from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.sim.synthetic.samples import RUNS, model_of, with_fine_sensors
 

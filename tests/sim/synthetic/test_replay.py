@@ -7,15 +7,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.runtime.config.schema import RunConfig, Selection, Synthetic
+from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.transitions import Transitions
+from onrig.sim.synthetic.policies import FiledPolicies
+from onrig.sim.synthetic.replay import RunResynthesiser
 
-from runtime.config.schema import RunConfig, Selection, Synthetic
-from runtime.explore.processes import episode_noise
-from runtime.random_streams import Role, stream
-from runtime.replay.layout import Flag
-from runtime.replay.memory import Memory
-from runtime.replay.transitions import Transitions
-from sim.synthetic.policies import FiledPolicies
-from sim.synthetic.replay import RunResynthesiser
 from tests.runtime.policy.models import policy, reference, serialized
 from tests.runtime.samples import PENDULUM
 from tests.sim.synthetic.samples import measured, model_of, rows_equal

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hw import messages as m
-from hw.messages import Op, Response, Result, State
-from hw.rig import Actuator, Observation, Rig, Sensor
-from sim.plants import Pendulum
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
+from onrig.hw import messages as m
+from onrig.hw.messages import Op, Response, Result, State
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
 
 PERIOD_US = 20_000
 RESOLUTION = 3.834951969714103e-4

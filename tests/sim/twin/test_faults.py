@@ -4,10 +4,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from hw.framing import FrameReader, encode_frame
-from sim.twin.faults import Delivery, Direction, FaultInjector, FaultPlan, Kind, Rates, Scheduled
-from sim.twin.options import TwinOptions
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.sim.twin.faults import Delivery, Direction, FaultInjector, FaultPlan, Kind, Rates, Scheduled
+from onrig.sim.twin.options import TwinOptions
 
 DIRECTIONS: tuple[Direction, Direction] = ("to_host", "to_device")
 

@@ -9,9 +9,8 @@ import tty
 from collections.abc import Iterator
 
 import pytest
-
-from hw.transport import LinkError, open_port
-from sim.twin.line import Line
+from onrig.hw.transport import LinkError, open_port
+from onrig.sim.twin.line import Line
 
 SECOND_NS = 1_000_000_000
 
@@ -32,7 +31,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(timeout_s)
         return [], [], []
 
-    monkeypatch.setattr("sim.twin.line.select.select", sleep_instead)
+    monkeypatch.setattr("onrig.sim.twin.line.select.select", sleep_instead)
     return slept
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.hw import messages as m
+from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import Op
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.faults import FaultPlan, Kind, Scheduled
+from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.pacing import TwinLoop, hand_over_ns
+from onrig.sim.twin.trace import TraceReader, TraceWriter
 
-from hw import messages as m
-from hw.framing import FrameReader, encode_frame
-from hw.messages import Op
-from sim.plants import Pendulum
-from sim.twin.device import TwinDevice
-from sim.twin.faults import FaultPlan, Kind, Scheduled
-from sim.twin.options import TwinOptions
-from sim.twin.pacing import TwinLoop, hand_over_ns
-from sim.twin.trace import TraceReader, TraceWriter
 from tests.sim.twin.bench import AT_REST, RIG
 
 LOOK_NS = 200

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from hw.transport import LinkError, open_port
-from sim.twin.socket_line import SocketLine
+from onrig.hw.transport import LinkError, open_port
+from onrig.sim.twin.socket_line import SocketLine
 
 SECOND_NS = 1_000_000_000
 

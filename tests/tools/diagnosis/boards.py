@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.diagnosis.check import Check, Verdict
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.check import Check, Verdict
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
 RIG = Needs(config="rig.yaml")
 LOCKSTEP = Needs(config="pendulum", realtime=False)

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.tools.diagnosis.clocks import ClockFacts, judge, read
+from onrig.tools.diagnosis.needs import Needs
 
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
-from tools.diagnosis.clocks import ClockFacts, judge, read
-from tools.diagnosis.needs import Needs
 
 GOOD = ClockFacts("tsc", "tsc hpet acpi_pm", 1e-9, True)
 

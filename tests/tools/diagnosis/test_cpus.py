@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control import realtime
+from onrig.tools.diagnosis.cpus import CpuFacts, examine, judge, loop_cpu, read
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.needs import Needs
 
-from runtime.config.schema import RealTime
-from runtime.control import realtime
 from tests.tools.diagnosis.boards import LOCKSTEP, PI_5, RIG, board, verdicts
-from tools.diagnosis.cpus import CpuFacts, examine, judge, loop_cpu, read
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.needs import Needs
 
 FOUR = CpuFacts({0, 1, 2, 3}, {0, 1, 2, 3}, None, set(), set())
 ISOLATED = FOUR._replace(allowed={0, 1, 2}, isolated={3}, nohz_full={3})

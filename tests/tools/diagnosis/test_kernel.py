@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.tools.diagnosis.interpreter import judge as judge_python
+from onrig.tools.diagnosis.kernel import KernelFacts, judge, read
+from onrig.tools.diagnosis.needs import Needs
 
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board, verdicts
-from tools.diagnosis.interpreter import judge as judge_python
-from tools.diagnosis.kernel import KernelFacts, judge, read
-from tools.diagnosis.needs import Needs
 
 STOCK = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onrig.runtime.control.cpus import cpu_list
+from onrig.tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
 
-from runtime.control.cpus import cpu_list
 from tests.tools.diagnosis.boards import PI_5, board
-from tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
 
 
 @given(st.sets(st.integers(0, 300), max_size=40))

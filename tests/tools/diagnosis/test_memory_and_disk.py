@@ -3,12 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.tools.diagnosis import disk, memory
+from onrig.tools.diagnosis.disk import DiskFacts, mount_of
+from onrig.tools.diagnosis.memory import MemoryFacts
+from onrig.tools.diagnosis.needs import Needs
 
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
-from tools.diagnosis import disk, memory
-from tools.diagnosis.disk import DiskFacts, mount_of
-from tools.diagnosis.memory import MemoryFacts
-from tools.diagnosis.needs import Needs
 
 ROOMY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)
 DISK = DiskFacts(Path("/home/pi/runs"), "/", "ext4", False, True, 100 << 30, 200 << 30)

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.diagnosis.ports import PortFacts, examine, general, judge, modem_manager, read
 
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
-from tools.diagnosis.machine import Machine
-from tools.diagnosis.ports import PortFacts, examine, general, judge, modem_manager, read
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_FT232R_A600-if00-port0"
 GOOD = PortFacts(BY_ID, "/dev/ttyUSB0", BY_ID, True, True, "dialout", 1, (), False)

@@ -3,14 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.runtime.config.schema import RealTime
+from onrig.tools.diagnosis import cyclictest, pacer, punctuality
+from onrig.tools.diagnosis.cyclictest import Latency, latency_of
+from onrig.tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.pacer import Answer, Request, measure, pace
+from onrig.tools.diagnosis.punctuality import LoopFacts, judge, ticks_in
 
-from runtime.config.schema import RealTime
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board
-from tools.diagnosis import cyclictest, pacer, punctuality
-from tools.diagnosis.cyclictest import Latency, latency_of
-from tools.diagnosis.needs import Needs
-from tools.diagnosis.pacer import Answer, Request, measure, pace
-from tools.diagnosis.punctuality import LoopFacts, judge, ticks_in
 
 CALM = Answer(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
 ROUGH = Answer(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig.tools.diagnosis import scheduling
+from onrig.tools.diagnosis.needs import Needs
+from onrig.tools.diagnosis.scheduling import SchedulingFacts, judge, read, try_it
 
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board, by_name, verdicts
-from tools.diagnosis import scheduling
-from tools.diagnosis.needs import Needs
-from tools.diagnosis.scheduling import SchedulingFacts, judge, read, try_it
 
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)
 

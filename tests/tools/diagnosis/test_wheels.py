@@ -5,9 +5,9 @@ import sys
 import zlib
 
 import pytest
+from onrig.tools.diagnosis.wheels import GEMM_MODEL, WHEELS, Wheel, WheelFacts, judge, read, read_all, wanted, works
 
 from tests.tools.diagnosis.boards import GENERAL, RIG
-from tools.diagnosis.wheels import GEMM_MODEL, WHEELS, Wheel, WheelFacts, judge, read, read_all, wanted, works
 
 NUMPY, TORCH = WHEELS[0], WHEELS[-1]
 

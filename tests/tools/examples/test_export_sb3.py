@@ -8,18 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.admission import Admitted
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.replay.policy_desk import desk_probes
+from onrig.tools.cli import main as onrig
+from onrig.tools.examples import export_sb3
+from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
+from onrig.tools.load import load
+from onrig.tools.verdict import judge
 from torch import nn
-
-from runtime.config.schema import RunConfig
-from runtime.policy.admission import Admitted
-from runtime.policy.contract import contract_for
-from runtime.policy.session import PolicySession
-from runtime.replay.policy_desk import desk_probes
-from tools.cli import main as onrig
-from tools.examples import export_sb3
-from tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
-from tools.load import load
-from tools.verdict import judge
 
 CONFIG = load("pendulum", [])
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.settings import LearnerSettings
-from runtime.config.schema import RunConfig
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.schema import RunConfig
 
 DEADLY_SEED = 13
 FAULTY_SEED = 14

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from tools.experiments.grid import cells_of
-from tools.experiments.spec import load_spec
-from tools.experiments.store import Cell
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import Cell
 
 SMALL = """
     name: small

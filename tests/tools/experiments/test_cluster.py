@@ -16,7 +16,7 @@ from tests.tools.experiments.test_experiment import SPEC, experiment
 
 pytest.importorskip("ray")
 
-from tools.experiments import cluster
+from onrig.tools.experiments import cluster
 
 _NODES = """
 import sys
@@ -39,7 +39,7 @@ def address() -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "RAY_USAGE_STATS_ENABLED": "0"},
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -53,7 +53,17 @@ def address() -> Iterator[str]:
 def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address: str) -> None:
     spec = specs.written(tmp_path, SPEC)
     done = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "experiment", spec, "--out", tmp_path / "there", "--cluster", address],
+        [
+            sys.executable,
+            "-m",
+            "onrig.tools.cli",
+            "experiment",
+            spec,
+            "--out",
+            tmp_path / "there",
+            "--cluster",
+            address,
+        ],
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,

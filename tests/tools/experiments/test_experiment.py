@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 import pytest
+from onrig.tools.cli import main
+from onrig.tools.experiments.store import read_cells, read_spec, read_trials
 
 from tests.tools.experiments import specs
-from tools.cli import main
-from tools.experiments.store import read_cells, read_spec, read_trials
 
 PATIENCE_S: Final = 60.0
 SPEC: Final = """
@@ -53,11 +53,10 @@ def experiment(*arguments: object) -> int:
 
 def started(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tools.cli", "experiment", *map(str, arguments)],
+        [sys.executable, "-m", "onrig.tools.cli", "experiment", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
     )
 
 
@@ -184,7 +183,7 @@ def test_a_full_disk_is_told_in_one_line(
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tools.experiments.runner.write_trial", full)
+    monkeypatch.setattr("onrig.tools.experiments.runner.write_trial", full)
     assert experiment(spec, "--out", tmp_path / "out", "--workers", 1, "--trials", 2) == 3
     assert capsys.readouterr().err == (
         f"onrig experiment: '{tmp_path}/out' cannot be written: No space left on device; "

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import find, shipped
+from onrig.runtime.config.schema import RunConfig
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.identity import cell_id, same
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import Cell
 
-from learner.settings import LearnerSettings
-from runtime.config.problem import ConfigError
-from runtime.config.resolve import find, shipped
-from runtime.config.schema import RunConfig
-from sim.twin.options import TwinOptions
 from tests.tools.experiments import specs
-from tools.experiments.grid import cells_of
-from tools.experiments.identity import cell_id, same
-from tools.experiments.spec import load_spec
-from tools.experiments.store import Cell
 
 HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"
 
@@ -224,7 +224,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 @pytest.mark.parametrize("name", shipped("experiments"))
 def test_every_shipped_experiment_can_be_run(name: str) -> None:
-    from learner.trials.engine import trials_problems
+    from onrig.learner.trials.engine import trials_problems
 
     file = load_spec(find(name, "experiments"))
     assert file.spec.name == name

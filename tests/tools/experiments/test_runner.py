@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from onrig.tools.experiments.jobs import Unit
+from onrig.tools.experiments.progress import Tally, duration
+from onrig.tools.experiments.runner import Outcome, missing, run_units, split
+from onrig.tools.experiments.store import Cell, read_trials
+from onrig.tools.experiments.workers import LocalWorkers, NoWorkers
 
 from tests.tools.experiments import specs
 from tests.tools.experiments.fake_engine import DEADLY_SEED, FAULTY_SEED
-from tools.experiments.jobs import Unit
-from tools.experiments.progress import Tally, duration
-from tools.experiments.runner import Outcome, missing, run_units, split
-from tools.experiments.store import Cell, read_trials
-from tools.experiments.workers import LocalWorkers, NoWorkers
 
 ENGINE = "tests.tools.experiments.fake_engine"
 
@@ -105,7 +105,7 @@ def test_a_full_disk_ends_it_and_leaves_what_was_whole(
         if next(left, "full") == "full":
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tools.experiments.store.os.fsync", filling)
+    monkeypatch.setattr("onrig.tools.experiments.store.os.fsync", filling)
     with pytest.raises(OSError, match="No space left"):
         run(tmp_path, cells, range(4), 1, 16)
     assert len(specs.trial_files(tmp_path)) == 2

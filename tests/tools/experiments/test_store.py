@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tests.tools.experiments import specs
-from tools.experiments.store import (
+from onrig.tools.experiments.store import (
     Cell,
     Trial,
     missing_seeds,
@@ -19,6 +17,8 @@ from tools.experiments.store import (
     write_cells,
     write_trial,
 )
+
+from tests.tools.experiments import specs
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_finished_leaves_nothing(
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tools.experiments.store.os.fsync", full)
+    monkeypatch.setattr("onrig.tools.experiments.store.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_trial(tmp_path, cell, 1, trial(1))
     assert specs.trial_files(tmp_path) == {}

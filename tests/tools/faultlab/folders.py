@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-
-from runtime.config.resolve import load_run
-from runtime.replay.episodes import EpisodeRow
-from tools.faultlab.run_folder import Episode, Left, LoggedRun
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun
 
 STEPS = 200
 CONFIG = msgspec.structs.replace(load_run("pendulum"), episodes=4, evaluate_every=2)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.faultlab.campaign import GROWN_MB, Filed, Piece, attack, do_piece, verdict
+from onrig.tools.faultlab.campaign import GROWN_MB, Filed, Piece, attack, do_piece, verdict
 
 
 class Drill:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.config.yaml_nodes import read_tree
-from tools.faultlab.configurations import Mutant, judge, mutants
-from tools.faultlab.spoiling import Raw, emitted, spoil_text, spoil_tree
+from onrig.runtime.config.yaml_nodes import read_tree
+from onrig.tools.faultlab.configurations import Mutant, judge, mutants
+from onrig.tools.faultlab.spoiling import Raw, emitted, spoil_text, spoil_tree
 
 
 def test_two_hundred_mutants_are_refused_at_a_place_or_sound(tmp_path: Path) -> None:
@@ -38,7 +37,7 @@ def test_the_same_seed_gives_the_same_mutants() -> None:
 
 def test_some_mutants_are_sound_and_some_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Or the oracle would judge one branch alone."""
-    from tools.check import main
+    from onrig.tools.check import main
 
     codes = set()
     for mutant in islice(mutants(5), 30):
@@ -81,7 +80,7 @@ def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, mon
         sys.stderr.write(printed)
         return code
 
-    monkeypatch.setattr("tools.check.main", check)
+    monkeypatch.setattr("onrig.tools.check.main", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert finding.what.startswith(what)
@@ -91,7 +90,7 @@ def test_the_oracle_sees_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def check(arguments: list[str]) -> int:
         raise ZeroDivisionError("float division by zero")
 
-    monkeypatch.setattr("tools.check.main", check)
+    monkeypatch.setattr("onrig.tools.check.main", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
     assert "ZeroDivisionError: float division by zero" in finding.what

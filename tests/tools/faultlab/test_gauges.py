@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tools.faultlab.gauges import GROWN_S, WARM_UP_S, grown_mb
+from onrig.tools.faultlab.gauges import GROWN_S, WARM_UP_S, grown_mb
 
 
 def test_growth_is_that_of_the_last_tenth_over_the_first_after_the_warm_up() -> None:

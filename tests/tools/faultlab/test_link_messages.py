@@ -6,12 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-
-from runtime.config.resolve import load_run
-from runtime.link.messages import ReplyMessage, RequestMessage, encode
-from runtime.policy.contract import contract_for
-from tools.benchmarks.link_policies import untrained
-from tools.faultlab.link_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
+from onrig.runtime.policy.contract import contract_for
+from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.faultlab.link_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
 
 QUICK, LONG = 300, 100_000
 GROWTH_BYTES = 48 << 20
@@ -46,7 +45,7 @@ def test_no_damaged_reply_harms_the_learner(mutations: int) -> None:
 
 
 def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.replay.desk.MAX_ERRORS", "no number")
+    monkeypatch.setattr("onrig.runtime.replay.desk.MAX_ERRORS", "no number")
     with pytest.raises(TypeError):
         list(fuzz_rig(50, 1, tmp_path, b""))
 

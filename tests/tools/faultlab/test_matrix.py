@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from hw.messages import State, Status
-from runtime.supervise.faults import FAULTS, FaultName
-from tools.benchmarks.faults import parser, report, worst_ms
-from tools.benchmarks.table import markdown
-from tools.faultlab.fault_cases import CASES, Outcome
-from tools.faultlab.wire import Seen, device_time_us, safe_since_us
+from onrig.hw.messages import State, Status
+from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.tools.benchmarks.faults import parser, report, worst_ms
+from onrig.tools.benchmarks.table import markdown
+from onrig.tools.faultlab.fault_cases import CASES, Outcome
+from onrig.tools.faultlab.wire import Seen, device_time_us, safe_since_us
 
 PERIOD_US = 20_000
 ARMED, SAFE = int(Status.ARMED), int(Status.SAFE | Status.FAULT)

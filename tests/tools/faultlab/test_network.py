@@ -6,9 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
-from runtime.link.endpoint import parse_tcp
-from tools.faultlab.network import LossyLink
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.tools.faultlab.network import LossyLink
 
 PATIENCE_S = 60.0
 

@@ -5,8 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from tools.faultlab.room import Room, can_be_built
+from onrig.tools.faultlab.room import Room, can_be_built
 
 SIZE = 1 << 20
 

@@ -6,11 +6,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from onrig.tools.installation import files
+from onrig.tools.installation.files import InTheWay, artifacts, standing, write
+from onrig.tools.installation.service import MARK, Artifact
 
 from tests.tools.installation.test_texts import SERVICE
-from tools.installation import files
-from tools.installation.files import InTheWay, artifacts, standing, write
-from tools.installation.service import MARK, Artifact
 
 
 def content(folder: Path) -> dict[str, str]:

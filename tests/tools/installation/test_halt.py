@@ -7,12 +7,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.segment import Segment
-from runtime.supervise.running import Remote, Running
-from runtime.supervise.states import State
-from tools.installation.halt import FADE_S, find, halt, main
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.supervise.running import Remote, Running
+from onrig.runtime.supervise.states import State
+from onrig.tools.installation.halt import FADE_S, find, halt, main
 
 
 class Loop:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.tools.diagnosis.machine import Machine
+from onrig.tools.installation.limits import limits_text
+from onrig.tools.installation.service import MARK, Service, UsbIdentity, service_name
+from onrig.tools.installation.udev import rule_text, usb_identity
+from onrig.tools.installation.unit import WATCHDOG_S, device_unit, unit_text, word
 
-from runtime.supervise.watchdog import GIVE_UP_S
 from tests.tools.diagnosis.boards import board
-from tools.diagnosis.machine import Machine
-from tools.installation.limits import limits_text
-from tools.installation.service import MARK, Service, UsbIdentity, service_name
-from tools.installation.udev import rule_text, usb_identity
-from tools.installation.unit import WATCHDOG_S, device_unit, unit_text, word
 
 FTDI = UsbIdentity("0403", "6001", "A600XYZ")
 SERVICE = Service(
@@ -91,11 +91,11 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
     assert text.startswith(MARK)
     assert unit["Type"] == "notify"
     assert unit["ExecStart"] == (
-        '/home/pi/onrig/.venv/bin/python -m tools.cli run "/home/pi/my rig.yaml"'
+        '/home/pi/onrig/.venv/bin/python -m onrig.tools.cli run "/home/pi/my rig.yaml"'
         ' --set "selection={strategy: \\"FULL[Uniform]\\"}"'
     )
-    assert unit["ExecStop"].endswith("-m tools.installation.halt $MAINPID")
-    assert unit["ExecStopPost"].endswith(f"-m tools.disarm {SERVICE.port} --baud 921600")
+    assert unit["ExecStop"].endswith("-m onrig.tools.installation.halt $MAINPID")
+    assert unit["ExecStopPost"].endswith(f"-m onrig.tools.disarm {SERVICE.port} --baud 921600")
     assert unit["After"] == unit["Requires"] == device_unit(SERVICE.port)
     assert (unit["User"], unit["SupplementaryGroups"]) == ("pi", "dialout")
     assert unit["Restart"] == "no"

@@ -11,29 +11,29 @@ import msgspec
 import numpy as np
 import onnx
 from onnx import helper
+from onrig.hw.clock import VirtualClock
+from onrig.hw.session import DeviceSession
+from onrig.runtime.config.resolve import load_run, save_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.loop import ControlLoop
+from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.log.mcap_log import McapLog
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.episodes import EpisodeAccounts
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.runtime.supervise.events import EventFile
+from onrig.sim.plants import Magman, Pendulum
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
 
-from hw.clock import VirtualClock
-from hw.session import DeviceSession
-from runtime.config.resolve import load_run, save_resolved
-from runtime.config.schema import RunConfig
-from runtime.control.frames import Stopped
-from runtime.control.loop import ControlLoop
-from runtime.control.orders import Orders
-from runtime.control.policy_seat import PolicySeat
-from runtime.log.mcap_log import McapLog
-from runtime.policy.contract import contract_for
-from runtime.policy.probation import terms_of
-from runtime.record import RecordLayout
-from runtime.replay.episodes import EpisodeAccounts
-from runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from runtime.shm.keepsake import Keepsake
-from runtime.shm.ring import RingReader, RingWriter, ring_bytes
-from runtime.shm.segment import Segment
-from runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from runtime.supervise.events import EventFile
-from sim.plants import Magman, Pendulum
-from sim.twin.device import TwinDevice
-from sim.twin.options import TwinOptions
 from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy.models import node, proto
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.hw.messages import Fault
+from onrig.runtime.log.reading import Beginning, Ending, Kept, Part, read_log
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.shm.board import Word
+from onrig.tools.replaying import recomputation
+from onrig.tools.replaying.comparison import DECISIONS
+from onrig.tools.replaying.verification import Verification
 
-from hw.messages import Fault
-from runtime.log.reading import Beginning, Ending, Kept, Part, read_log
-from runtime.record import Flag, Kind, Rule
-from runtime.shm.board import Word
 from tests.tools.replaying.runs import LoggedRun
-from tools.replaying import recomputation
-from tools.replaying.comparison import DECISIONS
-from tools.replaying.verification import Verification
 
 Tamper = Callable[[np.ndarray], None]
 WATCHED = (

@@ -9,11 +9,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.yaml_nodes import dump
-from runtime.replay.strategy import parse_strategy
-from tools.experiments.store import SPEC, Cell, Trial, write_cells, write_trial
-from tools.load import load
+from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.tools.experiments.store import SPEC, Cell, Trial, write_cells, write_trial
+from onrig.tools.load import load
 
 EPISODES = 120
 Make = Callable[[Cell, int], Trial]

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from onrig.tools.cli import main
+from onrig.tools.experiments.store import Cell, Trial
+from onrig.tools.reports.experiment import missing
 
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
-from tools.cli import main
-from tools.experiments.store import Cell, Trial
-from tools.reports.experiment import missing
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.9}

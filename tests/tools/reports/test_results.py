@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onrig.tools.experiments.store import Cell, Trial
+from onrig.tools.reports.results import Result, read_experiment
 
 from tests.tools.reports.synthetic import cell, flat, raw, write_experiment
-from tools.experiments.store import Cell, Trial
-from tools.reports.results import Result, read_experiment
 
 
 def only(folder: Path, make: object, trials: int = 3, episodes: int = 200) -> Result:

@@ -5,9 +5,8 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from runtime.replay.strategy import SAMPLINGS
-from tools.reports.style import spread, strategy_look
+from onrig.runtime.replay.strategy import SAMPLINGS
+from onrig.tools.reports.style import spread, strategy_look
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

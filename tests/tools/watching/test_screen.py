@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.runtime.record import Miss, Rule
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.states import State
+from onrig.runtime.view.reader import ViewReader
+from onrig.tools.watching.rig_text import sketch_of
+from onrig.tools.watching.snapshot import Watcher, read_event
+from onrig.tools.watching.words import one_line
 
-from runtime.record import Miss, Rule
-from runtime.shm.board import Word
-from runtime.supervise.states import State
-from runtime.view.reader import ViewReader
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
-from tools.watching.rig_text import sketch_of
-from tools.watching.snapshot import Watcher, read_event
-from tools.watching.words import one_line
 
 rich_console = pytest.importorskip("rich.console")
 
@@ -58,7 +58,7 @@ class Watched:
             file.write(msgspec.json.encode(event) + b"\n")
 
     def screen(self, width: int = 80, height: int = 24, *, fancy: bool = True) -> list[str]:
-        from tools.watching.screen import KEYS, screen
+        from onrig.tools.watching.screen import KEYS, screen
 
         console = rich_console.Console(width=width, height=height, file=StringIO(), record=True)
         snapshot = self.watcher.look()

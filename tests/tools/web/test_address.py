@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tools.web.address import FIRST_PORT, Address, listen_at, new_token, parse_address, url_of
+from onrig.tools.web.address import FIRST_PORT, Address, listen_at, new_token, parse_address, url_of
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
-from tools.web.assets import load_assets
+from onrig.tools.web.assets import load_assets
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "tools" / "web" / "static").iterdir())
@@ -18,7 +17,7 @@ def test_all_files_of_the_page_are_served() -> None:
 
 def test_the_wheel_takes_them_along() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    patterns = listed.get("tools.web", [])
+    patterns = listed.get("onrig.tools.web", [])
     assert all(any(s.match(p) for p in patterns) for s in SOURCES)
 
 

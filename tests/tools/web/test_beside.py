@@ -11,14 +11,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+from onrig.tools.web.address import Address, listen_at
+from onrig.tools.web.beside import NoView, live_view
 
-from runtime.config.resolve import save_resolved
-from runtime.exit_codes import ExitCode
 from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM
-from tools.cli import main
-from tools.web.address import Address, listen_at
-from tools.web.beside import NoView, live_view
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def page_process(folder: Path) -> int:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"tools.web.process" in words and str(folder).encode() in words:
+            if b"onrig.tools.web.process" in words and str(folder).encode() in words:
                 return int(entry.name)
     return 0
 
@@ -124,7 +124,7 @@ def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: Path) -> None:
     (folder / "summary.json").write_text('{"exit_reason":"completed"}')
-    command = [sys.executable, "-m", "tools.cli", "web", str(folder)]
+    command = [sys.executable, "-m", "onrig.tools.cli", "web", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

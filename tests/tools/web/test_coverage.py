@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from runtime.view.layout import sample_dtype
-from tools.web.coverage import UNKNOWN, pack_sample
+from onrig.runtime.view.layout import sample_dtype
+from onrig.tools.web.coverage import UNKNOWN, pack_sample
 
 
 def sample(n: int, seed: int = 0) -> NDArray[np.void]:

@@ -5,8 +5,7 @@ from http import HTTPStatus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.web.guard import SECURITY_HEADERS, Guard
+from onrig.tools.web.guard import SECURITY_HEADERS, Guard
 
 HERE = {"Host": "127.0.0.1:8089"}
 ORDER = {**HERE, "Origin": "http://127.0.0.1:8089", "Content-Type": "application/json"}

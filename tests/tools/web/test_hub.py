@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from tools.web import hub as module
-from tools.web.hub import Hub, Message, frame
+from onrig.tools.web import hub as module
+from onrig.tools.web.hub import Hub, Message, frame
 
 
 def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:

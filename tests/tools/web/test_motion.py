@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.tools.web.motion import SAMPLES_PER_S, Motion
 
-from runtime.record import Flag, Kind, Rule
 from tests.runtime.samples import PENDULUM, Records, episode, records
-from tools.web.motion import SAMPLES_PER_S, Motion
 
 
 def at_rate(n: int, rate_hz: float) -> Records:

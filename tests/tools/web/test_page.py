@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 import pytest
-
-from runtime.supervise.running import running_rigs
-from tools.web.chromium import Browser, find_chromium
-from tools.web.screenshots import address_in
+from onrig.runtime.supervise.running import running_rigs
+from onrig.tools.web.chromium import Browser, find_chromium
+from onrig.tools.web.screenshots import address_in
 
 CHROMIUM: Final = find_chromium()
 PATIENCE_S: Final = 60.0
@@ -55,7 +54,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium o
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
     folder = tmp_path_factory.mktemp("web") / "run"
-    command = [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(folder), "--web"]
+    command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(folder), "--web"]
     for setting in ("episodes=100000", "task.episode_s=1", "learner.updates_per_episode=5"):
         command += ["--set", setting]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:

@@ -6,18 +6,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.running import Running
+from onrig.runtime.supervise.states import State
+from onrig.runtime.view.reader import Figures, ViewReader
+from onrig.tools.web import producer as module
+from onrig.tools.web.hub import Message
+from onrig.tools.web.producer import Producer
 
-from runtime.config.schema import RunConfig
-from runtime.replay.timing import TimingFile
-from runtime.shm.board import Word
-from runtime.supervise.running import Running
-from runtime.supervise.states import State
-from runtime.view.reader import Figures, ViewReader
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
-from tools.web import producer as module
-from tools.web.hub import Message
-from tools.web.producer import Producer
 
 REALTIME = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="realtime"))
 HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns"
@@ -174,7 +174,7 @@ def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuato
 
     list(producer.turn(0.0))
     board[Word.SAFE_NS] = board[Word.ANSWERED_NS] = board[Word.HOLD_NS] = 5_000_000_000
-    monkeypatch.setattr("tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
+    monkeypatch.setattr("onrig.tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
     assert told() is None
     board[Word.STOP_OUTSIDE] = 1
     assert str(told()).startswith(

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-
-from runtime.link.endpoint import Tcp
-from tools.faultlab.peers import Crowd
-from tools.faultlab.visitors import StalledReaders, answer, bad_requests
-from tools.web import places
-from tools.web import server as module
-from tools.web.address import Address, listen_at
-from tools.web.assets import load_assets
-from tools.web.guard import SECURITY_HEADERS, Guard
-from tools.web.hub import Hub, Message
-from tools.web.places import PER_ADDRESS
-from tools.web.server import PageServer, Site
+from onrig.runtime.link.endpoint import Tcp
+from onrig.tools.faultlab.peers import Crowd
+from onrig.tools.faultlab.visitors import StalledReaders, answer, bad_requests
+from onrig.tools.web import places
+from onrig.tools.web import server as module
+from onrig.tools.web.address import Address, listen_at
+from onrig.tools.web.assets import load_assets
+from onrig.tools.web.guard import SECURITY_HEADERS, Guard
+from onrig.tools.web.hub import Hub, Message
+from onrig.tools.web.places import PER_ADDRESS
+from onrig.tools.web.server import PageServer, Site
 
 JSON = {"Content-Type": "application/json"}
 

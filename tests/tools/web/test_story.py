@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.web.story import Story
+from onrig.tools.web.story import Story
 
 
 def told(**event: object) -> list[tuple[object, object, object]]:

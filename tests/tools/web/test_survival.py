@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from onrig.runtime.shm.board import Word
+from onrig.runtime.supervise.running import Running, running_rigs
+from onrig.runtime.view.reader import ViewReader
+from onrig.tools.web.screenshots import address_in
 
-from runtime.shm.board import Word
-from runtime.supervise.running import Running, running_rigs
-from runtime.view.reader import ViewReader
 from tests.processes.rig import PATIENCE_S, Process, until
-from tools.web.screenshots import address_in
 
 SHORT: Final = ("episodes=100000", "task.episode_s=1", "learner.updates_per_episode=5", "evaluate_every=0")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web"]
+    command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web"]
     for setting in SHORT:
         command += ["--set", setting]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def page_of(run: subprocess.Popen[str]) -> Process:
     """The process that serves its page."""
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    (pid,) = [int(p) for p in children if b"tools.web.process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    (pid,) = [int(p) for p in children if b"onrig.tools.web.process" in Path(f"/proc/{p}/cmdline").read_bytes()]
     return Process(pid)
 
 

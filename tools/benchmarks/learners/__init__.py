@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from tools.benchmarks.learner_cases import LIMIT, ONRIG, PEER, LearnerCase
-from tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.learner_cases import LIMIT, ONRIG, PEER, LearnerCase
+from onrig.tools.benchmarks.peers import Unavailable
 
 MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", LIMIT: "limit"}
 """Module of this folder for each subject."""
@@ -23,6 +23,6 @@ class Learner(Protocol):
 def load(subject: str) -> Learner:
     """Import a subject; raises ``Unavailable`` when that fails."""
     try:
-        return cast(Learner, importlib.import_module(f"tools.benchmarks.learners.{MODULES[subject]}"))
+        return cast(Learner, importlib.import_module(f"onrig.tools.benchmarks.learners.{MODULES[subject]}"))
     except ImportError as error:
         raise Unavailable(f"cannot be imported: {error}") from error

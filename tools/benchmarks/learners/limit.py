@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-
-from tools.benchmarks.learner_cases import LARGE, LearnerCase, Work
-from tools.benchmarks.learner_flops import Product, products
+from onrig.tools.benchmarks.learner_cases import LARGE, LearnerCase, Work
+from onrig.tools.benchmarks.learner_flops import Product, products
 
 
 def build(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-
-from learner.ddpg import Ddpg
-from learner.settings import LearnerSettings
-from learner.trials.memories import Memories
-from tools.benchmarks.learner_cases import STORED, LearnerCase, Work
-from tools.benchmarks.peers import Unavailable
-from tools.benchmarks.transitions import transitions
-from tools.load import load
+from onrig.learner.ddpg import Ddpg
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.memories import Memories
+from onrig.tools.benchmarks.learner_cases import STORED, LearnerCase, Work
+from onrig.tools.benchmarks.peers import Unavailable
+from onrig.tools.benchmarks.transitions import transitions
+from onrig.tools.load import load
 
 
 def build(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:

@@ -7,15 +7,14 @@ from typing import Final
 
 import msgspec
 import numpy as np
-
-from learner.settings import LearnerSettings
-from learner.trials.engine import Trials
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.task import episode_steps
-from tools.benchmarks.learner_cases import RIDE_EPISODES, Play
-from tools.benchmarks.messages import Timings
-from tools.load import load
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.engine import Trials
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.task import episode_steps
+from onrig.tools.benchmarks.learner_cases import RIDE_EPISODES, Play
+from onrig.tools.benchmarks.messages import Timings
+from onrig.tools.load import load
 
 
 class Strategy:

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tools.benchmarks.transitions import INSERTS, POOL, UPDATES, Errors, Floats, Transitions
+from onrig.tools.benchmarks.transitions import INSERTS, POOL, UPDATES, Errors, Floats, Transitions
 
 ALPHA: Final = 0.6
 BETA: Final = 0.4
@@ -120,7 +119,7 @@ def installed_version(package: str) -> str | None:
 def load(package: str) -> Library:
     """Import a library; raises ``Unavailable`` when that fails."""
     try:
-        return cast(Library, importlib.import_module(f"tools.benchmarks.peers.{MODULES[package]}"))
+        return cast(Library, importlib.import_module(f"onrig.tools.benchmarks.peers.{MODULES[package]}"))
     except ImportError as error:
         raise Unavailable(f"cannot be imported: {error}") from error
 

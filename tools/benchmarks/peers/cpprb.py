@@ -7,9 +7,8 @@ from typing import Final
 import cpprb
 import numpy as np
 from numpy.typing import NDArray
-
-from tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
-from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
+from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
+from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
 _EPSILON: Final = 1e-4
 

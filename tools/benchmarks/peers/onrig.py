@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from learner.samplers.build import sampler_for
-from runtime.replay.keepers import keeper_for
-from runtime.replay.layout import Batch, Flag, Layout
-from runtime.replay.storage import Storage
-from runtime.replay.strategy import parse_strategy
-from tools.benchmarks.peers import Buffer, Columns, proportional_law, uniform_law
-from tools.benchmarks.timing import SKIPPED
-from tools.benchmarks.transitions import BATCH, INSERTS, POOL, UPDATES, Errors, Floats, Transitions
+from onrig.learner.samplers.build import sampler_for
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.layout import Batch, Flag, Layout
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.tools.benchmarks.peers import Buffer, Columns, proportional_law, uniform_law
+from onrig.tools.benchmarks.timing import SKIPPED
+from onrig.tools.benchmarks.transitions import BATCH, INSERTS, POOL, UPDATES, Errors, Floats, Transitions
 
 _EPISODES = 2000
 _CHUNK = 1024

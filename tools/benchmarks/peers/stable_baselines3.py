@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
+from onrig.tools.benchmarks.peers import Buffer, Columns, Unavailable, uniform_law
+from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 from stable_baselines3.common.buffers import ReplayBuffer
-
-from tools.benchmarks.peers import Buffer, Columns, Unavailable, uniform_law
-from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
 _INFOS: Final[list[dict[str, bool]]] = [{}]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
+from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
-
-from tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
-from tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
 _EPSILON = float(np.finfo(np.float32).eps)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from tools.faultlab.processes import send
+from onrig.tools.faultlab.processes import send
 
 Role = Literal["control", "replay", "learner", "device", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("control", "replay", "learner", "device", "supervisor")

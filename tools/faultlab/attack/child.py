@@ -1,6 +1,6 @@
 """Cases that are judged in a process of their own, which may die of them and must not grow:
 
-``python -m tools.faultlab.attack.child configurations|models COUNT SEED FOLDER`` prints what came of them as one JSON
+``python -m onrig.tools.faultlab.attack.child configurations|models COUNT SEED FOLDER`` prints what came of them as one JSON
 line.
 """
 
@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from tools.faultlab.campaign import Piece
-from tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.gauges import Gauges
 
 _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.25
@@ -51,7 +51,7 @@ class InChild:
     def run(self, number: int, folder: Path) -> Piece:
         """Judge one piece."""
         seed = 1_000_003 * self._seed + number
-        command = [sys.executable, "-m", "tools.faultlab.attack.child", self.name, str(self._cases), str(seed)]
+        command = [sys.executable, "-m", "onrig.tools.faultlab.attack.child", self.name, str(self._cases), str(seed)]
         out, err = folder / "judged.json", folder / "child.err"
         gauges = Gauges()
         limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
@@ -78,7 +78,7 @@ class InChild:
 
 def judge_configurations(count: int, seed: int, folder: Path) -> Judged:
     """Judge spoilt configurations; those that bring about what they must not are kept in ``folder``."""
-    from tools.faultlab.configurations import judge, mutants
+    from onrig.tools.faultlab.configurations import judge, mutants
 
     judged = Judged(counts={"sound or refused": 0})
     for mutant in islice(mutants(seed), count):
@@ -97,8 +97,8 @@ def judge_models(count: int, seed: int, folder: Path) -> Judged:
     """Judge mutated models, and let those of sound form act; one that breaks something is found."""
     import random
 
-    from tools.faultlab.attack.door import subject
-    from tools.faultlab.models import MUTATIONS, campaign
+    from onrig.tools.faultlab.attack.door import subject
+    from onrig.tools.faultlab.models import MUTATIONS, campaign
 
     judged, verdicts = Judged(), Counter[str]()
     each = -(-count // len(MUTATIONS))

@@ -12,20 +12,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from runtime.config.resolve import load_run
-from runtime.exit_codes import ExitCode
-from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.messages import Attach, Offer, Verdict
-from runtime.policy.contract import contract_for
-from runtime.shm.board import Word
-from tools.benchmarks.link_policies import untrained
-from tools.faultlab.campaign import Piece
-from tools.faultlab.gauges import Gauges
-from tools.faultlab.ledger import Beside, findings
-from tools.faultlab.models import MUTATIONS, Subject
-from tools.faultlab.processes import REPLAY, ROLES, Impatient, children
-from tools.faultlab.run import Run
-from tools.faultlab.run_folder import config_of, left_by, tracebacks
+from onrig.runtime.config.resolve import load_run
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.messages import Attach, Offer, Verdict
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.shm.board import Word
+from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.ledger import Beside, findings
+from onrig.tools.faultlab.models import MUTATIONS, Subject
+from onrig.tools.faultlab.processes import REPLAY, ROLES, Impatient, children
+from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.run_folder import config_of, left_by, tracebacks
 
 SETTINGS: Final = (
     "realtime.priority=0",

@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
-from tools.faultlab.attack.lockstep import SETTINGS, ticks_of
-from tools.faultlab.campaign import Piece
-from tools.faultlab.ledger import Beside, findings, lost
-from tools.faultlab.processes import Impatient
-from tools.faultlab.room import Room, can_be_built
-from tools.faultlab.run import Run
-from tools.faultlab.run_folder import config_of, left_by, tracebacks
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.tools.faultlab.attack.lockstep import SETTINGS, ticks_of
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.ledger import Beside, findings, lost
+from onrig.tools.faultlab.processes import Impatient
+from onrig.tools.faultlab.room import Room, can_be_built
+from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.run_folder import config_of, left_by, tracebacks
 
 What = Literal["disk", "shm", "descriptors"]
 _SIZES: Final = {"disk": 24 << 20, "shm": 64 << 20}

@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 from typing import Final, Literal
 
-from runtime.link.client import LinkClient, LinkClosed
-from runtime.link.endpoint import Tcp
-from runtime.link.keys import load_learner_keys
-from runtime.link.messages import Attach
-from tools.faultlab.attack.door import OpenRig
-from tools.faultlab.campaign import Piece
-from tools.faultlab.peers import MOST, Crowd, garbled, greeting
-from tools.faultlab.run import Run
-from tools.faultlab.visitors import answer, bad_requests
+from onrig.runtime.link.client import LinkClient, LinkClosed
+from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.keys import load_learner_keys
+from onrig.runtime.link.messages import Attach
+from onrig.tools.faultlab.attack.door import OpenRig
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.peers import MOST, Crowd, garbled, greeting
+from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.visitors import answer, bad_requests
 
 Door = Literal["tcp", "ipc", "web"]
 DOORS: Final[tuple[Door, ...]] = ("tcp", "ipc", "web")
@@ -34,7 +34,7 @@ class Listening(OpenRig):
     """A run with all its doors open: tcp with keys, ipc, and the page."""
 
     def __init__(self, folder: Path) -> None:
-        from tools.keys import main as make_keys
+        from onrig.tools.keys import main as make_keys
 
         keys = folder / "keys"
         with contextlib.redirect_stdout(None):

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
-from tools.faultlab.attack.blows import FATAL, Blow, Role, Struck, blows
-from tools.faultlab.campaign import Piece
-from tools.faultlab.ledger import Beside, findings, unlike, unlike_policies
-from tools.faultlab.processes import ROLES, Impatient, until
-from tools.faultlab.run import Run
-from tools.faultlab.run_folder import Left, config_of, left_by, tracebacks
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.tools.faultlab.attack.blows import FATAL, Blow, Role, Struck, blows
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.ledger import Beside, findings, unlike, unlike_policies
+from onrig.tools.faultlab.processes import ROLES, Impatient, until
+from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.run_folder import Left, config_of, left_by, tracebacks
 
 _STEPS, _EVERY = 100, 4
 """Of an episode, at 50 Hz; episodes from one evaluation to the next."""

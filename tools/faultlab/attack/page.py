@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from tools.benchmarks.report import Check, at_most, describe_machine
-from tools.benchmarks.table import aligned, markdown
-from tools.faultlab.campaign import GROWN_MB, Verdict
+from onrig.tools.benchmarks.report import Check, at_most, describe_machine
+from onrig.tools.benchmarks.table import aligned, markdown
+from onrig.tools.faultlab.campaign import GROWN_MB, Verdict
 
 _HEAD: Final = ("part", "what was done", "findings", "what came of it", "memory, last tenth over first", "took")
 _SHOWN: Final = 20

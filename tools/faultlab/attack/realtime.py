@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hw.messages import Status
-from runtime.exit_codes import ExitCode
-from runtime.shm.board import Word
-from tools.faultlab.attack.blows import FATAL, Blow, Role, Struck, blows
-from tools.faultlab.campaign import Piece
-from tools.faultlab.gauges import Gauges
-from tools.faultlab.ledger import Beside, findings
-from tools.faultlab.matrix_rig import FaultRig
-from tools.faultlab.processes import Impatient, until
-from tools.faultlab.run_folder import config_of, left_by, tracebacks
-from tools.faultlab.wire import Seen
+from onrig.hw.messages import Status
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from onrig.tools.faultlab.attack.blows import FATAL, Blow, Role, Struck, blows
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.ledger import Beside, findings
+from onrig.tools.faultlab.matrix_rig import FaultRig
+from onrig.tools.faultlab.processes import Impatient, until
+from onrig.tools.faultlab.run_folder import config_of, left_by, tracebacks
+from onrig.tools.faultlab.wire import Seen
 
 _UP_S: Final = 60.0
 _END_S: Final = 60.0

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hw.messages import Status
-from tools.faultlab.campaign import Piece
-from tools.faultlab.matrix_rig import FaultRig
-from tools.faultlab.processes import CONTROL, send
-from tools.faultlab.run_folder import tracebacks
-from tools.faultlab.wire import Mode, Seen
+from onrig.hw.messages import Status
+from onrig.tools.faultlab.campaign import Piece
+from onrig.tools.faultlab.matrix_rig import FaultRig
+from onrig.tools.faultlab.processes import CONTROL, send
+from onrig.tools.faultlab.run_folder import tracebacks
+from onrig.tools.faultlab.wire import Mode, Seen
 
 _MODES: Final[tuple[Mode, ...]] = ("carry", "cut", "deaf", "freeze", "garble")
 _SAFE: Final = re.compile(r"\b(?:are|is|actuators) safe\b")
@@ -65,7 +65,7 @@ class Stops:
             if before:
                 rig.wire.mode = mode
                 time.sleep(late_s)
-            command = ["-m", "tools.cli", "stop", str(rig.run_folder), *(["--now"] if now else [])]
+            command = ["-m", "onrig.tools.cli", "stop", str(rig.run_folder), *(["--now"] if now else [])]
             said = _said(rig, command, mode, late_s)
             rig.wire.mode = "carry"
             for pid in rig.run.living():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tools.faultlab.attack.child import InChild
-from tools.faultlab.attack.door import ModelsOverTheLink
-from tools.faultlab.attack.exhaustion import Exhaustion
-from tools.faultlab.attack.garbage import Crowds, Garbage
-from tools.faultlab.attack.lockstep import Alone, LockstepBlows
-from tools.faultlab.attack.realtime import RealtimeBlows
-from tools.faultlab.attack.stops import Stops
-from tools.faultlab.campaign import Campaign
+from onrig.tools.faultlab.attack.child import InChild
+from onrig.tools.faultlab.attack.door import ModelsOverTheLink
+from onrig.tools.faultlab.attack.exhaustion import Exhaustion
+from onrig.tools.faultlab.attack.garbage import Crowds, Garbage
+from onrig.tools.faultlab.attack.lockstep import Alone, LockstepBlows
+from onrig.tools.faultlab.attack.realtime import RealtimeBlows
+from onrig.tools.faultlab.attack.stops import Stops
+from onrig.tools.faultlab.campaign import Campaign
 
 
 class Size(NamedTuple):

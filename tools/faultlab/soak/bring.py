@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Generator
 from typing import Final, Protocol
 
-from tools.faultlab.processes import CONTROL, REPLAY, send
-from tools.faultlab.soak.effects import LineEffects, NetworkEffects
-from tools.faultlab.soak.ledger import Happening
-from tools.faultlab.soak.plan import NATURES, Fault, Kind, Place
-from tools.faultlab.soak.rig import SoakRig
+from onrig.tools.faultlab.processes import CONTROL, REPLAY, send
+from onrig.tools.faultlab.soak.effects import LineEffects, NetworkEffects
+from onrig.tools.faultlab.soak.ledger import Happening
+from onrig.tools.faultlab.soak.plan import NATURES, Fault, Kind, Place
+from onrig.tools.faultlab.soak.rig import SoakRig
 
 PATIENCE_S: Final = 60.0
 """A fault that is not over by then is not over."""

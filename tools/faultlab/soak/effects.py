@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tools.faultlab.network import LossyLink
-from tools.faultlab.soak.plan import Kind
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.faultlab.soak.plan import Kind
 
 Say = Callable[[str], object]
 BASE_DELAY_S: Final = 0.002

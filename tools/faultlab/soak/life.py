@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from runtime.config.schema import RunConfig
-from runtime.record import Miss, RecordLayout
-from runtime.replay.transitions import TransitionBuilder
-from runtime.shm.board import BOARD_SCHEMA, Board, Word
-from runtime.shm.ring import RingHistory
-from runtime.shm.segment import Segment, SegmentError, live_folders
-from runtime.supervise.event_kinds import times
-from runtime.supervise.states import State
-from tools.faultlab.run_folder import kept_memory, newest_manifest
-from tools.faultlab.soak.ledger import Life, Told
-from tools.faultlab.soak.plan import MISSED, RESTARTED
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import Miss, RecordLayout
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment, SegmentError, live_folders
+from onrig.runtime.supervise.event_kinds import times
+from onrig.runtime.supervise.states import State
+from onrig.tools.faultlab.run_folder import kept_memory, newest_manifest
+from onrig.tools.faultlab.soak.ledger import Life, Told
+from onrig.tools.faultlab.soak.plan import MISSED, RESTARTED
 
 _AT_WORK: Final = (State.RUNNING, State.FALLBACK)
 

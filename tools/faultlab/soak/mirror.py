@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from runtime.config.schema import RunConfig
-from runtime.link.client import LinkClient, LinkClosed, RequestRejected
-from runtime.link.keys import LearnerKeys
-from runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
-from runtime.replay.storage import STAMP_WORDS, Storage
-from tools.faultlab.run_folder import kept_memory
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
+from onrig.runtime.replay.storage import STAMP_WORDS, Storage
+from onrig.tools.faultlab.run_folder import kept_memory
 
 _WAIT_MS: Final = 200
 _COMPARE_S: Final = 2.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.faultlab.gauges import Gauges
-from tools.faultlab.soak.ledger import Ledger, by_kind
-from tools.faultlab.soak.plan import NATURES, Place
+from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.soak.ledger import Ledger, by_kind
+from onrig.tools.faultlab.soak.plan import NATURES, Place
 
 _COLOURS = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PROCESS: "tab:purple"}
 

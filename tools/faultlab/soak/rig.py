@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from runtime.link.keys import load_learner_keys
-from tools.faultlab.network import LossyLink
-from tools.faultlab.processes import CONTROL, children
-from tools.faultlab.rig import Rig, end
-from tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
-from tools.faultlab.wire import WireProcess
-from tools.load import load
+from onrig.runtime.link.keys import load_learner_keys
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.faultlab.processes import CONTROL, children
+from onrig.tools.faultlab.rig import Rig, end
+from onrig.tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
+from onrig.tools.faultlab.wire import WireProcess
+from onrig.tools.load import load
 
 CHECKPOINT_S: Final = 0.5
 CAPACITY: Final = 20_000
@@ -45,7 +45,7 @@ class SoakRig(Rig):
     """Everything that is started; a context that leaves no process behind."""
 
     def __init__(self, name: str, settings: Sequence[str], folder: Path, seed: int) -> None:
-        from tools.keys import main as make_keys
+        from onrig.tools.keys import main as make_keys
 
         keys = folder / "keys"
         with contextlib.redirect_stdout(None):
@@ -86,7 +86,14 @@ class SoakRig(Rig):
         """Start a learner, with what the one before it left behind."""
         self.learner_starts += 1
         overrides = [word for setting in self.settings for word in ("--set", setting)]
-        learner: list[str | Path] = ["tools.cli", "learn", self.name, "--keep-trying", "--keys", self._keys_folder]
+        learner: list[str | Path] = [
+            "onrig.tools.cli",
+            "learn",
+            self.name,
+            "--keep-trying",
+            "--keys",
+            self._keys_folder,
+        ]
         learner += ["--connect", self.network_link.endpoint, "--state", self.folder / "learner", *overrides]
         self._learner = self.start("learner", *learner)
         with contextlib.suppress(ProcessLookupError):  # as `onrig run` does with its own

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from runtime.exit_codes import ExitCode
-from tools.faultlab.gauges import Gauges
-from tools.faultlab.ledger import AS_ASKED, Beside, findings
-from tools.faultlab.run_folder import left_by
-from tools.faultlab.soak.bring import PATIENCE_S, Course, course
-from tools.faultlab.soak.ledger import Happening, Ledger, Life
-from tools.faultlab.soak.life import LifeWatch
-from tools.faultlab.soak.mirror import Watcher
-from tools.faultlab.soak.plan import NATURES, RESTARTED, Fault
-from tools.faultlab.soak.rig import CHECKPOINT_S, SoakRig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.ledger import AS_ASKED, Beside, findings
+from onrig.tools.faultlab.run_folder import left_by
+from onrig.tools.faultlab.soak.bring import PATIENCE_S, Course, course
+from onrig.tools.faultlab.soak.ledger import Happening, Ledger, Life
+from onrig.tools.faultlab.soak.life import LifeWatch
+from onrig.tools.faultlab.soak.mirror import Watcher
+from onrig.tools.faultlab.soak.plan import NATURES, RESTARTED, Fault
+from onrig.tools.faultlab.soak.rig import CHECKPOINT_S, SoakRig
 
 _LOOK_S: Final = 0.02
 _SAMPLE_S: Final = 1.0
@@ -35,7 +35,7 @@ class NotUp(Exception):
 
 
 class Soak:
-    """One soak; see ``tools.faultlab.soak.bring`` for what it shows to the faults."""
+    """One soak; see ``onrig.tools.faultlab.soak.bring`` for what it shows to the faults."""
 
     def __init__(self, rig: SoakRig, watcher: Watcher, faults: tuple[Fault, ...], length_s: float) -> None:
         self.rig, self._watcher, self._length_s = rig, watcher, length_s

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from runtime.config.exploration import NoExploration
-from runtime.explore.schedule import amplitudes
-from runtime.record import STAGES
-from tools.reports.run.drawing import (
+from onrig.runtime.config.exploration import NoExploration
+from onrig.runtime.explore.schedule import amplitudes
+from onrig.runtime.record import STAGES
+from onrig.tools.reports.run.drawing import (
     BLUE,
     GOLD,
     GREEN,
@@ -24,8 +23,8 @@ from tools.reports.run.drawing import (
     svg_uri,
     whole_numbers,
 )
-from tools.reports.run.material import Event, Material, Values, by_episode, number
-from tools.reports.style import new_figure, title
+from onrig.tools.reports.run.material import Event, Material, Values, by_episode, number
+from onrig.tools.reports.style import new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

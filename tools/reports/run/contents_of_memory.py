@@ -9,17 +9,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hw.rig import Observation
-from runtime.config.resolve import capacity_of
-from runtime.config.schema import RunConfig
-from runtime.policy.refusal import ModelRefused
-from runtime.policy.session import PolicySession
-from runtime.replay.checkpoint import CheckpointError
-from runtime.replay.checkpoint.identity import identity_of
-from runtime.replay.checkpoint.restore import restore
-from runtime.replay.layout import Layout
-from runtime.replay.memory import Memory
+from onrig.hw.rig import Observation
+from onrig.runtime.config.resolve import capacity_of
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.checkpoint.identity import identity_of
+from onrig.runtime.replay.checkpoint.restore import restore
+from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.memory import Memory
 
 Floats = NDArray[np.float32]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from runtime.config.schema import RunConfig
-from tools.reports.run.contents_of_memory import CELLS, Contents, Surface
-from tools.reports.run.drawing import Chart, svg_uri
-from tools.reports.style import INK, new_figure, title
+from onrig.runtime.config.schema import RunConfig
+from onrig.tools.reports.run.contents_of_memory import CELLS, Contents, Surface
+from onrig.tools.reports.run.drawing import Chart, svg_uri
+from onrig.tools.reports.style import INK, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

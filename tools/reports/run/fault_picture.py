@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from hw.messages import Status
-from runtime.config.schema import RunConfig
-from runtime.supervise.post_mortem import post_mortems
-from tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
-from tools.reports.run.material import number
-from tools.reports.style import INK, new_figure, save, title
+from onrig.hw.messages import Status
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
+from onrig.tools.reports.run.material import number
+from onrig.tools.reports.style import INK, new_figure, save, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

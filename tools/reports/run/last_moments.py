@@ -1,4 +1,4 @@
-"""Reads what ``runtime.supervise.post_mortem`` wrote; whatever is damaged is left out."""
+"""Reads what ``onrig.runtime.supervise.post_mortem`` wrote; whatever is damaged is left out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS
+from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS
 
 Values = NDArray[np.float64]
 _WORDS: Final = ("kind", "rule", "miss", "flags")

@@ -11,13 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from runtime.config.schema import RunConfig
-from runtime.replay.timing import FILE as TIMING_FILE
-from runtime.replay.timing import Timing
-from runtime.supervise.event_kinds import times
-from runtime.view.layout import BINS_PER_OCTAVE
-from tools.plots import episode_columns
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.timing import FILE as TIMING_FILE
+from onrig.runtime.replay.timing import Timing
+from onrig.runtime.supervise.event_kinds import times
+from onrig.runtime.view.layout import BINS_PER_OCTAVE
+from onrig.tools.plots import episode_columns
 
 Values = NDArray[np.float64]
 Columns = Mapping[str, Values]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tools.reports.markup import escape
-from tools.reports.page import STYLE
-from tools.reports.run.drawing import Chart
-from tools.reports.run.tables import Tile
-from tools.reports.sheet import Sheet
+from onrig.tools.reports.markup import escape
+from onrig.tools.reports.page import STYLE
+from onrig.tools.reports.run.drawing import Chart
+from onrig.tools.reports.run.tables import Tile
+from onrig.tools.reports.sheet import Sheet
 
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """

@@ -9,19 +9,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from runtime.config.schema import RunConfig
-from runtime.supervise.post_mortem import post_mortems
-from tools.check import in_one_line
-from tools.experiments.store import write_whole
-from tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
-from tools.reports.run.contents_of_memory import read_contents, read_surface
-from tools.reports.run.coverage_chart import coverage_chart, surfaces_chart
-from tools.reports.run.drawing import Chart, png_uri
-from tools.reports.run.fault_picture import PICTURE, draw_post_mortems
-from tools.reports.run.last_moments import read_last_moments
-from tools.reports.run.material import Material, number, read_material
-from tools.reports.run.page import Fault, RunPage, html
-from tools.reports.run.tables import (
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.tools.check import in_one_line
+from onrig.tools.experiments.store import write_whole
+from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
+from onrig.tools.reports.run.contents_of_memory import read_contents, read_surface
+from onrig.tools.reports.run.coverage_chart import coverage_chart, surfaces_chart
+from onrig.tools.reports.run.drawing import Chart, png_uri
+from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems
+from onrig.tools.reports.run.last_moments import read_last_moments
+from onrig.tools.reports.run.material import Material, number, read_material
+from onrig.tools.reports.run.page import Fault, RunPage, html
+from onrig.tools.reports.run.tables import (
     circumstances,
     counts_sheet,
     events_sheet,

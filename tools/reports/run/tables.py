@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from runtime.supervise.event_kinds import COUNT, times
-from tools.reports.run.charts import VERDICTS
-from tools.reports.run.material import Event, Material, by_episode, number
-from tools.reports.sheet import Sheet
+from onrig.runtime.supervise.event_kinds import COUNT, times
+from onrig.tools.reports.run.charts import VERDICTS
+from onrig.tools.reports.run.material import Event, Material, by_episode, number
+from onrig.tools.reports.sheet import Sheet
 
 _MOST: Final = 120
 """Rows of the table of events: the first few, and the last ones."""

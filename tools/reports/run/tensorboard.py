@@ -12,12 +12,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-
-from runtime.config.schema import RunConfig
-from runtime.policy.contract import METADATA_KEY, decode_contract
-from runtime.policy.onnx_wire import read_model
-from runtime.policy.refusal import ModelRefused
-from tools.reports.run.material import Columns, Material, Values, by_episode, read_material
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
+from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.tools.reports.run.material import Columns, Material, Values, by_episode, read_material
 
 SUFFIX: Final = ".onrig"
 

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.replay.checkpoint import CheckpointWriter, restore
+from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
+
 from tests.runtime.replay.checkpoint.streams import Fed
 
 CAPACITY = 600

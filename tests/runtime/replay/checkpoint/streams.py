@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-
-from runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
-from runtime.replay.keepers import keeper_for
-from runtime.replay.storage import Storage
-from runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.strategy import parse_strategy
 
 RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)")
 SEED: Final = 5

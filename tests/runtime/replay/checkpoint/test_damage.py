@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 
-from runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import Fed, same
 
 CAPACITY = 600

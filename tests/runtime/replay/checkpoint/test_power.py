@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
 
-from runtime.replay.checkpoint import CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import Fed
 
 
@@ -85,8 +85,8 @@ def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
     # Small enough segments that each kind of write happens: first, appended, another segment, another generation.
-    monkeypatch.setattr("runtime.replay.checkpoint.rows.FLOOR_ROWS", 60)
-    monkeypatch.setattr("runtime.replay.checkpoint.orders.SMALL_BYTES", 100)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 60)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.orders.SMALL_BYTES", 100)
     fed = Fed(retention, 50, per_step=15)
     writer = CheckpointWriter(tmp_path / "buffer", fed.identity)
     digests = {0: fed.storage.digest()}

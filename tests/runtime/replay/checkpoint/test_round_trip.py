@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 
-from runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import RETENTIONS, SEED, Fed, same
 
 LARGE = 700
@@ -65,8 +65,8 @@ def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
 def test_each_checkpoint_of_many_holds_the_whole_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
-    monkeypatch.setattr("runtime.replay.checkpoint.rows.FLOOR_ROWS", 10)
-    monkeypatch.setattr("runtime.replay.checkpoint.rows._CARRIED_LEAST", 1)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 10)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows._CARRIED_LEAST", 1)
     fed = Fed(retention, 20, per_step=1)
     writer = CheckpointWriter(tmp_path, fed.identity)
     for _ in range(100):

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from runtime.replay.order.uniforms import ARRAY_BLOCK, BLOCK, UniformArrays, Uniforms
+from onrig.runtime.replay.order.uniforms import ARRAY_BLOCK, BLOCK, UniformArrays, Uniforms
 
 
 def test_numbers_are_those_of_the_generator() -> None:

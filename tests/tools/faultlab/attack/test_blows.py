@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.faultlab.attack.blows import ROLES, Struck, blows
+from onrig.tools.faultlab.attack.blows import ROLES, Struck, blows
 
 
 def test_equal_seeds_give_equal_blows_in_order_and_in_time_everybody_is_hit() -> None:

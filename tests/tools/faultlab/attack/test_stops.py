@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from hw.messages import State, Status
-from tools.faultlab.attack.realtime import kept_on
-from tools.faultlab.attack.stops import false_safe
-from tools.faultlab.wire import Seen
+from onrig.hw.messages import State, Status
+from onrig.tools.faultlab.attack.realtime import kept_on
+from onrig.tools.faultlab.attack.stops import false_safe
+from onrig.tools.faultlab.wire import Seen
 
 ACTS, SAFE = int(Status.ARMED), int(Status.SAFE)
 PERIOD_NS = 20_000_000

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.faultlab.attack.blows import Blow, Role
-from tools.faultlab.attack.lockstep import Alone, HitRun, LockstepBlows, policies_of, ticks_of
-from tools.faultlab.attack.page import line, table, text
-from tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
-from tools.faultlab.campaign import Campaign, do_piece, verdict
-from tools.faultlab.ledger import unlike, unlike_policies
-from tools.faultlab.run_folder import config_of, left_by
+from onrig.tools.faultlab.attack.blows import Blow, Role
+from onrig.tools.faultlab.attack.lockstep import Alone, HitRun, LockstepBlows, policies_of, ticks_of
+from onrig.tools.faultlab.attack.page import line, table, text
+from onrig.tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
+from onrig.tools.faultlab.campaign import Campaign, do_piece, verdict
+from onrig.tools.faultlab.ledger import unlike, unlike_policies
+from onrig.tools.faultlab.run_folder import config_of, left_by
 
 ALONE = Alone(0, QUICK.episodes)
 QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.faultlab.network import LossyLink
-from tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
-from tools.faultlab.soak.plan import NATURES, Kind, Place
-from tools.faultlab.wire import Wire, obey
+from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
+from onrig.tools.faultlab.soak.plan import NATURES, Kind, Place
+from onrig.tools.faultlab.wire import Wire, obey
 
 LASTING = [k for k in Kind if NATURES[k].place is Place.SERIAL and k not in (Kind.LOST_FRAMES, Kind.DEVICE_REBOOT)]
 

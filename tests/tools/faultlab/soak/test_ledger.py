@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.faultlab.soak.ledger import JUDGED, Happening, Ledger, Life, Told, checks, failed, life_checks
-from tools.faultlab.soak.plan import Kind
-from tools.faultlab.trend import Trend
+from onrig.tools.faultlab.soak.ledger import JUDGED, Happening, Ledger, Life, Told, checks, failed, life_checks
+from onrig.tools.faultlab.soak.plan import Kind
+from onrig.tools.faultlab.trend import Trend
 
 COST = 1000
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.replay.storage import Storage
-from tools.faultlab.soak.mirror import differing
+from onrig.runtime.replay.storage import Storage
+from onrig.tools.faultlab.soak.mirror import differing
 
 CAPACITY = 16
 

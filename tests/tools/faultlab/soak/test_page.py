@@ -4,12 +4,13 @@ import json
 import os
 from pathlib import Path
 
+from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.processes import children, use_of
+from onrig.tools.faultlab.soak.ledger import checks
+from onrig.tools.faultlab.soak.page import text, write_json
+from onrig.tools.faultlab.soak.picture import draw
+
 from tests.tools.faultlab.soak.test_ledger import balanced
-from tools.faultlab.gauges import Gauges
-from tools.faultlab.processes import children, use_of
-from tools.faultlab.soak.ledger import checks
-from tools.faultlab.soak.page import text, write_json
-from tools.faultlab.soak.picture import draw
 
 
 def gauges() -> Gauges:

@@ -5,9 +5,18 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from runtime.supervise.faults import FaultName
-from tools.faultlab.soak.plan import LETHAL, MAX_REARMS, MAX_REPLAY_KILLS, MISSED, NATURES, RESTARTED, Fault, Kind, plan
+from onrig.runtime.supervise.faults import FaultName
+from onrig.tools.faultlab.soak.plan import (
+    LETHAL,
+    MAX_REARMS,
+    MAX_REPLAY_KILLS,
+    MISSED,
+    NATURES,
+    RESTARTED,
+    Fault,
+    Kind,
+    plan,
+)
 
 SEEDS = st.integers(0, 10_000)
 

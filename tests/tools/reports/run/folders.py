@@ -7,22 +7,22 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from onrig.hw.messages import CommandLayout, StateLayout
+from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.record import Miss, Rule
+from onrig.runtime.replay.checkpoint.identity import identity_of
+from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
+from onrig.runtime.replay.episodes import COLUMNS
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.shm.tape import Taped
+from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
+from onrig.tools.load import load
 
-from hw.messages import CommandLayout, StateLayout
-from runtime.config.resolve import save_resolved
-from runtime.config.schema import RunConfig
-from runtime.record import Miss, Rule
-from runtime.replay.checkpoint.identity import identity_of
-from runtime.replay.checkpoint.writer import CheckpointWriter
-from runtime.replay.episodes import COLUMNS
-from runtime.replay.memory import Memory
-from runtime.replay.timing import TimingFile
-from runtime.replay.transitions import TransitionBuilder
-from runtime.shm.tape import Taped
-from runtime.supervise.last_moments import frames_jsonl, records_csv
 from tests.runtime.policy import models
 from tests.runtime.samples import episode, records, state
-from tools.load import load
 
 STARTED = 1_700_000_000.0
 EVENTS: tuple[dict[str, object], ...] = (
@@ -98,7 +98,7 @@ def write_events(folder: Path, events: tuple[dict[str, object], ...]) -> None:
 
 
 def write_policy(folder: Path, config: RunConfig, *, updates: int = 40) -> None:
-    from runtime.policy.contract import contract_for
+    from onrig.runtime.policy.contract import contract_for
 
     (folder / "policies").mkdir(exist_ok=True)
     contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="", training_step=updates)

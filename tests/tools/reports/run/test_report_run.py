@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from onrig.tools.cli import main
+from onrig.tools.reports.run.report import NO_PICTURES, report_run
 
 from tests.tools.reports.run.folders import (
     EVENTS,
@@ -18,8 +20,6 @@ from tests.tools.reports.run.folders import (
     write_post_mortem,
     write_run,
 )
-from tools.cli import main
-from tools.reports.run.report import NO_PICTURES, report_run
 
 SVG = "data:image/svg+xml;base64,"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from onrig.tools.cli import main
+from onrig.tools.reports.run.tensorboard import write_curves
 
 from tests.tools.reports.run.folders import STARTED, write_policy, write_run
-from tools.cli import main
-from tools.reports.run.tensorboard import write_curves
 
 pytest.importorskip("tensorboardX")
 
