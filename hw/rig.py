@@ -1,6 +1,7 @@
 """What is bolted to the bench: sensors, actuators, their units and limits, and what a policy observes.
 
-A rig says nothing about physics (``onrig.sim.plants``) and nothing about purpose (``onrig.runtime.task``).  All values are SI.
+A rig says nothing about physics (``onrig.sim.plants``) and nothing about purpose (``onrig.runtime.task``).  All values
+are SI.
 """
 
 from __future__ import annotations

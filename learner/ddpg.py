@@ -1,9 +1,9 @@
 """DDPG (Lillicrap et al. 2016) as de Bruin et al. 2018 use it (000 §3.2), for S trials at once.
 
 An update is a fixed list of some fifty kernels bound to buffers that are made once: no allocation, no autograd, hardly
-any Python.  The gradients are written by hand over flat parameter vectors (``onrig.learner.networks``); the tests hold them
-against autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone (on one
-kind of machine, with one torch thread).
+any Python.  The gradients are written by hand over flat parameter vectors (``onrig.learner.networks``); the tests hold
+them against autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone
+(on one kind of machine, with one torch thread).
 
 Deviation: 000 gives no order for the two gradients.  Both are taken at the same parameters and applied together, as
 OpenAI's baselines do (the code of 000's RoboSchool experiments), not the critic's first as in Lillicrap's Algorithm 1.

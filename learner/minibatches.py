@@ -31,9 +31,10 @@ class Minibatches:
 class Record:
     """Buffers one update reads its minibatch from, filled by a single copy of a packed record.
 
-    Shapes, with rows and columns padded (``onrig.learner.networks.WIDTH``): ``x`` (2S, B, n + 1) holds s, then s', each with
-    the constant unit behind it; ``reward``, ``discount`` (0 where terminated) and ``weight`` (-2 w / B) are (S, B, 1);
-    ``actions`` (2S, B, m) holds the applied actions, then room for the target policy's, which is no part of the record.
+    Shapes, with rows and columns padded (``onrig.learner.networks.WIDTH``): ``x`` (2S, B, n + 1) holds s, then s', each
+    with the constant unit behind it; ``reward``, ``discount`` (0 where terminated) and ``weight`` (-2 w / B) are (S, B,
+    1); ``actions`` (2S, B, m) holds the applied actions, then room for the target policy's, which is no part of the
+    record.
     """
 
     def __init__(self, trials: int, batch: int, n: int, m: int, dtype: torch.dtype) -> None:

@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     from onrig.tools.terminal import printable_streams
 
-    module = importlib.import_module(f"tools.{verb}")
+    module = importlib.import_module(f"onrig.tools.{verb}")
     try:
         with printable_streams():
             code: int = module.main(arguments[1:])

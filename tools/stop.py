@@ -120,7 +120,7 @@ def choose(verb: str, run: Path | None) -> Running | int:
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print one line on what is wrong; ``onrig.tools.load`` has the same, but takes a second to import: too long here."""
+    """Print one line on what is wrong, as ``onrig.tools.load`` does, which takes too long to import here."""
     sys.stderr.write(f"onrig {verb}: {message}\n")
     return code
 

@@ -1,7 +1,7 @@
 """What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
 
-The rules are the rig's (``onrig.runtime.replay.keepers``, ``onrig.learner.samplers``); what a rig needs besides — generations,
-mirrors, checkpoints — an experiment does not.
+The rules are the rig's (``onrig.runtime.replay.keepers``, ``onrig.learner.samplers``); what a rig needs besides —
+generations, mirrors, checkpoints — an experiment does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys of S trials in one ascending order: find by rank and exchange many at once, all trials in the same numpy calls.
 
-What ``onrig.runtime.replay.order.ranked`` does for one rig, whose changes come one by one and must each be quick, this does
-for experiments, where some hundred change together and only the sum counts.  A sorted array stays as it is while
+What ``onrig.runtime.replay.order.ranked`` does for one rig, whose changes come one by one and must each be quick, this
+does for experiments, where some hundred change together and only the sum counts.  A sorted array stays as it is while
 changes gather in a small overlay on top of it: the ranks that are gone from the array, and the keys that came.  Each
 change rewrites the overlay, and now and then the overlay goes down into what lies below: an array, or a larger overlay.
 """

@@ -1,4 +1,4 @@
-"""Synthetic experiences in the memories of S trials (000 §6.2.1): the law of ``onrig.sim.synthetic``, a batch at a time."""
+"""Synthetic experiences in the memories of S trials (de Bruin et al. 2018, §6.2.1): ``sim.synthetic`` in batches."""
 
 from __future__ import annotations
 

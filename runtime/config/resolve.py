@@ -54,7 +54,7 @@ class Rules(NamedTuple):
 
 def shipped(folder: str = "") -> list[str]:
     """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
-    root = files("configs").joinpath(folder) if folder else files("configs")
+    root = files("onrig.configs").joinpath(folder) if folder else files("onrig.configs")
     names = [str(p.name) for p in root.iterdir()]
     return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
 
@@ -76,7 +76,7 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     known = shipped(folder)
     if name not in known:
         raise FileNotFoundError(f"there is no '{name}'; shipped are: {', '.join(known)}")
-    return Path(str(files("configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
+    return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 
 def load_run(

@@ -1,8 +1,8 @@
 """YAML text to plain data with the place of every value, strictly: what is ambiguous or unsafe is refused.
 
 PyYAML scans, parses and composes (its pure-Python half, so that every machine gives the same messages); the data are
-built here, plain scalars by `onrig.runtime.config.scalars`.  Refused besides, though YAML 1.2 knows them: tags and keys that
-are not text; and merge keys, which it no longer knows.  Duplicate keys are refused as it asks (section 3.2.1.3).
+built here, plain scalars by `onrig.runtime.config.scalars`.  Refused besides, though YAML 1.2 knows them: tags and keys
+that are not text; and merge keys, which it no longer knows.  Duplicate keys are refused as it asks (section 3.2.1.3).
 """
 
 from __future__ import annotations

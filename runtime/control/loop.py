@@ -1,7 +1,8 @@
 """The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
 
 One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``onrig.runtime.control.tick``), states those of ``onrig.runtime.supervise.states``; this module owns the order of things.
+(``onrig.runtime.control.tick``), states those of ``onrig.runtime.supervise.states``; this module owns the order of
+things.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ def perturbed_model(
     """Return the same ONNX model with N(0, std) on its weights and biases, which are patched in place.
 
     ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
-    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the same
-    in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on the
-    bias.  Raises ModelRefused for a model without weights that it can find.
+    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the
+    same in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on
+    the bias.  Raises ModelRefused for a model without weights that it can find.
     """
     graph = read_model(model)
     patched = bytearray(model)

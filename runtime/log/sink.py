@@ -74,8 +74,8 @@ def open_log(
 
     ``session`` names the run of the loop that the records are of: a resumed run has another one, a replay process that
     was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``keepsake`` gives what
-    the loop kept last (``onrig.runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap is
-    not installed; where it is merely the default, the run goes without.
+    the loop kept last (``onrig.runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap
+    is not installed; where it is merely the default, the run goes without.
     """
     if config.log.mcap is False:
         return NoLog()

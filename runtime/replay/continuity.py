@@ -1,9 +1,9 @@
 """What a replay process begins with, and what it leaves behind for the next one.
 
 Four beginnings.  A new run has nothing.  A resumed run is first brought back to where it was, and tells the loop
-(:mod:`onrig.runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the checkpoint
-and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the checkpoint, as a
-resumed run does, so that everything after it happens once more, bit for bit.
+(:mod:`onrig.runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the
+checkpoint and takes in again what the ring still holds; in lockstep it first cuts the run's files back to the
+checkpoint, as a resumed run does, so that everything after it happens once more, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Whether the replay process grows beyond what its work explains: then it ends, and its supervisor starts another.
 
-Peers at the tcp door are bounded there (``onrig.runtime.link.porch``).  The socket in the rig's folder has no porch: whoever
-may open it runs as the rig's user and can end the process anyway, but is not to take the machine's memory with it.
+Peers at the tcp door are bounded there (``onrig.runtime.link.porch``).  The socket in the rig's folder has no porch:
+whoever may open it runs as the rig's user and can end the process anyway, but is not to take the machine's memory with
+it.
 """
 
 from __future__ import annotations

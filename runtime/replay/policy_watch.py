@@ -1,7 +1,7 @@
 """What became of policies once they acted, as the step records tell it: passed their probation, rolled back, failed.
 
-The loop has decided (``onrig.runtime.control.policy_seat``) and marked the records: PROBATION while a policy may still be
-rolled back, ROLLED_BACK on the first record after it was.  What a mark came of stands in the records before it.
+The loop has decided (``onrig.runtime.control.policy_seat``) and marked the records: PROBATION while a policy may still
+be rolled back, ROLLED_BACK on the first record after it was.  What a mark came of stands in the records before it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class Storage:
         """Write one transition into ``slot`` and return the number of the write (1 for the first).
 
         ``observation``, ``next_observation`` (n_obs,), ``action`` (n_act,), in the rig's order; ``flags`` of
-        :class:`~onrig.runtime.replay.layout.Flag`.  The slot must come from the keeper (cyclic storage does not check it).
+        :class:`~onrig.runtime.replay.layout.Flag`.  The slot must come from the keeper (cyclic storage does not check
+        it).
         """
         self.observation[slot] = observation
         self.action[slot] = action

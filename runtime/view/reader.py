@@ -52,7 +52,7 @@ class Figures(NamedTuple):
     missed: tuple[int, ...]
     """Missed ticks by ``onrig.runtime.record.Miss``; their sum is the number of all."""
     rules: tuple[int, ...]
-    """Ticks in which a rule of the shield acted, by ``onrig.runtime.record.Rule``; the first is the number of the others."""
+    """Ticks by the rule of the shield that acted (``onrig.runtime.record.Rule``); the first: those without one."""
     faults: int
     late_commands: int
     episode: int
@@ -170,7 +170,8 @@ class ViewReader:
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
-        """The newest sample of the memory (dtype ``onrig.runtime.view.layout.sample_dtype``), spread evenly over its slots.
+        """The newest sample of the memory (dtype ``onrig.runtime.view.layout.sample_dtype``), spread evenly over its
+        slots.
 
         It is renewed about once a second, and only while somebody calls ``keep_sampling``.
         """

@@ -1,7 +1,7 @@
 """The replay process of a twin's run with synthetic experiences.
 
-``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main``, given what only this side has: the
-plant.
+``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main``, given what only this
+side has: the plant.
 """
 
 from __future__ import annotations

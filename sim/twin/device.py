@@ -1,8 +1,8 @@
 """The twin as a pure state machine in device time: messages in, messages out, no clock and no I/O.
 
-The shell around it (``onrig.sim.twin.main``) owns the line and the pacing: it hands over each message with its offset into
-the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of ``onrig.hw.messages``,
-of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
+The shell around it (``onrig.sim.twin.main``) owns the line and the pacing: it hands over each message with its offset
+into the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of
+``onrig.hw.messages``, of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, CONFIG being a resolved one."""
+"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG."""
 
 from __future__ import annotations
 

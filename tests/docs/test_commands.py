@@ -44,7 +44,7 @@ def _ours(command: Command) -> list[str] | None:
 
 
 def _run(arguments: list[str], folder: Path, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s,
         check=False, stdin=subprocess.DEVNULL,
@@ -125,7 +125,7 @@ def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:
     host, end = os.openpty()
     try:
         command = [sys.executable, *(os.ttyname(end) if word == PORT else word for word in arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as twin:
             try:
                 assert twin.stdout is not None

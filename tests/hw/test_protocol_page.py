@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
@@ -26,8 +27,6 @@ from onrig.hw.framing import (
     encode_frame,
 )
 from onrig.hw.session import ATTEMPTS, RETRY_S
-
-import hw
 
 PAGE = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 S, A = 2, 1

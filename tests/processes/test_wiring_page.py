@@ -11,10 +11,9 @@ import pytest
 from onrig.runtime.config.resolve import save_resolved
 from onrig.tools.load import load
 
-import tools
 from tests.processes.rig import TWIN, process_of, until
 
-PAGE = Path(tools.__file__).parent.parent / "docs" / "wiring.md"
+PAGE = Path(__file__).parents[2] / "docs" / "wiring.md"
 UNHURRIED = ["device.pace=realtime", "rig.lease_periods=255", "limits.predicted=null"]
 
 
@@ -31,7 +30,7 @@ def test_the_arm_is_seen_to_turn_the_way_of_the_voltage(value: str, sign: int, t
             capture_output=True,
             text=True,
             timeout=60,
-            env={"PYTHONPATH": str(PAGE.parent.parent)},
+            env={},
         )
     assert done.returncode == 0, done.stderr
     speeds = [float(x) for x in re.findall(r"velocity (\S+) rad/s", done.stdout)]

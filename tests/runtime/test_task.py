@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig import configs
 from onrig.hw.rig import Observation, Rig, rig_problems
 from onrig.runtime.config.document import convert, load_document
 from onrig.runtime.task import (

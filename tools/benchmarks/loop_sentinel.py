@@ -1,9 +1,9 @@
 """The machine's own stalls: a process above the loop that sleeps to absolute deadlines and notes when it woke late.
 
-``python -m onrig.tools.benchmarks.loop_sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.  It
-does next to nothing, so whatever delays it (the kernel, a hypervisor, firmware) delays the loop as well, and is none of
-the loop's doing; work of the loop's own does not delay it, for it goes before the loop.  While a rig is measured it is
-told when to look: once per period, while the loop rests.  So it is in no tick's way, and whatever keeps a tick from
+``python -m onrig.tools.benchmarks.loop_sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.
+It does next to nothing, so whatever delays it (the kernel, a hypervisor, firmware) delays the loop as well, and is none
+of the loop's doing; work of the loop's own does not delay it, for it goes before the loop.  While a rig is measured it
+is told when to look: once per period, while the loop rests.  So it is in no tick's way, and whatever keeps a tick from
 ending until the next frame but one keeps it as well.  The kind ``line`` sends itself a byte through a pseudo-terminal
 at each wake-up, and times that instead: frames of a twin come the same way, by a worker of the kernel without priority.
 """

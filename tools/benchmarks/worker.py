@@ -1,6 +1,7 @@
 """One library in a process of its own: answers calls on stdin and stdout, a line of JSON each.
 
-Started by :mod:`onrig.tools.benchmarks.workers`, so that no library's threads, allocator or garbage disturb another's times.
+Started by :mod:`onrig.tools.benchmarks.workers`, so that no library's threads, allocator or garbage disturb another's
+times.
 """
 
 from __future__ import annotations

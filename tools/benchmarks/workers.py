@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -15,7 +14,6 @@ import msgspec
 from onrig.tools.benchmarks.messages import Ready, Refused, Reply
 from onrig.tools.benchmarks.peers import Unavailable
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _ONE_CORE: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -33,13 +31,12 @@ class Worker:
         """Start ``module``; raises ``Unavailable`` when the library does not come up."""
         self.package: Final = package
         self._complaints: Final = tempfile.TemporaryFile()  # noqa: SIM115
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process: Final = subprocess.Popen(
             [sys.executable, "-m", module, package],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
-            env=os.environ | _ONE_CORE | _QUIET | {"PYTHONPATH": path},
+            env=os.environ | _ONE_CORE | _QUIET,
         )
         self._decoder: Final = msgspec.json.Decoder(Reply)
         try:

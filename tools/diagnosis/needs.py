@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from onrig.tools.diagnosis.check import Check, failed, warned
 
-PAGE = "docs/real-time.md"
+PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
+"""Where the checks send their reader; installed beside the package."""
 
 
 class Needs(NamedTuple):

@@ -1,7 +1,7 @@
 """A loop that does nothing but wake up in time, as the measured child of ``onrig doctor``: JSON in, JSON out.
 
-``python -m onrig.tools.diagnosis.pacer REQUEST``.  Absolute deadlines on CLOCK_MONOTONIC; after an overrun it goes on at the
-next point of the grid.  It asks for scheduling class, CPU and locked memory exactly as the control process does.
+``python -m onrig.tools.diagnosis.pacer REQUEST``.  Absolute deadlines on CLOCK_MONOTONIC; after an overrun it goes on
+at the next point of the grid.  It asks for scheduling class, CPU and locked memory exactly as the control process does.
 """
 
 from __future__ import annotations

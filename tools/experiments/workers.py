@@ -11,7 +11,6 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -27,7 +26,6 @@ from onrig.tools.experiments.jobs import (
 )
 from onrig.tools.experiments.store import Trial
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _LOOK_S: Final = 0.5
 _GRACE_S: Final = 1.0
@@ -83,13 +81,12 @@ class _Process:
         self.ready = False
         self._rest = b""
         self._said: Final = tempfile.TemporaryFile()  # noqa: SIM115
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._process: Final = subprocess.Popen(
             [sys.executable, "-m", "onrig.tools.experiments.worker", engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=os.environ | _ONE_THREAD | {"PYTHONPATH": path},
+            env=os.environ | _ONE_THREAD,
         )
         assert self._process.stdout is not None
         self.fd: Final = self._process.stdout.fileno()

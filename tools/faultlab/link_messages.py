@@ -1,4 +1,5 @@
-"""Damaged messages for both ends of the link: ``python -m onrig.tools.faultlab.link_messages [MUTATIONS]`` of each type.
+"""Damaged messages for both ends of the link: ``python -m onrig.tools.faultlab.link_messages [MUTATIONS]`` of each
+type.
 
 Whatever arrives, the rig answers or drops it, its memory of experiences stays as it was, and its process does not grow.
 """

@@ -3,9 +3,9 @@
 Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
 frame the device sends, whatever the host gets to see of it: so the device's own account of its output can be read.
 
-``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own work
-must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on stdin
-(see ``obey``) until stdin ends.
+``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own
+work must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on
+stdin (see ``obey``) until stdin ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The loop once more: the tick's stages over recorded frames, in the order in which ``onrig.runtime.control.loop`` has them.
+"""The loop once more: the tick's stages over recorded frames, in the order in which ``onrig.runtime.control.loop`` has
+them.
 
 Told to it are the frames, the clock, which policy acted, whether a roll-back took place, that the command was being
 faded out, and how far the exploration was restrained from outside; everything else it decides anew.

@@ -1,7 +1,7 @@
 """Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames.
 
-The plants are advanced as a batch, every decision is the scalar one of ``onrig.runtime.control.tick``.  A lost frame is one
-that the tick never sees: the command before stays in force, at most for as long as the lease lasts.
+The plants are advanced as a batch, every decision is the scalar one of ``onrig.runtime.control.tick``.  A lost frame is
+one that the tick never sees: the command before stays in force, at most for as long as the lease lasts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mcap_protobuf.decoder import DecoderFactory
 from tests.tools.replaying.runs import LoggedRun
 
 RIGS = ("pendulum", "magman")
-LAYOUTS = files("configs").joinpath("layouts")
+LAYOUTS = files("onrig.configs").joinpath("layouts")
 
 
 def flattened(message: Any, before: str) -> Iterator[str]:

@@ -12,11 +12,10 @@ from onrig.runtime.config.log import Log
 from onrig.runtime.log import mcap_log, schemas
 from onrig.runtime.log.steps import StepMessages
 
-import tools
 from tests.runtime.samples import PENDULUM
 from tests.tools.replaying.runs import LoggedRun
 
-PAGE = (Path(tools.__file__).parent.parent / "docs" / "logs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "logs.md").read_text(encoding="utf-8")
 
 
 def rows_after(heading: str) -> list[list[str]]:

@@ -3,14 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onrig import hw
 from onrig.hw.messages import Fault
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.schema import Supervision
 from onrig.runtime.control.contradictions import RATE_WINDOW
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, link_fault
-
-import hw
 
 
 @pytest.mark.parametrize("name", FaultName)

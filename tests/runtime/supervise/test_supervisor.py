@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.supervisor import Supervisor
 
 from tests.runtime.samples import PENDULUM

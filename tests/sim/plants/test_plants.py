@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onrig import configs
 from onrig.hw.rig import Rig
 from onrig.runtime.config.document import convert, load_document
 from onrig.runtime.task import Task, batched_reward, episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.plants.integrate import advance, step
 from onrig.sim.plants.maths import BATCHED, SCALAR, Array, maths_for
-
-import configs
 
 FOLDER = Path(configs.__file__).parent
 PLANTS: list[Plant] = [Pendulum(), Pendulum(inertia="hardware"), Magman()]

@@ -39,7 +39,7 @@ def address() -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "RAY_USAGE_STATS_ENABLED": "0"},
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert process.stdin is not None
     assert process.stdout is not None
