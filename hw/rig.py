@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 import msgspec
+
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from onrig.learner.networks import Layout
 
 

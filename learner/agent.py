@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.ddpg import Ddpg
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from onrig.learner.adam import Adam
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.forward import Forward

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from onrig.learner.adam import Adam
 from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.forward import Forward

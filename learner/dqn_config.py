@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive
 from onrig.learner.ddpg_config import Batch, Fraction
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
 from onrig.runtime.policy.contract import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, PolicyContract, Signal, encode_contract
 
 OPSET: Final = 17

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from onrig.learner.networks import Layout, padded
 
 

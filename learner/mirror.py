@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.minibatches import Minibatches
 from onrig.learner.samplers import Draw
 from onrig.runtime.replay.layout import Batch, Slots

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import torch
+
 from onrig.learner.agent import Agent, Replayed
 from onrig.learner.attachment import Attachment, LeaseLost, Role
 from onrig.learner.offering import Offering

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
+
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.dqn_config import DqnConfig, epsilon_problems
 from onrig.runtime.replay.strategy import MAX_EXPONENT

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig, is_word
 from onrig.runtime.reset.schema import Reset, reset_problems

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from gymnasium.envs.registration import register, registry
 from numpy.typing import NDArray
+
 from onrig.hw import messages as m
 from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain

@@ -11,6 +11,7 @@ import argparse
 import sys
 
 import msgspec
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 from onrig.runtime.config.checks import MIN_RATE_HZ, MOST_CAPACITY, Finding, findings
 from onrig.runtime.config.guard_checks import guard_findings

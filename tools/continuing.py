@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.continuation import differences
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.supervise.run_folder import FolderBusy, claim

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State, Status
 from onrig.hw.session import DeviceSession

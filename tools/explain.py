@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.limits import Damp, Hold
 from onrig.runtime.config.resolve import capacity_of

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.config.exploration import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room

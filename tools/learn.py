@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import zmq
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import PATIENCE_S

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.document import ConfigError, NodePath
 from onrig.runtime.config.guard_checks import guard_warnings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.config.exploration import NoExploration
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.schedule import amplitudes

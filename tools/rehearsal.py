@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig

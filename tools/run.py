@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.realtime import settle_loop_cpu

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
 from onrig.runtime.supervise.running import Remote, Running, SegmentError, running_rigs

@@ -94,10 +94,11 @@ def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
 
 
 def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[], bool]) -> int:
-    from onrig.tools.watching.rig_text import sketch_of
-    from onrig.tools.watching.screen import screen
     from rich.console import Console
     from rich.live import Live
+
+    from onrig.tools.watching.rig_text import sketch_of
+    from onrig.tools.watching.screen import screen
 
     console = Console(file=drawing_stream(sys.stdout))
     fancy = "utf" in (console.encoding or "").lower()

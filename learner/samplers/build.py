@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.proportional_per import ProportionalPer

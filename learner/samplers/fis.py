@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.schedule import Linear
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Draw, State
 from onrig.learner.samplers.importance import Scale, importance_weights
 from onrig.learner.samplers.schedule import Linear

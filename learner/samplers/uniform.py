@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Draw, State
 
 _AHEAD: Final = 4096

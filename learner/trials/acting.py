@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.ddpg import Ddpg
 from onrig.learner.dqn import Dqn
 from onrig.learner.dqn_config import DqnConfig

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.ddpg import Ddpg
 from onrig.learner.dqn import Dqn
 from onrig.learner.settings import LearnerSettings

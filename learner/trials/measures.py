@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.task import Task
 
 Values = NDArray[np.float64]

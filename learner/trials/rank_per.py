@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Draw
 from onrig.learner.samplers.importance import Scale, importance_weights
 from onrig.learner.samplers.rank_per import segment_ends

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.task import batched_reward, episode_steps

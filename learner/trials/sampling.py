@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.build import sampler_for
 from onrig.learner.samplers.fis import Fis

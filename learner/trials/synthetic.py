@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.memories import Altered, Rows
 from onrig.learner.trials.rollout import Rollout

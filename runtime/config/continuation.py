@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.config.schema import RunConfig
 

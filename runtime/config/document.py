@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 import msgspec
+
 from onrig.runtime.config.mismatch import explain, replaced, suggestion, value_at
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+
 from onrig.hw.bounds import Quantity
 
 Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.exploration import (
     Budgets,
     Gaussian,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 
 

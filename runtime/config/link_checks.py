@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.problem import NodePath
 from onrig.runtime.config.schema import Link
 from onrig.runtime.link.endpoint import parse_tcp

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
+
 from onrig.runtime.config.problem import NodePath
 
 

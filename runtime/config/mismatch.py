@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import inspect
+
 from onrig.runtime.config.problem import NodePath
 from onrig.runtime.config.yaml_nodes import Data
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.checks import Finding, findings, is_file
 from onrig.runtime.config.document import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
+
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.config.exploration import Exploration, NoExploration

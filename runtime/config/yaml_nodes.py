@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple, TypeAlias
 
 import yaml
+
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem
 from onrig.runtime.config.scalars import FLOAT, INT, Scalar, resolve_plain
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.policy.probation import Record, Tenure, Terms
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule

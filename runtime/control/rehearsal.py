@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 import msgspec
+
 from onrig.hw.clock_sync import ClockSync
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status

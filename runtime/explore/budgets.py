@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
+
 from onrig.runtime.config.exploration import Budgets, Quota
 from onrig.runtime.explore.gates import room
 

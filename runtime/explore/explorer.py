@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import isinf
 
 import numpy as np
+
 from onrig.runtime.config.exploration import NoExploration, ParameterNoise
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.budgets import Amounts, Ledger, Pause

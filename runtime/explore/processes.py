@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.config.exploration import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
 

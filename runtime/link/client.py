@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import zmq
+
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import LearnerKeys, fingerprint_of
 from onrig.runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode

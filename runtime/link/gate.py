@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import zmq
+
 from onrig.runtime.link.keys import fingerprint
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"

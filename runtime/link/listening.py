@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import zmq
+
 from onrig.runtime.config.schema import Link
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_rig_keys

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import zmq
+
 from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.gate import DOMAIN, Gate
 from onrig.runtime.link.guests import HANDSHAKE_S, Guest

@@ -17,6 +17,7 @@ from typing import IO, Final, cast
 import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.log import schemas, wire
 from onrig.runtime.log.event_tail import EventTail

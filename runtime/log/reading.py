@@ -22,6 +22,7 @@ from mcap.reader import make_reader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
 from mcap.stream_reader import StreamReader
 from mcap.writer import MCAP0_MAGIC
+
 from onrig.hw.rig import Rig
 from onrig.runtime.log import wire
 from onrig.runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.log.wire import LENGTH_DELIMITED, MORE, PACKED, VARINT, Field, tag, varint
 
 _NUMPY: Final = {"<d": "<f8", "<f": "<f4", "<Q": "<u8", "<I": "<u4", "<q": "<i8", "<i": "<i4"}

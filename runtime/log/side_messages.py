@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.log import schemas
 from onrig.runtime.record import Flag, Kind
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.episodes import EpisodeRow
 from onrig.runtime.replay.wholeness import LogAccount

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.hw.rig import Rig
 from onrig.runtime.log.rows import Column, Group, Rows
 from onrig.runtime.log.wire import Enum, Field, File, Message, Type

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.policy.contract import (
     INPUT_NAME,
     METADATA_KEY,

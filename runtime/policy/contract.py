@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+
 from onrig.hw.rig import Rig
 
 FORMAT_VERSION: Final = 1

@@ -6,6 +6,7 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.policy.node_call import Value, value_of
 from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, evaluate

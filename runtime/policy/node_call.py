@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, Node
 from onrig.runtime.policy.refusal import ModelRefused
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Message, Reader, Span, malformed
 
 MAX_NODES: Final = 512

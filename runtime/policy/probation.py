@@ -10,6 +10,7 @@ import enum
 from typing import NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import STAGES, Rule
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+
 from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME
 from onrig.runtime.policy.refusal import ModelRefused
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
+
 from onrig.runtime.config.schema import RunConfig
 
 ADMISSIONS_PER_S: Final = 1.0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink

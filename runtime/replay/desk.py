@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.lease import Lease
 from onrig.runtime.link.messages import (

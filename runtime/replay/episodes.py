@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.task import Task, normalized
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import Kind
 from onrig.runtime.shm.ring import RingReader
 

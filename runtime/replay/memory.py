@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream

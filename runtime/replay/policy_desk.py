@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.messages import RATE, Verdict

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.policy.probation import POLICY_STAGE, Reason, Terms
 from onrig.runtime.record import Flag, Kind, Rule
 

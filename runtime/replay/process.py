@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.listening import listen
 from onrig.runtime.log.sink import open_log

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_seat import SeatState
 from onrig.runtime.replay.checkpoint import CheckpointError

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.transitions import Transitions
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import STAGES
 from onrig.runtime.replay.episodes import EpisodeRow
 from onrig.runtime.replay.histogram import DurationHistogram

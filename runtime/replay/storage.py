@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.layout import (
     FLAG_MASK,
     GENERATION_MASK,

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.replaced_file import replace_own_file
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.memory import Memory

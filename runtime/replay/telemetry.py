@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Slots
 from onrig.runtime.replay.storage import Storage

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import Miss, Rule
 
 

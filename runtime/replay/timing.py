@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import STAGES
 from onrig.runtime.replaced_file import replace_own_file
 from onrig.runtime.view.layout import HISTOGRAM_BINS, bins_of

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
 from onrig.runtime.replay.episodes import read_rows
 
 

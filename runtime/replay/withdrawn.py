@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.replaced_file import replace_own_file
 
 FILE_NAME: Final = "rolled_back.json"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 

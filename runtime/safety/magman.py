@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.limits import Hold, Limits, MagmanPlants
 from onrig.runtime.safety.prediction import FARTHEST, error_bound

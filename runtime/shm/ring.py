@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.segment import Segment
 

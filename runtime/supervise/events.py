@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.supervise.event_kinds import Value, kind_of, shortened
 from onrig.runtime.supervise.repeats import Repeats, Told
 

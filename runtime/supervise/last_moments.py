@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout, WireError
 from onrig.hw.rig import Rig
 from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule

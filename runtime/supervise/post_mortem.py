@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word

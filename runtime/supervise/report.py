@@ -12,6 +12,7 @@ import sys
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.printable import printable
 from onrig.runtime.supervise.faults import FaultName
 

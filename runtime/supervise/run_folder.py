@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.resolve import load_resolved, resolved_text
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replaced_file import replace_own_file

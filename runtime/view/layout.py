@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.record import Miss, RecordLayout, Rule
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.view.box import Box, box_bytes

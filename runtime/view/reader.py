@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.sim.baselines.finite_horizon import Progress, Trajectory, run
 from onrig.sim.baselines.partition import partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values

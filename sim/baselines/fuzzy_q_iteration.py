@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.sim.baselines.partition import Partition, partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
 

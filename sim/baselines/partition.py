@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.sim.baselines.task_model import TaskModel, Values
 
 SPREAD: Final = 4.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.sim.baselines.task_model import TaskModel
 
 EPISODES: Final = 10_000

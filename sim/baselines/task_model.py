@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.task import Task, batched_reward
 from onrig.sim.plants import Plant

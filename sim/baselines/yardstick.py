@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
+
 from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, random_policy
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached

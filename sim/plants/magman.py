@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.sim.plants.maths import Maths, V
 

@@ -6,6 +6,7 @@ import math
 from typing import ClassVar, Final, Literal
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative, Positive
 from onrig.sim.plants.maths import Maths, V
 

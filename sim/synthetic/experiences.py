@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import Synthetic
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.layout import Flag

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.task import Task, batched_reward, batched_terminated
 from onrig.sim.plants import Plant

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig, Synthetic
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 import msgspec
+
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, Status
 from onrig.hw.rig import Rig

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu

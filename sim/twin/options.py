@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
+
 from onrig.hw.bounds import NotNegative
 from onrig.hw.rig import Rig
 from onrig.sim.plants import Plant

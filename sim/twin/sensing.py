@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from onrig.hw.rig import Rig
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
+
 from onrig.hw import messages as m
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import MessageType, Op, Result, State, Status
-
 from tests.conformance.host import Host
 from tests.conformance.refusals import RefusalConformance
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from onrig.hw import messages as m
 from onrig.hw.messages import MessageType, Op, Status
-
 from tests.conformance.device import LONG, DeviceConformance
 from tests.conformance.host import Counts, Host
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
+
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, Op, Result, State, Status
-
 from tests.conformance.device import LONG, DeviceConformance, flags
 from tests.conformance.host import Host
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
+
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
-
 from tests.conformance.host import Host
 
 _STATUS_BITS = sum(Status)

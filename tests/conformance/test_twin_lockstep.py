@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Op, Result
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
-
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.loopback import LoopbackDevice

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from onrig.tools.cli import VERBS
 
+from onrig.tools.cli import VERBS
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened
 from tests.processes.rig import UNHURRIED, process_of, until

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.clock_sync import ClockSync
 
 BOOTED_NS = 7_000_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.disarm import Disarmed, disarm
 from onrig.hw.messages import Op, Result, State, Status
@@ -10,7 +11,6 @@ from onrig.hw.transport import LinkError
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
-
 from tests.conformance.loopback import LoopbackDevice
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
     MAX_CHUNK_BYTES,

@@ -4,9 +4,9 @@ import math
 
 import pytest
 from msgspec.structs import replace
+
 from onrig.hw.identity import DeviceMismatch, check_channels, check_hello
 from onrig.hw.messages import PROTOCOL_VERSION, Channel, Hello
-
 from tests.hw.fake_device import channels_of, hello_of
 from tests.hw.rigs import PENDULUM
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.intake import LinkCounters, StateIntake, is_before
 from onrig.hw.messages import State, StateLayout
-
 from tests.hw.fake_device import state_of
 
 LAYOUT = StateLayout(2, 1)

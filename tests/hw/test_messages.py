@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.framing import MAX_BODY_BYTES
 from onrig.hw.messages import (
     MAX_STATE_COUNTS,

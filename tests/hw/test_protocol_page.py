@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.framing import (

@@ -4,8 +4,8 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from onrig.hw.rig import Actuator, Observation, Rig, Sensor, rig_problems
 
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor, rig_problems
 from tests.hw.rigs import PENDULUM
 
 VOLTAGE = PENDULUM.actuators[0]

@@ -6,13 +6,13 @@ import time
 
 import pytest
 from msgspec.structs import replace
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import encode_frame
 from onrig.hw.identity import DeviceMismatch
 from onrig.hw.messages import Command, Fault, Op, Response, Result, encode_hello, encode_response
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import READ_BYTES, LinkError, LoopbackTransport, open_port
-
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
 

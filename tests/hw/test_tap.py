@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout
 from onrig.hw.session import DeviceSession
-
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import serial
+
 from onrig.hw.transport import READ_BYTES, DescriptorTransport, LinkError, LoopbackTransport, open_port
 
 SECOND_NS = 1_000_000_000

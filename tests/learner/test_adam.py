@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 import torch
+
 from onrig.learner.adam import Adam
 from onrig.learner.networks import actor_layout
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
+
 from onrig.learner.agent import Agent
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.mirror import Mirror

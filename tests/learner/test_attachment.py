@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
 from onrig.runtime.link import client as client_module
 from onrig.runtime.link.client import LinkClient
@@ -19,7 +20,6 @@ from onrig.runtime.replay.desk import LearnerDesk
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.keys import main as make_keys
-
 from tests.runtime.samples import PENDULUM
 
 PATIENCE_S = 60.0

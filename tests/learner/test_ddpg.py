@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from onrig.learner.ddpg import Ddpg, DdpgConfig
 
+from onrig.learner.ddpg import Ddpg, DdpgConfig
 from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.learner.dqn import Dqn, DqnConfig, nearest_level
 from onrig.learner.minibatches import Minibatches
-
 from tests.learner.reference import minibatch_of, minibatches, reference_dqn_update, trial_of
 
 

@@ -5,12 +5,12 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.ddpg import Ddpg, DdpgConfig
 from onrig.learner.export import IR_VERSION, OPSET, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, split_layers
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for, decode_contract
-
 from tests.learner.reference import numpy_policy
 
 Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]

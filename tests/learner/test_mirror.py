@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.runtime.replay.layout import Flag

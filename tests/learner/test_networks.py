@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.learner.networks import (
     FLAT_MULTIPLE,
     NETWORK_SIZES,

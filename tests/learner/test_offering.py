@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from onrig.learner import offering
 from onrig.learner.attachment import Unfit
 from onrig.learner.offering import Offering

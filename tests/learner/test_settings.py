@@ -5,6 +5,7 @@ import sys
 
 import msgspec
 import pytest
+
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems

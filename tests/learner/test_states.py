@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from onrig.learner.states import KEPT, States
 
+from onrig.learner.states import KEPT, States
 from tests.learner.test_agent import agent, learned
 
 

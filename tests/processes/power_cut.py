@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
 from onrig.runtime.replay.episodes import read_rows
 from onrig.tools.faultlab.run import Cable
 

@@ -13,7 +13,6 @@ from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import contract_for
 from onrig.tools.faultlab.processes import CONTROL, LEARNER, PATIENCE_S, REPLAY, TWIN, Impatient, Process, until
 from onrig.tools.faultlab.run import Run
-
 from tests.runtime.policy import models
 
 __all__ = [

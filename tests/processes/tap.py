@@ -12,7 +12,6 @@ from collections.abc import Callable
 from onrig.hw.framing import FrameReader
 from onrig.hw.messages import MessageType, State, StateLayout
 from onrig.hw.transport import READ_BYTES, DescriptorTransport
-
 from tests.processes.rig import PATIENCE_S, Process
 
 

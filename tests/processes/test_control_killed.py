@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import open_port
@@ -19,7 +20,6 @@ from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.load import load
-
 from tests.processes.rig import CONTROL, ENDLESS, PATIENCE_S, TWIN, Process, Run, a_policy, process_of, until
 from tests.processes.tap import Tap
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import open_port
@@ -16,7 +17,6 @@ from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
-
 from tests.processes.rig import (
     CONTROL,
     ENDLESS,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
@@ -14,7 +15,6 @@ from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import LINK_VERSION, RATE, Attach, Leave, Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.tools.load import load
-
 from tests.processes.rig import ENDLESS, REPLAY, Run, a_policy
 from tests.runtime.policy import models
 

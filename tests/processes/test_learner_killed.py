@@ -7,7 +7,6 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
-
 from tests.processes.observer import Observer, digest_of
 from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, Run
 

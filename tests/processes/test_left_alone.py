@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
-
 from tests.processes.rig import ENDLESS, LEARNER, LOCKSTEP, REPLAY, Process, Run
 
 ARGUMENTS = (

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from onrig.runtime.exit_codes import ExitCode
 
+from onrig.runtime.exit_codes import ExitCode
 from tests.processes.observer import digest_of
 from tests.processes.rig import Run
 

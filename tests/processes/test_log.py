@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import cli
-
 from tests.processes.rig import LOCKSTEP, REPLAY, UNHURRIED, Run
 
 BRIEF = ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=10")

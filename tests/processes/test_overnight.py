@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+
 from onrig.runtime.config.exploration import OrnsteinUhlenbeck
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import load
-
 from tests.processes.rig import LOCKSTEP, Run
 
 

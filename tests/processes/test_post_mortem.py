@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.tools.load import load
-
 from tests.processes.rig import CONTROL, REPLAY, UNHURRIED, Run, a_policy
 
 SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode_s=1000", "evaluate_every=0")

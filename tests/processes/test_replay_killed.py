@@ -9,7 +9,6 @@ from typing import cast
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
-
 from tests.processes.observer import Observer, digest_of
 from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, TWIN, Run, a_policy
 

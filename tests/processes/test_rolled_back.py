@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.learner.attachment import Attachment
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig
@@ -16,7 +17,6 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Confirm, Done, Offer, Ruling, Verdict
 from onrig.runtime.policy.contract import contract_for
-
 from tests.processes.rig import LOCKSTEP, REPLAY, Run
 from tests.runtime.policy import models
 

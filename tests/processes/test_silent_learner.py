@@ -7,7 +7,6 @@ from pathlib import Path
 
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.states import State
-
 from tests.processes.rig import ENDLESS, LEARNER, Run
 
 

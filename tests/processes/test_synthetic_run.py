@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from onrig.runtime.exit_codes import ExitCode
 
+from onrig.runtime.exit_codes import ExitCode
 from tests.processes.rig import Run
 
 SYNTHETIC_REPLAY = "onrig.sim.synthetic.replay"

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.resolve import save_resolved
 from onrig.tools.load import load
-
 from tests.processes.rig import TWIN, process_of, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "wiring.md"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.hw.messages import State, Status
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.record import Flag, Kind, RecordLayout

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import STAGES, RecordLayout
 
 WIDTHS = st.integers(1, 5)

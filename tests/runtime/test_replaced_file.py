@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.replaced_file import replace_file, replace_own_file
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.supervise.states import State
 from onrig.tools.cli import VERBS
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig import configs
 from onrig.hw.rig import Observation, Rig, rig_problems
 from onrig.runtime.config.document import convert, load_document
@@ -23,8 +24,6 @@ from onrig.runtime.task import (
     normalized,
     task_problems,
 )
-
-import configs
 
 FOLDER = Path(configs.__file__).parent
 PAIRS = [("pendulum", "swingup"), ("pendulum-hardware", "swingup-hardware"), ("magman", "positioning")]

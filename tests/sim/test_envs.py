@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+
 from onrig.runtime.task import normalized
 from onrig.sim.envs import TwinEnv, register_envs
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from onrig.runtime.exit_codes import ExitCode
 
+from onrig.runtime.exit_codes import ExitCode
 from tests.processes.power_cut import Cable, last_episode, outcome_of, resumes
 
 KILLS: Final = 50

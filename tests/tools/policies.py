@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import onnx
 from onnx import helper
+
 from onrig.runtime.policy.contract import PolicyContract, contract_for
 from onrig.tools.load import load
-
 from tests.runtime.policy.models import node, policy, proto, serialized
 
 

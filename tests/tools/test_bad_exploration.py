@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.exploration import Quiet
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
 from onrig.tools.cli import main

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+
 from onrig.hw.transport import open_port
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise import report
 from onrig.tools.cli import main
 from onrig.tools.load import load
-
 from tests.tools import policies
 from tests.tools.devices import PtyDevice
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
 from onrig.tools.cli import main
 

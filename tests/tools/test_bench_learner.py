@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
 from onrig.learner.ddpg import Ddpg
 from onrig.tools import bench
 from onrig.tools.benchmarks import learner
@@ -36,7 +38,6 @@ from onrig.tools.benchmarks.learners.strategies import Strategy
 from onrig.tools.benchmarks.messages import Timings
 from onrig.tools.benchmarks.peers import Unavailable
 from onrig.tools.benchmarks.progress import PlainProgress
-from torch.utils.flop_counter import FlopCounterMode
 
 TINY = Plan((group("small", PENDULUM, (1, 2)),), rounds=2, limit_ms=1, updates=2)
 TINY_RIDES = RidePlan((Ride("FIFO[Uniform]", 20.0),), trials=2, of_episodes=3000, episodes=1)

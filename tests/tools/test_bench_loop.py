@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.record import Miss
 from onrig.runtime.replay.histogram import DurationHistogram

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.record import RecordLayout
 from onrig.tools.benchmarks.loop_aim import Aim
 from onrig.tools.benchmarks.loop_sentinel import Sentinels, first_look_ns

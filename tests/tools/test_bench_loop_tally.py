@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import STAGES, Flag, Miss
 from onrig.sim.twin.trace import TraceReader, TraceWriter
 from onrig.tools.benchmarks.loop_lateness import Sendings, sendings
 from onrig.tools.benchmarks.loop_sentinel import NOTED_NS, Kind, Seen
 from onrig.tools.benchmarks.loop_stalls import Stalls
 from onrig.tools.benchmarks.loop_tally import DEVICE_CLOCK, HOST_CLOCK, SENT_LATE, Missed, Tally, near, swaps
-
 from tests.runtime.samples import Records, records
 
 PERIOD_NS = 2_000_000

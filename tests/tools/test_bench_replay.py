@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onrig.tools import bench
 from onrig.tools.benchmarks import replay
 from onrig.tools.benchmarks.cases import CASES, Case, Operation, Shape, title

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.exploration import OrnsteinUhlenbeck
 from onrig.runtime.config.resolve import shipped

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from onrig.tools.cli import VERBS, main
 
 HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_learner, load_for_rig
-
 from tests.tools import policies
 
 

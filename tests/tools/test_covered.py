@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.covered import uncovered

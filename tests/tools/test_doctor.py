@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import doctor
 from onrig.tools.diagnosis import punctuality
@@ -26,7 +27,6 @@ from onrig.tools.diagnosis.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.keys import main as make_keys
 from onrig.tools.load import load_for_rig
 from onrig.tools.run import _warn_of_room
-
 from tests.tools.diagnosis.boards import RIG, by_name
 
 ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.explain_exploration import exploration_tables, shown_at
 from onrig.tools.explain_exploration_plot import exploration_rows
 from onrig.tools.explain_plot import plot_explanation

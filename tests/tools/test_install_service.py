@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import install_service
 from onrig.tools.install_service import main

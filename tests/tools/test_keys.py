@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.tools import keys

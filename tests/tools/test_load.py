@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.resolve import find, load_resolved, save_resolved, shipped
 from onrig.tools.load import load, load_for_rig

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.episodes import EpisodeRow
 from onrig.tools.cli import main
 from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load
-
 from tests.tools import policies
 
 NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.steps import StepMessages
 from onrig.tools import cli
-
 from tests.tools.replaying.runs import LoggedRun
 
 

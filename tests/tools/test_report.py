@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.replay.episodes import COLUMNS
 from onrig.tools.cli import main

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.run_folder import claim, write_run_folder
 from onrig.runtime.supervise.running import Running

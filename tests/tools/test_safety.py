@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.config.limits import PendulumPlants
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.control.tick import Tick

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+
 from onrig.runtime.supervise.report import Report
 from onrig.tools import cli
 from onrig.tools.display import PlainDisplay, RichDisplay

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.shm import segment
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder
 from onrig.runtime.supervise.running import Running
 from onrig.tools.cli import main
 from onrig.tools.watch import StopKeys
-
 from tests.runtime.view.live import LiveRun
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Final, TypeVar
 
 import msgspec
+
 from onrig.tools.benchmarks.peers import Unavailable
 from onrig.tools.benchmarks.progress import Progress
 from onrig.tools.benchmarks.workers import Worker

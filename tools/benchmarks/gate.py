@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.tools.benchmarks.peers import Buffer
 from onrig.tools.benchmarks.transitions import BATCH, POOL, errors, td_errors, transitions
 

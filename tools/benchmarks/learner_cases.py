@@ -6,6 +6,7 @@ import enum
 from typing import Final, Literal
 
 import msgspec
+
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.tools.benchmarks.cases import Shape
 

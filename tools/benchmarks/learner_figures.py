@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.tools.benchmarks.learner_cases import LARGE, LIMIT, ONRIG, PEER, LearnerCase, Work
 from onrig.tools.benchmarks.learner_flops import mega_flop
 from onrig.tools.benchmarks.report import Check, Row, at_least

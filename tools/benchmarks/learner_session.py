@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+
 from onrig.tools.benchmarks.crew import START_S, Crew, in_turn
 from onrig.tools.benchmarks.learner_cases import LearnerCase, Time
 from onrig.tools.benchmarks.learner_figures import Rates, throughput

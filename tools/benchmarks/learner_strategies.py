@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+
 from onrig.tools.benchmarks.crew import START_S, Crew
 from onrig.tools.benchmarks.learner_cases import ONRIG, RIDE_EPISODES, RIDE_TRIALS, RIDES, WARM_UP, Play, Ride
 from onrig.tools.benchmarks.messages import Timings

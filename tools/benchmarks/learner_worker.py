@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
+
 from onrig.tools.benchmarks.learner_cases import WARM_UP, LearnerCase, Play, Time, Work
 from onrig.tools.benchmarks.learners import Learner, load
 from onrig.tools.benchmarks.messages import Timings

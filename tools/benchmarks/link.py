@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.tools.benchmarks.link_measure import (
     Door,
     Judged,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+
 from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment
 from onrig.learner.mirror import Mirror

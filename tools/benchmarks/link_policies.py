@@ -6,6 +6,7 @@ import itertools
 from typing import Final
 
 import numpy as np
+
 from onrig.learner.export import export_policy
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import PolicyContract, contract_for

@@ -13,6 +13,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
+
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.keys import load_rig_keys
 from onrig.runtime.replay.policy_desk import PolicyDesk

@@ -17,6 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+
 from onrig.runtime.control.realtime import die_with_parent
 
 _NICE: Final = 10

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.replay.histogram import DurationHistogram
 
 _LATEST_US: Final = 20_000

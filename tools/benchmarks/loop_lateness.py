@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.sim.twin.trace import TraceReader
 
 _PAUSE: Final = 0.5

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.record import STAGES
 from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.tools.benchmarks.loop_plan import CYCLICTEST

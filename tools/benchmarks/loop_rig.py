@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word

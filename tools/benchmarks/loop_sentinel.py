@@ -25,6 +25,7 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.replay.histogram import DurationHistogram
 
 Kind = Literal["timer", "line"]

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.realtime import loop_cpu
 from onrig.runtime.replay.histogram import DurationHistogram

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.record import Miss
 from onrig.tools.benchmarks.loop_sentinel import NOTED_NS, Seen
 from onrig.tools.benchmarks.loop_tally import Missed

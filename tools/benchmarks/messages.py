@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+
 from onrig.tools.benchmarks.cases import Case
 from onrig.tools.benchmarks.gate import Verdict
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.tools.benchmarks.cases import SHAPES, title
 from onrig.tools.benchmarks.peers import MODULES, installed_version
 from onrig.tools.benchmarks.progress import progress_for

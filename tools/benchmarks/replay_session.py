@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Final
 
 import msgspec
+
 from onrig.tools.benchmarks.cases import GATED, GROUPS, MEMORIES, Case, Operation, Shape
 from onrig.tools.benchmarks.crew import START_S, Crew, in_turn
 from onrig.tools.benchmarks.figures import Figures, Place, Weight, Weights, figure

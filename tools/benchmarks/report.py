@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.replaced_file import replace_file
 from onrig.tools.benchmarks.timing import clock_cost_us
 

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp

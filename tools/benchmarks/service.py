@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
+
 from onrig.tools.benchmarks.messages import Ready, Refused
 from onrig.tools.benchmarks.peers import Unavailable
 

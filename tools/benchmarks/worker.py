@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
 from onrig.tools.benchmarks.cases import Case, Operation
 from onrig.tools.benchmarks.gate import CAPACITY, N_ACT, N_OBS, Verdict, gate
 from onrig.tools.benchmarks.messages import (

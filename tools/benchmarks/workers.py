@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
 import msgspec
+
 from onrig.tools.benchmarks.messages import Ready, Refused, Reply
 from onrig.tools.benchmarks.peers import Unavailable
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control.realtime import loop_cpu
 from onrig.tools.diagnosis import cyclictest

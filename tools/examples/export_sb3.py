@@ -18,6 +18,8 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
@@ -34,7 +36,6 @@ from onrig.runtime.policy.contract import (
 from onrig.sim.envs import TwinEnv
 from onrig.tools.load import complain, explain, load
 from onrig.tools.verdict import judge
-from torch import nn
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.mismatch import suggestion
 from onrig.runtime.config.problem import NodePath
 from onrig.runtime.config.schema import RunConfig

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 import ray
+
 from onrig.tools.experiments.jobs import ENGINE, Failed, Finished, Job, Reply, Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers
 

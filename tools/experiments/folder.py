@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.supervise.run_folder import circumstances
 from onrig.runtime.supervise.run_folder_trust import check_folder as check_own
 from onrig.runtime.supervise.run_folder_trust import check_way

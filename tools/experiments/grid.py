@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.document import problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem

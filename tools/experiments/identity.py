@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.schema import RunConfig
 from onrig.sim.twin.options import TwinOptions

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.config.document import Document, convert_by_section, load_document, problem_at
 from onrig.runtime.config.problem import ConfigError, Problem
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec
 

@@ -11,6 +11,7 @@ import sys
 import traceback
 
 import msgspec
+
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.tools.experiments.jobs import Failed, Finished, Job, Progress, Ready, Reply, do, engine_named
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+
 from onrig.tools.experiments.jobs import (
     ENGINE,
     Failed,

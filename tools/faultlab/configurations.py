@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.config.schema import RunConfig

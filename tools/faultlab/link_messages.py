@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+
 from onrig.learner.mirror import Mirror
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.messages import (

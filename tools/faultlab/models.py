@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
+
 from onrig.hw.messages import State, Status
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.policy_seat import PolicySeat

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 import numpy as np
+
 from onrig.learner.export import export_policy
 from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.config.schema import RunConfig

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, Literal, TypeVar
 
 import msgspec
+
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.tools.faultlab.processes import PATIENCE_S, Process, children, cut, marked, until

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Flag
 from onrig.runtime.replay.checkpoint.identity import identity_of

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.config.yaml_nodes import Data
 
 _TRICKS: Final = (

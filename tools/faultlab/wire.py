@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
+
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, State, StateLayout, Status
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.hw.messages import State
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.fade import Fade

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from onrig.hw.messages import State
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.config.schema import RunConfig

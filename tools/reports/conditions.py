@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig

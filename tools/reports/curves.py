@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from onrig.learner.trials.measures import curve_bounds, moving_average
 from onrig.tools.reports.conditions import Value, grouped, in_words, varying
 from onrig.tools.reports.figure import Picture, counted

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from onrig.learner.trials.measures import Bounds
 from onrig.tools.reports.conditions import BASE_RATE_HZ
 from onrig.tools.reports.estimates import BASELINE, Estimate, Group, baseline, estimate, groups

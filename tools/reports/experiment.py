@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.store import META, SPEC, write_whole

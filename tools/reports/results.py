@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.trials.measures import (
     FINAL_EPISODES,
     RiseTime,

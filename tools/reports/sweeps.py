@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from onrig.learner.trials.measures import Bounds
 from onrig.tools.reports.conditions import Setting, Value, differing, grouped, in_words
 from onrig.tools.reports.estimates import Estimate, estimate

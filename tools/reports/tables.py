@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from onrig.learner.trials.measures import Bounds, mean_bounds, paired_difference
 from onrig.tools.reports.conditions import in_words, varying
 from onrig.tools.reports.estimates import Difference, Group, baseline, estimate, groups

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 import numpy as np
+
 from onrig.hw.messages import State, Status
 from onrig.runtime.config.limits import PendulumPlants, Plants
 from onrig.runtime.config.schema import RunConfig

@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 import numpy as np
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession

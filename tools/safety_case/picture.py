@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from onrig.runtime.config.limits import MagmanPlants, PendulumPlants
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.safety.magman import MagmanPrediction

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.limits import MagmanPlants, PendulumPlants, Plants
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.schema import RunConfig
 from onrig.tools.watching.canvas import Canvas, bar, both_ways

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rich.console import Group, RenderableType
+from rich.layout import Layout
+from rich.panel import Panel
+from rich.text import Text
+
 from onrig.runtime.printable import printable
 from onrig.runtime.supervise.states import State
 from onrig.tools.watching import words
 from onrig.tools.watching.rig_text import Sketch, rig_rows
 from onrig.tools.watching.snapshot import Happened, Snapshot
-from rich.console import Group, RenderableType
-from rich.layout import Layout
-from rich.panel import Panel
-from rich.text import Text
 
 _COLOURS: Final = {
     State.RUNNING: "green",

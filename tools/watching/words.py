@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import Figures, Histogram, bin_edges_us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+
 from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants
 from onrig.runtime.config.schema import RunConfig
 from onrig.sim.plants.magman import Magman

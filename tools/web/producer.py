@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+
 from onrig.tools.web.assets import Asset
 from onrig.tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
 from onrig.tools.web.hub import Hub, Message

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.checkpoint.identity import identity_of

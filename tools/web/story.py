@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.printable import printable
 from onrig.runtime.supervise.event_kinds import times
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.checkpoint.problem import Damage
 
 _MAGIC: Final = b"ONRB"

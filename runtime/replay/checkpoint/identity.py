@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import msgspec
+
 from onrig.runtime.replay.keepers import Keeper
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.strategy import Strategy

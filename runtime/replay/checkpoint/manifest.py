@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.checkpoint.identity import Identity
 from onrig.runtime.replay.checkpoint.problem import Damage
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Saved, Segment
 from onrig.runtime.replay.checkpoint.rows import Append

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.checkpoint.blocks import Found, Kind, read
 from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, Sweep
 from onrig.runtime.replay.layout import Slots

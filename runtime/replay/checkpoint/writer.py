@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+
 from onrig.runtime.replaced_file import sync
 from onrig.runtime.replay.checkpoint.blocks import chain_start, encode
 from onrig.runtime.replay.checkpoint.identity import Experiences, Identity

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.replay.keepers.cyclic import Fifo, Full
 from onrig.runtime.replay.keepers.keeper import REJECTED, Keeper
 from onrig.runtime.replay.keepers.ranked import Exploration, TdError

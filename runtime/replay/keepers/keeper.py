@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.layout import Slots
 
 REJECTED: Final = -1

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.keepers.keeper import REJECTED, Arrays, Keeper
 from onrig.runtime.replay.layout import Slots
 from onrig.runtime.replay.order.uniforms import Uniforms

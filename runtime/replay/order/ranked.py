@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.replay.layout import Slots
 from onrig.runtime.replay.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from onrig.learner.samplers.build import sampler_for
 from onrig.runtime.replay.strategy import SAMPLINGS, Strategy
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis, fis_weights, replay_tail
 from onrig.learner.samplers.rank_per import RankPer

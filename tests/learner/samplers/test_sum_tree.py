@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.learner.samplers import sum_tree
 from onrig.learner.samplers.sum_tree import SumTree
 

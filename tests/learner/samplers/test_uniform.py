@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.uniform import Uniform
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Scores, Trials, trials_problems
 from onrig.runtime.config.schema import RunConfig

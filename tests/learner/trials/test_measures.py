@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+
 from onrig.learner.trials import measures
 from onrig.learner.trials.measures import (
     curve_bounds,

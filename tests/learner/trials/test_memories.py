@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories
 from onrig.runtime.replay.layout import Flag

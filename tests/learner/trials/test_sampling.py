@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from onrig.learner.samplers.build import sampler_for
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream

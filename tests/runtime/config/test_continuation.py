@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.config.continuation import differences
 from onrig.runtime.config.resolve import load_run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.problem import Problem
 from onrig.tools.load import load_for_rig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.config.log import Log, log_findings
 from onrig.runtime.config.resolve import load_run
 

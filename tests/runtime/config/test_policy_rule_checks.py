@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.policy_rules import Probation, Staleness
 from onrig.runtime.config.resolve import load_run, shipped

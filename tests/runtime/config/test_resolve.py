@@ -4,13 +4,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.resolve import capacity_of, find, load_resolved, load_run, save_resolved, shipped
 from onrig.runtime.config.schema import Scaled, Selection
 from onrig.runtime.replay.budget import checkpoint_bytes, fixed_bytes
 from onrig.runtime.replay.keepers import overhead_bytes
 from onrig.runtime.replay.strategy import parse_strategy
-
 from tests.runtime.samples import PENDULUM
 
 RUN = """\

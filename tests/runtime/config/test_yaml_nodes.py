@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.problem import ConfigError, Mark, Problem
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump, read_tree
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from onrig.runtime.control import conduct
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.faults import FaultName, Halted
 from onrig.runtime.supervise.states import Event
-
 from tests.runtime.control.test_loop import Bench
 
 LIMIT_S = 10.0

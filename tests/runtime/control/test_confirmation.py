@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from onrig.hw.messages import Status, shows_safe
 from onrig.runtime.control.confirmation import Confirmation, longest_hold_ns
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.load import load
-
 from tests.hw.fake_device import state_of
 
 REALTIME = load("pendulum", ["device.pace=realtime"])

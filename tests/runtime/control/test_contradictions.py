@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.hw.messages import State
 from onrig.runtime.control.contradictions import RATE_WINDOW, Contradictions
 from onrig.runtime.supervise.faults import FaultName
 from onrig.tools.load import load
-
 from tests.hw.fake_device import state_of
 
 CONFIG = load("pendulum", ["device.pace=realtime"])

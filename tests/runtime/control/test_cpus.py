@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.control.cpus import MATTERS_HZ, Interrupt, quietest, rates_hz, read_interrupts, uptime_s
 
 TABLE = """\

@@ -3,6 +3,7 @@ from __future__ import annotations
 from math import isnan, nan
 
 import pytest
+
 from onrig.runtime.control.fade import Fade
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.control.frames import FrameSource
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.session import ATTEMPTS, DeviceSession
@@ -33,7 +34,6 @@ from onrig.runtime.supervise.states import State
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
-
 from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy import models
 

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.runtime.control.observe import Observer, wrap_angle
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.record import Miss
 

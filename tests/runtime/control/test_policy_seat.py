@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.control import policy_seat
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.policy.probation import Terms

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control import realtime
 from onrig.runtime.control.cpus import Interrupt

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from onrig.runtime.link.messages import Attach, Pull, Rows, Verdict
 from onrig.runtime.link.server import Ticket
 from onrig.runtime.policy.contract import contract_for
@@ -19,7 +20,6 @@ from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.policy_watch import PolicyWatch
 from onrig.runtime.shm.board import Word
-
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.control.slack import Slack
 
 MS = 1_000_000

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.rig import Observation
 from onrig.runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
@@ -20,7 +21,6 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.task import compile_reward
-
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
 
 T_US = PENDULUM.period_us

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.exploration import Budgets, Quota, Temperature
 from onrig.runtime.explore.budgets import Amounts, Ledger
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.exploration import (
     BackOff,
     Budgets,
@@ -23,7 +24,6 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 GATED = OrnsteinUhlenbeck(

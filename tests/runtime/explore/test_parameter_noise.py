@@ -6,6 +6,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.learner.export import export_policy
 from onrig.runtime.config.exploration import ParameterNoise, Quiet
 from onrig.runtime.explore.explorer import Explorer
@@ -16,7 +17,6 @@ from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind
-
 from tests.runtime.policy.models import CONTRACT, node, policy, proto
 from tests.runtime.samples import PENDULUM
 

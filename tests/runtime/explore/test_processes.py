@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from onrig.runtime.config.exploration import (
     Exploration,
     Gaussian,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+
 from onrig.runtime.link import client as client_module
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.messages import LEASE, Accepted, Attach, Leave, Pull, Refused, Rows, encode

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from zmq.utils import z85
+
 from onrig.runtime.link.keys import (
     KeyFault,
     fingerprint,
@@ -16,7 +18,6 @@ from onrig.runtime.link.keys import (
     write_key,
 )
 from onrig.tools.keys import main
-from zmq.utils import z85
 
 
 @pytest.fixture

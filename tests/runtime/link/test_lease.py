@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.link.lease import SILENT_S, Lease
 
 A, B = b"peer a", b"peer b"

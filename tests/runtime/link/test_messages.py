@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.link.messages import (
     MAX_HEADER_BYTES,
     MAX_REASON,

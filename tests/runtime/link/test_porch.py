@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.link import porch as module
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import Tcp, parse_tcp
@@ -19,7 +20,6 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
 from onrig.tools.keys import main as make_keys
-
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 
 CROWD = 700

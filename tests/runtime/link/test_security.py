@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import zmq
+from zmq.utils import z85
+
 from onrig.runtime.link import gate
 from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import parse_tcp
@@ -25,8 +27,6 @@ from onrig.runtime.link.messages import Accepted, Attach
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.keys import main as make_keys
 from onrig.tools.learn import endpoint_problem
-from zmq.utils import z85
-
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 
 PATIENCE_MS = int(1000 * PATIENCE_S)

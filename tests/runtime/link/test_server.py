@@ -7,6 +7,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.link import server as server_module
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -23,7 +24,6 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Answer, LinkServer, Ticket
-
 from tests.sockets import short_folder
 
 PATIENCE_MS = 60_000

@@ -19,6 +19,7 @@ from mcap.reader import make_reader
 from mcap.records import Message as McapMessage
 from mcap.stream_reader import StreamReader
 from mcap_protobuf.decoder import DecoderFactory
+
 from onrig.runtime.config.log import Log
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_log import McapLog
@@ -28,7 +29,6 @@ from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.replay.episodes import EpisodeAccounts
 from onrig.runtime.replay.wholeness import LogAccount
-
 from tests.runtime.log.test_staged_file import fill
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 

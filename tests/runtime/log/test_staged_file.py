@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.log.staged_file import StagedFile
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcap.records import Schema
 from mcap_protobuf.decoder import DecoderFactory
+
 from onrig.hw.rig import Rig
 from onrig.runtime.log import wire
 from onrig.runtime.log.steps import Records, StepMessages, identifiers
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 ODD = msgspec.structs.replace(

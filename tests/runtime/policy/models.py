@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
+
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, Signal, encode_contract
 
 CONTRACT = PolicyContract(

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused, admit
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, Signal
 from onrig.runtime.policy.probes import probe_states
-
 from tests.runtime.policy import models
 from tests.runtime.policy.models import CONTRACT, node
 

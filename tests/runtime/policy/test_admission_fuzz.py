@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.policy.admission import Refused, admit
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.faultlab.models import MUTATIONS, Loop, Mutate, Subject, campaign, mutated_contract, mutated_weights
-
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 

@@ -1,9 +1,9 @@
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.policy.contract import Signal
 from onrig.runtime.policy.probes import probe_states
-
 from tests.runtime.policy.models import CONTRACT
 
 

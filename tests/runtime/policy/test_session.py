@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-
 from tests.runtime.policy import models
 
 

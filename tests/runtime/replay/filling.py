@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.transitions import Transitions
-
 from tests.runtime.samples import PENDULUM
 
 BATCH = 500

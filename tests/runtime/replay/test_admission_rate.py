@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from onrig.runtime.config.checks import findings
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.replay.admission_rate import (

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.budget import capacity_within, fixed_bytes
 from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.layout import Layout
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.strategy import parse_strategy
-
 from tests.runtime.replay.filling import configured, wear
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state
 from onrig.runtime.log.sink import NoLog
 from onrig.runtime.record import Kind

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.schema import Selection
 from onrig.runtime.link.messages import (
     LEASE,
@@ -45,7 +46,6 @@ from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-
 from tests.runtime.samples import PENDULUM, records
 
 A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who in b"abcd")

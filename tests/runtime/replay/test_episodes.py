@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.replay.episodes import COLUMNS, EpisodeAccounts, EpisodeFile, EpisodeRow, keep_rows, read_rows
 from onrig.runtime.task import normalized
-
 from tests.runtime.samples import PENDULUM, Records, episode
 
 TASK = PENDULUM.task

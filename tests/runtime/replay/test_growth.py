@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.replay import growth as module
 from onrig.runtime.replay.growth import SLACK_BYTES, Growth, Overgrown
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.histogram import DurationHistogram
 
 DURATIONS = st.lists(st.integers(1, 10**11), min_size=1, max_size=200)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.horizon import Horizon, releasable, since, takable, take_over
 

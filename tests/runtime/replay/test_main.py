@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from onrig.runtime.control.realtime import PARENT
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay import main
 from onrig.runtime.replay.checkpoint import CheckpointError
-
 from tests.runtime.samples import PENDULUM
 
 

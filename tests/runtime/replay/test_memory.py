@@ -5,11 +5,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.config.schema import RunConfig, Selection, Weighted
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.transitions import TransitionBuilder, Transitions
-
 from tests.runtime.samples import PENDULUM, records
 
 

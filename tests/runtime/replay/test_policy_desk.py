@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
@@ -12,7 +13,6 @@ from onrig.runtime.replay.admission_rate import AdmissionRate, PerBarrier, PerSe
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 

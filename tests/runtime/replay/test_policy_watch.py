@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.policy.probation import POLICY_STAGE, Terms
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.replay.policy_watch import PolicyWatch
-
 from tests.runtime.samples import LAYOUT, Records, records
 
 TERMS = Terms(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from onrig.runtime.config.resolve import load_run, save_resolved
 from onrig.runtime.log.reading import count_steps
 from onrig.runtime.replay import process
@@ -16,7 +17,6 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.segments import create_segments
-
 from tests.runtime.samples import LAYOUT, records
 
 EPISODES = 5

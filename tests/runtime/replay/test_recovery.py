@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_seat import SeatedState, SeatState
 from onrig.runtime.policy.probation import Record

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.rule_of_thumb import rule_of_thumb
 
 EPISODES = 5000

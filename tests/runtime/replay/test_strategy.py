@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.strategy import (
     PLAIN_RETENTIONS,
     RANKED_RETENTIONS,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.telemetry import Surprise, open_telemetry
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS, SAMPLE_POINTS, bins_of
 from onrig.runtime.view.reader import ViewReader, bin_edges_us
-
 from tests.runtime.samples import PENDULUM, records
 from tests.runtime.view.live import LiveRun
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from onrig.runtime.record import Miss, RecordLayout, Rule
 from onrig.runtime.replay.tick_events import TickEvents
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.record import STAGES
 from onrig.runtime.replay.timing import Timing, TimingFile
-
 from tests.runtime.samples import Records, records
 
 

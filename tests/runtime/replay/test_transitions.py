@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, RecordLayout, Rule
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.transitions import TransitionBuilder, Transitions
-
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, Records, episode, records
 
 RIG = PENDULUM.rig

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.replay.episodes import EpisodeFile
 from onrig.runtime.replay.wholeness import Account, LogAccount, judge, told, unaccounted, whole_of
-
 from tests.runtime.replay.test_episodes import ROW
 
 WHOLE = Account(rows=2, taken=400, waiting=0, dropped=0, lost=0, covered=True, log=LogAccount(400, 0), departures=0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.replay.withdrawn import FILE_NAME, Entry, Withdrawn, digest_of
 
 BAD, WORSE = digest_of(b"bad"), digest_of(b"worse")

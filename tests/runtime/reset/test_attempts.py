@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.rig import Rig
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.reset.schema import Draw, Reset, Settle, reset_problems
@@ -11,7 +12,6 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
 from onrig.sim.plants.pendulum import Pendulum
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 PERIOD_S = 0.02

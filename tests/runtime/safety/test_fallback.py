@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.config.limits import Damp, Hold, SafeOutput
 from onrig.runtime.safety.fallback import compile_fallback
 from onrig.sim.plants import Magman
 from onrig.sim.plants.integrate import step
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 DAMP = Damp(actuator="voltage", observation="velocity", full_at=2.0)

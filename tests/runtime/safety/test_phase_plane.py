@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.limits import PendulumPlants
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.safety import phase_plane

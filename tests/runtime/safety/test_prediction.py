@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.limits import Hold, MagmanPlants, PendulumPlants
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.safety.magman import hold_problem
 from onrig.runtime.safety.prediction import Prediction, compile_prediction
 from onrig.sim.plants import Magman, Pendulum
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0])

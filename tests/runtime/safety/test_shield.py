@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.limits import Damp, Envelope, Limits, SafeOutput
 from onrig.runtime.record import Rule
 from onrig.runtime.safety.shield import MOST, Shield
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RIG, PERIOD_S = PENDULUM.rig, 0.02

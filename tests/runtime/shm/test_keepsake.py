@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import KEEPSAKE_BYTES, Keepsake
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.record import STAGES, RecordLayout
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment

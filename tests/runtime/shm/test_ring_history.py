@@ -4,11 +4,11 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.control.tick import Step
 from onrig.runtime.record import Kind
 from onrig.runtime.shm.ring import RingHistory, RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-
 from tests.runtime.samples import LAYOUT, state
 
 CAPACITY = 6

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.shm import segment
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment, SegmentError, create_folder, remove_folder, sweep_folders
 

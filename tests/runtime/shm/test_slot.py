@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import MAX_POLICY_BYTES, SLOT_BYTES, SLOT_SCHEMA, PolicySlot, SlotPolicy
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.tape import KEPT_S, TAPE_SCHEMA, Taped, TapeReader, TapeWriter, tap_of, tape_bytes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.report import Report
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.runtime.supervise.chronicle import Chronicle
 from onrig.runtime.supervise.report import Report
 

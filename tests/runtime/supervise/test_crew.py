@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.crew import Crew
-
 from tests.runtime.samples import PENDULUM
 
 

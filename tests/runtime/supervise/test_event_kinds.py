@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.supervise.event_kinds import Value, Weight, kind_of, shortened, times
 
 

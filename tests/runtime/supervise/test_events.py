@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.runtime.supervise import event_kinds
 from onrig.runtime.supervise import events as module
 from onrig.runtime.supervise.events import EventFile

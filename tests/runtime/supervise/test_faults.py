@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig import hw
 from onrig.hw.messages import Fault
 from onrig.hw.transport import LinkError

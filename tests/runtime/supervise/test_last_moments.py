@@ -6,11 +6,11 @@ import io
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout
 from onrig.runtime.record import Flag, Kind, Miss, Rule
 from onrig.runtime.shm.tape import Taped
 from onrig.runtime.supervise.last_moments import flag_words, frames_jsonl, records_csv
-
 from tests.runtime.samples import PENDULUM, records, state
 
 RIG = PENDULUM.rig

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.runtime.control.tick import Step
 from onrig.runtime.record import Kind
@@ -22,7 +23,6 @@ from onrig.runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMor
 from onrig.runtime.supervise.report import Report
 from onrig.runtime.supervise.states import State
 from onrig.tools.load import load
-
 from tests.runtime.samples import LAYOUT, state
 
 S = 1_000_000_000

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.supervise import report as report_module
 from onrig.runtime.supervise.chronicle import Chronicle
 from onrig.runtime.supervise.faults import FaultName

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.supervise.restarts import LONG_LIFE_S, MOST, Restarts
 
 

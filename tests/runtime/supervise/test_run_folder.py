@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.replay.wholeness import Counted, Whole
 from onrig.runtime.supervise.run_folder import (
@@ -17,7 +18,6 @@ from onrig.runtime.supervise.run_folder import (
     reopen_run_folder,
     write_run_folder,
 )
-
 from tests.runtime.samples import PENDULUM
 
 

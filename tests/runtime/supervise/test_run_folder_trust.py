@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.supervise.run_folder import hold, write_run_folder
 from onrig.runtime.supervise.run_folder_trust import NotOurs, check_folder, check_way
 from onrig.tools.cli import main

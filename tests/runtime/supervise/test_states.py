@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.supervise.faults import FAULTS, FaultName
 from onrig.runtime.supervise.states import TABLE, Action, Event, State, StateMachine, Transition, after, describe
 

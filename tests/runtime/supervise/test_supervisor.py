@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.supervisor import Supervisor
 
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
 
 

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout
@@ -18,7 +19,6 @@ from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.running import Running, announce
 from onrig.runtime.view.layout import view_bytes, view_schema
-
 from tests.runtime.samples import PENDULUM, Records
 
 STANDING = Standing(

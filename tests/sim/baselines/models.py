@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.document import convert, load_document
 from onrig.runtime.config.resolve import find

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.sim.baselines.corridor import polish
 from onrig.sim.baselines.finite_horizon import induce, look_ahead, run
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
-
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM
 
 

@@ -7,11 +7,11 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.sim.baselines import fuzzy_q_iteration
 from onrig.sim.baselines.finite_horizon import candidate_actions, induce, look_ahead, run
 from onrig.sim.baselines.fuzzy_q_iteration import Grid, discrete_actions
 from onrig.sim.baselines.task_model import TaskModel
-
 from tests.sim.baselines.models import ALL, HARDWARE, MAGMAN, PENDULUM, with_task
 
 SMALL = {"pendulum": Grid((120, 121), 9), "hardware": Grid((60, 61), 9), "magman": Grid((60, 60), 9)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from onrig.sim.baselines.fuzzy_q_iteration import (
     EPSILON,
     GAMMA,
@@ -15,7 +16,6 @@ from onrig.sim.baselines.fuzzy_q_iteration import (
     solve,
 )
 from onrig.sim.baselines.partition import partition_for
-
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM
 
 TINY = {"pendulum": Grid((12, 13), 3), "hardware": Grid((12, 13), 3), "magman": Grid((9, 9), 3)}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onrig.sim.baselines.partition import Axis, Partition, dense_axis, partition_for, periodic_axis
 
+from onrig.sim.baselines.partition import Axis, Partition, dense_axis, partition_for, periodic_axis
 from tests.sim.baselines.models import MAGMAN, PENDULUM
 
 PARTITION = partition_for(PENDULUM, (8, 7))

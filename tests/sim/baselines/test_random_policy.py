@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onrig.sim.baselines.random_policy import random_reward
 
+from onrig.sim.baselines.random_policy import random_reward
 from tests.sim.baselines.models import ALL, PENDULUM
 
 

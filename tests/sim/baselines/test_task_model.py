@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.task import compile_reward
 from onrig.sim.baselines.task_model import task_model_problems
 from onrig.sim.plants.integrate import step
-
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.runtime.task import Normalization
 from onrig.sim.baselines import finite_horizon, fuzzy_q_iteration
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
@@ -18,7 +19,6 @@ from onrig.sim.baselines.yardstick import (
     random_baseline,
 )
 from onrig.sim.plants import Pendulum
-
 from tests.sim.baselines.models import HARDWARE, MAGMAN, PENDULUM, with_task
 
 TINY = Grid((8, 9), 3)

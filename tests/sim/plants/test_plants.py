@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig import configs
 from onrig.hw.rig import Rig
 from onrig.runtime.config.document import convert, load_document

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
 from onrig.hw.rig import Rig
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.transitions import Transitions
 from onrig.sim.synthetic.experiences import Draws
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.main import twin_options
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RUNS = {"pendulum": PENDULUM, "magman": MAGMAN}

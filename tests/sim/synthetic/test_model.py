@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.rig import Observation
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.task import batched_reward
@@ -15,7 +16,6 @@ from onrig.sim.envs import TwinEnv
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.synthetic.model import Outcome, PlantModel, model_problems
 from onrig.sim.twin.main import twin_options
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.sim.synthetic.samples import RUNS, model_of, with_fine_sensors
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.config.schema import RunConfig, Selection, Synthetic
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
@@ -15,7 +16,6 @@ from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.transitions import Transitions
 from onrig.sim.synthetic.policies import FiledPolicies
 from onrig.sim.synthetic.replay import RunResynthesiser
-
 from tests.runtime.policy.models import policy, reference, serialized
 from tests.runtime.samples import PENDULUM
 from tests.sim.synthetic.samples import measured, model_of, rows_equal

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.messages import Capability, Fault, MessageType, Op, Result, Status
@@ -18,7 +19,6 @@ from onrig.sim.plants.integrate import advance
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
 from onrig.sim.twin.options import TwinOptions
-
 from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 
 PLANT = Pendulum()

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.sim.twin.faults import Delivery, Direction, FaultInjector, FaultPlan, Kind, Rates, Scheduled
 from onrig.sim.twin.options import TwinOptions

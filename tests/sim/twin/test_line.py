@@ -9,6 +9,7 @@ import tty
 from collections.abc import Iterator
 
 import pytest
+
 from onrig.hw.transport import LinkError, open_port
 from onrig.sim.twin.line import Line
 

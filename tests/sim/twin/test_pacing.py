@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw import messages as m
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Op
@@ -20,7 +21,6 @@ from onrig.sim.twin.faults import FaultPlan, Kind, Scheduled
 from onrig.sim.twin.options import TwinOptions
 from onrig.sim.twin.pacing import TwinLoop, hand_over_ns
 from onrig.sim.twin.trace import TraceReader, TraceWriter
-
 from tests.sim.twin.bench import AT_REST, RIG
 
 LOOK_NS = 200

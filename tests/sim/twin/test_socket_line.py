@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.hw.transport import LinkError, open_port
 from onrig.sim.twin.socket_line import SocketLine
 

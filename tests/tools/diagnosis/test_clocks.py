@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.diagnosis.clocks import ClockFacts, judge, read
 from onrig.tools.diagnosis.needs import Needs
-
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
 
 GOOD = ClockFacts("tsc", "tsc hpet acpi_pm", 1e-9, True)

@@ -3,12 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control import realtime
 from onrig.tools.diagnosis.cpus import CpuFacts, examine, judge, loop_cpu, read
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.diagnosis.needs import Needs
-
 from tests.tools.diagnosis.boards import LOCKSTEP, PI_5, RIG, board, verdicts
 
 FOUR = CpuFacts({0, 1, 2, 3}, {0, 1, 2, 3}, None, set(), set())

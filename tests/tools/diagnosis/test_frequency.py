@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from onrig.tools.diagnosis.frequency import FrequencyFacts, examine, flags_of, judge, read
 
+from onrig.tools.diagnosis.frequency import FrequencyFacts, examine, flags_of, judge, read
 from tests.tools.diagnosis.boards import LOCKSTEP, PI_5, RIG, board, by_name, verdicts
 
 CALM = FrequencyFacts({0: "performance", 1: "performance"}, 0, None, 50.0)

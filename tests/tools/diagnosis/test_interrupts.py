@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.control.cpus import Interrupt
 from onrig.tools.diagnosis.interrupts import examine, judge
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.diagnosis.needs import Needs
-
 from tests.tools.diagnosis.boards import LOCKSTEP, PI_5, board, verdicts
 from tests.tools.diagnosis.boards import RIG as ANY_CPU
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.diagnosis.interpreter import judge as judge_python
 from onrig.tools.diagnosis.kernel import KernelFacts, judge, read
 from onrig.tools.diagnosis.needs import Needs
-
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board, verdicts
 
 STOCK = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.control.cpus import cpu_list
 from onrig.tools.diagnosis.machine import Machine, cpus_as_text, with_kernel_argument
-
 from tests.tools.diagnosis.boards import PI_5, board
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.diagnosis import disk, memory
 from onrig.tools.diagnosis.disk import DiskFacts, mount_of
 from onrig.tools.diagnosis.memory import MemoryFacts
 from onrig.tools.diagnosis.needs import Needs
-
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
 
 ROOMY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)

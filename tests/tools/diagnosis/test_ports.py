@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.diagnosis.ports import PortFacts, examine, general, judge, modem_manager, read
-
 from tests.tools.diagnosis.boards import GENERAL, RIG, board, by_name, verdicts
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_FT232R_A600-if00-port0"

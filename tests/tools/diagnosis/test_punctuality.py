@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.schema import RealTime
 from onrig.tools.diagnosis import cyclictest, pacer, punctuality
 from onrig.tools.diagnosis.cyclictest import Latency, latency_of
 from onrig.tools.diagnosis.needs import Needs
 from onrig.tools.diagnosis.pacer import Answer, Request, measure, pace
 from onrig.tools.diagnosis.punctuality import LoopFacts, judge, ticks_in
-
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board
 
 CALM = Answer(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.diagnosis import scheduling
 from onrig.tools.diagnosis.needs import Needs
 from onrig.tools.diagnosis.scheduling import SchedulingFacts, judge, read, try_it
-
 from tests.tools.diagnosis.boards import GENERAL, LOCKSTEP, RIG, board, by_name, verdicts
 
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)

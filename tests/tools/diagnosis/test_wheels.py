@@ -5,8 +5,8 @@ import sys
 import zlib
 
 import pytest
-from onrig.tools.diagnosis.wheels import GEMM_MODEL, WHEELS, Wheel, WheelFacts, judge, read, read_all, wanted, works
 
+from onrig.tools.diagnosis.wheels import GEMM_MODEL, WHEELS, Wheel, WheelFacts, judge, read, read_all, wanted, works
 from tests.tools.diagnosis.boards import GENERAL, RIG
 
 NUMPY, TORCH = WHEELS[0], WHEELS[-1]

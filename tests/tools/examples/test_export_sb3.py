@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.policy.contract import contract_for
@@ -18,7 +20,6 @@ from onrig.tools.examples import export_sb3
 from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from onrig.tools.load import load
 from onrig.tools.verdict import judge
-from torch import nn
 
 CONFIG = load("pendulum", [])
 

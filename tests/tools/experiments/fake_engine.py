@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.schema import RunConfig
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 import pytest
+
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import read_cells, read_spec, read_trials
-
 from tests.tools.experiments import specs
 
 PATIENCE_S: Final = 60.0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.resolve import find, shipped
@@ -16,7 +17,6 @@ from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.identity import cell_id, same
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Cell
-
 from tests.tools.experiments import specs
 
 HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onrig.tools.experiments.store import (
     Cell,
     Trial,
@@ -17,7 +18,6 @@ from onrig.tools.experiments.store import (
     write_cells,
     write_trial,
 )
-
 from tests.tools.experiments import specs
 
 

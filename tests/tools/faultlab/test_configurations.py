@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.config.yaml_nodes import read_tree
 from onrig.tools.faultlab.configurations import Mutant, judge, mutants
 from onrig.tools.faultlab.spoiling import Raw, emitted, spoil_text, spoil_tree

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.faultlab.ledger import Beside, findings, lost, unlike, unlike_policies
 from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun
-
 from tests.tools.faultlab.folders import CONFIG, row, whole
 
 OVER = Beside(ExitCode.OK)

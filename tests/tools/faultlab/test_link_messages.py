@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for

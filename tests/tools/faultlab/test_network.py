@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.tools.faultlab.network import LossyLink
 

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.faultlab.room import Room, can_be_built
 
 SIZE = 1 << 20

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.tools.faultlab.trend import MOST, slopes_per_minute, trend
 
 TIMES = [float(t) for t in range(120)]

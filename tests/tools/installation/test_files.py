@@ -6,10 +6,10 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.installation import files
 from onrig.tools.installation.files import InTheWay, artifacts, standing, write
 from onrig.tools.installation.service import MARK, Artifact
-
 from tests.tools.installation.test_texts import SERVICE
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.supervise.watchdog import GIVE_UP_S
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.installation.limits import limits_text
 from onrig.tools.installation.service import MARK, Service, UsbIdentity, service_name
 from onrig.tools.installation.udev import rule_text, usb_identity
 from onrig.tools.installation.unit import WATCHDOG_S, device_unit, unit_text, word
-
 from tests.tools.diagnosis.boards import board
 
 FTDI = UsbIdentity("0403", "6001", "A600XYZ")

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import onnx
 from onnx import helper
+
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
 from onrig.runtime.config.resolve import load_run, save_resolved
@@ -33,7 +34,6 @@ from onrig.runtime.supervise.events import EventFile
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
-
 from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy.models import node, proto
 

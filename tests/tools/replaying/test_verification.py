@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.hw.messages import Fault
 from onrig.runtime.log.reading import Beginning, Ending, Kept, Part, read_log
 from onrig.runtime.record import Flag, Kind, Rule
@@ -16,7 +17,6 @@ from onrig.runtime.shm.board import Word
 from onrig.tools.replaying import recomputation
 from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.verification import Verification
-
 from tests.tools.replaying.runs import LoggedRun
 
 Tamper = Callable[[np.ndarray], None]

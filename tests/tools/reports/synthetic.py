@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.replay.strategy import parse_strategy
 from onrig.tools.experiments.store import SPEC, Cell, Trial, write_cells, write_trial

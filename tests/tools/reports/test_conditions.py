@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import msgspec
+
 from onrig.tools.experiments.store import Cell
 from onrig.tools.reports.conditions import Value, common, grouped, in_words, settings, varying
-
 from tests.tools.reports.synthetic import cell, noise
 
 

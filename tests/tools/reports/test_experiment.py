@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.experiment import missing
-
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.results import Result, read_experiment
-
 from tests.tools.reports.synthetic import cell, flat, raw, write_experiment
 
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.strategy import SAMPLINGS
 from onrig.tools.reports.style import spread, strategy_look
 

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.tools.watching.canvas import Canvas, bar, both_ways, columns, sparkline
 
 anything = st.floats(allow_nan=True, allow_infinity=True, width=32)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Rule
 from onrig.tools.watching.rig_text import Sketch, pendulum_dial, rig_rows, sketch_of
 from onrig.tools.watching.snapshot import Now
-
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.states import State
@@ -16,7 +17,6 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.tools.watching.rig_text import sketch_of
 from onrig.tools.watching.snapshot import Watcher, read_event
 from onrig.tools.watching.words import one_line
-
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 

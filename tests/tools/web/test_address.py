@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from onrig.tools.web.address import FIRST_PORT, Address, listen_at, new_token, parse_address, url_of
 
 

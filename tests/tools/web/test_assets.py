@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.web.assets import load_assets
 
 ROOT = Path(__file__).parents[3]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from onrig.runtime.view.layout import sample_dtype
 from onrig.tools.web.coverage import UNKNOWN, pack_sample
 

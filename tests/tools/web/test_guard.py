@@ -5,6 +5,7 @@ from http import HTTPStatus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.tools.web.guard import SECURITY_HEADERS, Guard
 
 HERE = {"Host": "127.0.0.1:8089"}

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.tools.web.motion import SAMPLES_PER_S, Motion
-
 from tests.runtime.samples import PENDULUM, Records, episode, records
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.timing import TimingFile
 from onrig.runtime.shm.board import Word
@@ -15,7 +16,6 @@ from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.tools.web import producer as module
 from onrig.tools.web.hub import Message
 from onrig.tools.web.producer import Producer
-
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
 

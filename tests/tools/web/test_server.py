@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+
 from onrig.runtime.link.endpoint import Tcp
 from onrig.tools.faultlab.peers import Crowd
 from onrig.tools.faultlab.visitors import StalledReaders, answer, bad_requests

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onrig.runtime.policy.contract import contract_for
 from onrig.tools.web.axes import axes_of
 from onrig.tools.web.surface import COLUMNS, ROWS, Surfaces
-
 from tests.runtime.policy import models
 from tests.runtime.samples import MAGMAN, PENDULUM
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+
 from onrig.tools.benchmarks.learner_cases import LARGE, LearnerCase, Work
 from onrig.tools.benchmarks.learner_flops import Product, products
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+
 from onrig.learner.ddpg import Ddpg
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Memories

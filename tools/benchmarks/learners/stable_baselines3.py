@@ -12,13 +12,14 @@ from functools import partial
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from stable_baselines3 import DDPG
+from stable_baselines3.common.logger import Logger
+
 from onrig.learner.networks import NETWORK_SIZES
 from onrig.tools.benchmarks.cases import Shape
 from onrig.tools.benchmarks.learner_cases import STORED, LearnerCase, Work
 from onrig.tools.benchmarks.peers import Unavailable
 from onrig.tools.benchmarks.transitions import Floats, transitions
-from stable_baselines3 import DDPG
-from stable_baselines3.common.logger import Logger
 
 
 class _Nowhere(gymnasium.Env[Floats, Floats]):

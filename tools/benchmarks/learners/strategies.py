@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials
 from onrig.runtime.config.resolve import capacity_of

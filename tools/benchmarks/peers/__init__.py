@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.tools.benchmarks.transitions import INSERTS, POOL, UPDATES, Errors, Floats, Transitions
 
 ALPHA: Final = 0.6

@@ -7,6 +7,7 @@ from typing import Final
 import cpprb
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
 from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 

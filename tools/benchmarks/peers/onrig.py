@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.learner.samplers.build import sampler_for
 from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.layout import Batch, Flag, Layout

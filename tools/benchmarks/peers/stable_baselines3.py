@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+
 from onrig.tools.benchmarks.peers import Buffer, Columns, Unavailable, uniform_law
 from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
-from stable_baselines3.common.buffers import ReplayBuffer
 
 _INFOS: Final[list[dict[str, bool]]] = [{}]
 

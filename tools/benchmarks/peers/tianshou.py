@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
+
 from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, proportional_law, uniform_law
 from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
-from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 
 _EPSILON = float(np.finfo(np.float32).eps)
 

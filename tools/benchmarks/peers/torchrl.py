@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, Unavailable, proportional_law, uniform_law
-from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 from tensordict import TensorDict
 from torchrl.data import PrioritizedSampler, ReplayBuffer
 from torchrl.data.replay_buffers import RandomSampler, TensorStorage
+
+from onrig.tools.benchmarks.peers import ALPHA, BETA, Buffer, Columns, Unavailable, proportional_law, uniform_law
+from onrig.tools.benchmarks.transitions import BATCH, Errors, Floats, Transitions
 
 _EPSILON: Final = 1e-8
 

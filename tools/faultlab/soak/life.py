@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.transitions import TransitionBuilder

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.keys import LearnerKeys

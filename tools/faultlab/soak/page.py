@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+
 from onrig.runtime.replaced_file import replace_file
 from onrig.tools.benchmarks.report import Check, describe_machine
 from onrig.tools.benchmarks.table import aligned

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from onrig.runtime.config.exploration import NoExploration
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.record import STAGES

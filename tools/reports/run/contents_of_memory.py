@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.hw.rig import Observation
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.tools.reports.run.contents_of_memory import CELLS, Contents, Surface
 from onrig.tools.reports.run.drawing import Chart, svg_uri

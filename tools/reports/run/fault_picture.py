@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from onrig.hw.messages import Status
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS
 
 Values = NDArray[np.float64]

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.timing import FILE as TIMING_FILE
 from onrig.runtime.replay.timing import Timing

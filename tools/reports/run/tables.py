@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from onrig.runtime.supervise.event_kinds import COUNT, times
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.run.material import Event, Material, by_episode, number

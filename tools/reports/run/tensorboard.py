@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
-
 from tests.runtime.replay.checkpoint.streams import Fed
 
 CAPACITY = 600

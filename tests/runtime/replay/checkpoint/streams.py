@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
 from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.storage import Storage

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 
+from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import Fed, same
 
 CAPACITY = 600

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from onrig.runtime.replay.checkpoint import restore
 
+from onrig.runtime.replay.checkpoint import restore
 from tests.runtime.replay.checkpoint.killed_writer import CAPACITY
 from tests.runtime.replay.checkpoint.streams import Fed, same
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
 
+from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import Fed
 
 

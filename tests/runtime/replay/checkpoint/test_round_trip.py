@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 
+from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import RETENTIONS, SEED, Fed, same
 
 LARGE = 700

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 
+from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
 from tests.runtime.replay.checkpoint.streams import Fed, same
 
 

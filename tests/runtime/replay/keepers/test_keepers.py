@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.keepers import REJECTED, Keeper, keeper_for, overhead_bytes
 from onrig.runtime.replay.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.keepers.thinned import Thinned
 from onrig.runtime.replay.order.rank_law import RankLaw
 from onrig.runtime.replay.order.uniforms import Uniforms
 from onrig.runtime.replay.strategy import parse_strategy
-
 from tests.runtime.replay.chi_square import follows
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from onrig.runtime.replay.order.rank_law import RankLaw
 from onrig.runtime.replay.order.uniforms import Uniforms
-
 from tests.runtime.replay.chi_square import follows
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.replay.order import leaves, ranked
 from onrig.runtime.replay.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
 

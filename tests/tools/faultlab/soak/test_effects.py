@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
 from onrig.tools.faultlab.soak.plan import NATURES, Kind, Place

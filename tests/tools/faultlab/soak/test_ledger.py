@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.tools.faultlab.soak.ledger import JUDGED, Happening, Ledger, Life, Told, checks, failed, life_checks
 from onrig.tools.faultlab.soak.plan import Kind
 from onrig.tools.faultlab.trend import Trend

@@ -9,7 +9,6 @@ from onrig.tools.faultlab.processes import children, use_of
 from onrig.tools.faultlab.soak.ledger import checks
 from onrig.tools.faultlab.soak.page import text, write_json
 from onrig.tools.faultlab.soak.picture import draw
-
 from tests.tools.faultlab.soak.test_ledger import balanced
 
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onrig.runtime.supervise.faults import FaultName
 from onrig.tools.faultlab.soak.plan import (
     LETHAL,

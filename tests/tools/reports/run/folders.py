@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.config.schema import RunConfig
@@ -20,7 +21,6 @@ from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.tape import Taped
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 from onrig.tools.load import load
-
 from tests.runtime.policy import models
 from tests.runtime.samples import episode, records, state
 

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.cli import main
 from onrig.tools.reports.run.report import NO_PICTURES, report_run
-
 from tests.tools.reports.run.folders import (
     EVENTS,
     write_events,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onrig.tools.cli import main
 from onrig.tools.reports.run.tensorboard import write_curves
-
 from tests.tools.reports.run.folders import STARTED, write_policy, write_run
 
 pytest.importorskip("tensorboardX")
