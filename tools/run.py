@@ -30,7 +30,7 @@ from onrig.tools.display import display_for
 from onrig.tools.load import complain, explain, load_for_rig, on_port, tell
 from onrig.tools.serial_port import missing_port, no_port
 from onrig.tools.web.address import parse_address
-from onrig.tools.web.beside import NoView, live_view
+from onrig.tools.web.live_view import NoView, live_view
 
 _NO_TORCH: Final = (
     "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"

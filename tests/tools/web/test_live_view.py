@@ -16,7 +16,7 @@ from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.web.address import Address, listen_at
-from onrig.tools.web.beside import NoView, live_view
+from onrig.tools.web.live_view import NoView, live_view
 from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM
 
