@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.wholeness import told
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.actuators import UNCONFIRMED
 from onrig.runtime.supervise.keyboard import HELP, keyboard
 from onrig.runtime.supervise.report import Report
