@@ -28,7 +28,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
-"""Of the observation space.  Velocities are normalised but not clipped (de Bruin et al. 2018, App. A.1): the pendulum reaches about 2."""
+"""Of the observation space.  Velocities are normalised, not clipped (de Bruin et al. 2018, App. A.1): a pendulum's reach 2."""
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
@@ -40,8 +40,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
 
     Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
     clipped.  The reward is in the task's raw units times ``reward_scale``: the pendulum's are near -130 a step, and few
-    learners cope with that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied`` (action), both
-    float64 in SI.
+    learners cope with that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied`` (action),
+    both float64 in SI.
 
     ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is what stands in YAML under
     ``device.twin`` (faults on the line have no meaning here and are ignored).
