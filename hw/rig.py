@@ -53,7 +53,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of what the policy sees; [low, high] maps onto [-1, 1], not clipped (de Bruin et al. 2018, App. A.1)."""
+    """One component of what the policy sees; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
     unit: str

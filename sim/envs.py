@@ -28,7 +28,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
-"""Of the observation space.  Velocities are normalised, not clipped (de Bruin et al. 2018, App. A.1): a pendulum's reach 2."""
+"""Of the observation space.  Velocities are normalised but not clipped: a pendulum reaches about 2."""
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
