@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
+import numpy
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     (site,) = (folder / "lib").glob("python3*/site-packages")
     # A folder named by a .pth file is searched, but its own .pth files, such as an editable install's, are not read.
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    (site / "libraries.pth").write_text(str(Path(numpy.__file__).parents[1]))
     return folder / "bin"
 
 
