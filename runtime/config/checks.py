@@ -9,7 +9,6 @@ from typing import Final
 
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.exploration_checks import exploration_findings
-from onrig.runtime.config.limit_checks import limit_findings
 from onrig.runtime.config.link_checks import link_findings
 from onrig.runtime.config.log import log_findings
 from onrig.runtime.config.policy_rule_checks import policy_rule_findings
@@ -17,6 +16,7 @@ from onrig.runtime.config.problem import NodePath, path_steps
 from onrig.runtime.config.schema import RunConfig, Scaled, Weighted
 from onrig.runtime.replay.budget import capacity_within
 from onrig.runtime.replay.strategy import Strategy, parse_strategy
+from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
 Finding = tuple[NodePath, str]

@@ -13,9 +13,9 @@ import msgspec
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.config.exploration import Exploration, NoExploration
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.log import Log
 from onrig.runtime.config.policy_rules import Probation, Staleness
+from onrig.runtime.safety.limits import Limits
 from onrig.runtime.task import Task
 
 Section = dict[str, object]

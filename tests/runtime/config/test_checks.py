@@ -10,9 +10,9 @@ import pytest
 from onrig.runtime.config.checks import findings
 from onrig.runtime.config.document import ConfigError
 from onrig.runtime.config.exploration import BackOff, NearEnvelope, OrnsteinUhlenbeck
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.resolve import load_run
 from onrig.runtime.config.schema import RunConfig, Selection, Synthetic
+from onrig.runtime.safety.limits import Limits
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RUN = """\

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.limit_checks import limit_findings
 from onrig.runtime.config.resolve import load_run
+from onrig.runtime.safety.limits import limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 
