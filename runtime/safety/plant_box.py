@@ -15,12 +15,10 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
-Finding = tuple[NodePath, str]
-"""A path below ``limits`` and what is wrong there."""
 Sketch = dict[str, object]
 """How a rig is drawn: ``kind`` (pendulum, magman, bars) and what that kind needs, by the rig's names."""
 
@@ -82,7 +80,7 @@ class PlantBox(Protocol):
         """Lumped parameters by name."""
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
-        """List what keeps the prediction from promising anything."""
+        """List what keeps the prediction from promising anything, by paths below ``limits``."""
 
     def prediction(self, setting: Setting) -> Prediction:
         """Build the prediction; raises ValueError where nothing can be promised."""

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.limits import compile_prediction
 from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import NODES, upper_side

@@ -17,10 +17,10 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.limits import compile_prediction
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import PlantBox

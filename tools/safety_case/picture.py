@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.magman import MagmanBox, MagmanPrediction
 from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side

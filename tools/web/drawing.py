@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.limits import limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
 from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.limits import compile_prediction
 from onrig.runtime.safety.magman import MagmanBox, hold_problem

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import Device, Port, RunConfig
+from onrig.runtime.run_config import Device, Port, RunConfig
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.fallback import SafeOutput
 from onrig.runtime.safety.limits import Limits
 from onrig.tools.web.about import about, schedule
