@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from onrig.learner.mirror import Mirror
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.messages import (
     Accepted,
     Attach,
@@ -36,6 +35,7 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Ticket
+from onrig.runtime.run_loading import load_run
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.processes import resident_bytes
 
