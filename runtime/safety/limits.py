@@ -11,12 +11,11 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
-from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.config.problem import Finding, NodePath, format_path
 from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import (
-    Finding,
     PlantBox,
     Prediction,
     Setting,

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Hold, SafeOutput
 from onrig.runtime.safety.plant_box import (
     FARTHEST,
     MAX_MAGNETS,
-    Finding,
     Setting,
     Sketch,
     common_findings,

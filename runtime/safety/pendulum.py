@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.phase_plane import (
     LEVELS,
@@ -26,7 +27,6 @@ from onrig.runtime.safety.phase_plane import (
 )
 from onrig.runtime.safety.plant_box import (
     FARTHEST,
-    Finding,
     Setting,
     Sketch,
     common_findings,
