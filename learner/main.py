@@ -26,7 +26,7 @@ from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
-from onrig.runtime.supervise.report import report
+from onrig.runtime.run_state.report import report
 
 _NICE: Final = 10
 
