@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from onrig.runtime.config.schema import Link
 from onrig.runtime.link.endpoint import Tcp, parse_tcp
 from onrig.runtime.link.gate import DOMAIN, Gate
 from onrig.runtime.link.guests import HANDSHAKE_S, Guest
@@ -33,6 +32,7 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.porch import Porch, Shed, peer_name
+from onrig.runtime.link.settings import Link
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.log import schemas, wire
 from onrig.runtime.log.event_tail import EventTail
 from onrig.runtime.log.side_messages import ActingPolicy, read_event
@@ -26,6 +25,7 @@ from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.run_state.wholeness import LogAccount
 

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
@@ -33,6 +32,7 @@ from onrig.runtime.replay.parts import FILE as SUMMARY_FILE
 from onrig.runtime.replay.parts import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.replay.resynthesis import Resynthesiser
 from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report

@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.states import State

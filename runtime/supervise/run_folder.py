@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.resolve import load_resolved, resolved_text
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.folder_access import check_folder, check_way
 from onrig.runtime.run_state.wholeness import Whole
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.tools.cli import main
 from onrig.tools.load import load

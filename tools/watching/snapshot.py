@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.run_state.event_kinds import COUNT, times

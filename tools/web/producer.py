@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Running, SegmentError, running_rigs
 from onrig.runtime.run_state.states import State

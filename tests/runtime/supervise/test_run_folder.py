@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
 from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.supervise.run_folder import (

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.accounts.timing import TimingFile
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.event_kinds import times
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word

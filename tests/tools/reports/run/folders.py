@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 
 from onrig.hw.messages import CommandLayout, StateLayout
-from onrig.runtime.config.resolve import save_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.shm.frame_log import LoggedFrame
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
