@@ -17,14 +17,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.episodes import COLUMNS, EpisodeRow, parse_row
-from onrig.runtime.replay.timing import FILE as TIMING
-from onrig.runtime.replay.timing import Counts, Timing
+from onrig.runtime.replay.accounts.timing import FILE as TIMING
+from onrig.runtime.replay.accounts.timing import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
+from onrig.runtime.run_state.running import Running, running_rigs
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.running import Running, running_rigs
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS
 from onrig.runtime.view.reader import Histogram, ViewReader
 from onrig.runtime.view.sentences import Event, parse_event
@@ -121,7 +121,7 @@ class RunView:
 
     def memory(self, most_bytes: int = _MOST_BYTES) -> Memory | str:
         """Restore the memory from the newest good checkpoint; in words why there is none."""
-        from onrig.runtime.replay.checkpoint import CheckpointError
+        from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.identity import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
         from onrig.runtime.replay.layout import Layout

@@ -10,7 +10,7 @@ import numpy as np
 
 from onrig.runtime.printable import printable
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.states import State
 from onrig.runtime.view.reader import Figures, Histogram, bin_edges_us
 from onrig.tools.watching.canvas import bar, columns, sparkline
 from onrig.tools.watching.rig_text import Sketch, rig_rows

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.actuators import Actuators
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.actuators import Actuators
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event, counted, sentence

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.view.sentences import VERDICTS, Event, counted, reason_of, sentence
 
 LIMIT: Final = 2000

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
+from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
-from onrig.runtime.supervise.running import Running, SegmentError
 from onrig.runtime.view.reader import Figures, Histogram, ViewReader
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.web.about import about

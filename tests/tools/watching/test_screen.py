@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.replay.episodes import COLUMNS
+from onrig.runtime.run_state.episodes import COLUMNS
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event
 from onrig.tools.watching.rig_text import sketch_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.view.sentences import Event
 from onrig.tools.web.history import FIELDS, Curve, Story
 
