@@ -40,7 +40,7 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Ticket
-from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 
 _EXTREMES: Final[tuple[object, ...]] = (
     0,
@@ -234,7 +234,7 @@ def _resident_bytes() -> int:
 def main(arguments: list[str]) -> int:
     """Fuzz both ends and print what came of it; returns the exit code."""
     from onrig.runtime.policy.contract import contract_for
-    from onrig.tools.benchmarks.link_policies import untrained
+    from onrig.tools.bench.link.rig_end import untrained
 
     mutations = int(arguments[0]) if arguments else 100_000
     config = load_run("pendulum")
