@@ -16,7 +16,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.lease import Lease
 from onrig.runtime.link.messages import (
     LEASE,
@@ -46,6 +45,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.policy_desk import PolicyDesk
 from onrig.runtime.replay.storage import STAMP_WORDS
+from onrig.runtime.run_config import RunConfig
 
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64

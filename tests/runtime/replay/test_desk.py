@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.schema import Selection
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
@@ -42,6 +41,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.desk import LearnerDesk
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.segment import Segment

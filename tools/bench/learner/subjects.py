@@ -22,8 +22,7 @@ from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials
 from onrig.learner.trials.memories import Memories
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.learner.cases import (
     LARGE,

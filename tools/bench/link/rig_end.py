@@ -16,8 +16,6 @@ import msgspec
 import numpy as np
 
 from onrig.learner.export import export_policy
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
@@ -26,7 +24,10 @@ from onrig.runtime.policy.contract import PolicyContract, contract_for
 from onrig.runtime.replay.desk import LearnerDesk
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.bench.processes import Companion

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.arguments import VerbParser
 from onrig.tools.bench.report import missing_folder, parser_of
 

@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.bench import cyclictest
 from onrig.tools.bench.loop.display import misses_list, misses_table, ratios_table
 from onrig.tools.bench.loop.plan import (
