@@ -11,7 +11,7 @@ from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import untrained
-from onrig.tools.faultlab.link_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
+from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
 
 QUICK, LONG = 300, 100_000
 GROWTH_BYTES = 48 << 20

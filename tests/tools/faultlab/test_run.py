@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.faultlab.room import Room, can_be_built
+from onrig.tools.faultlab.run import Room, can_be_built
 
 SIZE = 1 << 20
 

@@ -1,15 +1,11 @@
-"""Damaged messages for both ends of the link: ``python -m onrig.tools.faultlab.link_messages [MUTATIONS]`` of each
-type.
+"""Damaged messages for both ends of the link.
 
 Whatever arrives, the rig answers or drops it, its memory of experiences stays as it was, and its process does not grow.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +37,7 @@ from onrig.runtime.link.messages import (
 from onrig.runtime.link.server import Ticket
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
+from onrig.tools.faultlab.processes import resident_bytes
 
 _EXTREMES: Final[tuple[object, ...]] = (
     0,
@@ -59,7 +56,6 @@ _EXTREMES: Final[tuple[object, ...]] = (
     [],
     {},
 )
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _STORED: Final = 200
 _SETTLED: Final = 0.2
 """Share of the mutations after which the process has grown to its size."""
@@ -168,7 +164,7 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
             slowest_s, refused, settled = 0.0, 0, 0
             for n in range(mutations):
                 if n == int(_SETTLED * mutations):
-                    settled = _resident_bytes()
+                    settled = resident_bytes()
                 end.desk.handle(ticket, Attach(session=b"fuzz", role="push"), ())
                 frames = damaged([encode(request), *payloads], rng)
                 malformed = end.server.malformed
@@ -177,7 +173,7 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
                 end.desk.due()
                 slowest_s = max(slowest_s, time.perf_counter() - start)
                 refused += end.server.malformed - malformed
-            grown = _resident_bytes() - settled
+            grown = resident_bytes() - settled
             yield Outcome(type(request).__name__, mutations, refused, 1e3 * slowest_s, grown)
         if end.memory.storage.digest() != before:
             raise AssertionError("a damaged message altered the memory")
@@ -191,7 +187,7 @@ def fuzz_learner(mutations: int, seed: int) -> Iterator[Outcome]:
         refused, slowest_s, settled = 0, 0.0, 0
         for n in range(mutations):
             if n == int(_SETTLED * mutations):
-                settled = _resident_bytes()
+                settled = resident_bytes()
             frames = damaged([encode(reply)], rng)
             start = time.perf_counter()
             try:
@@ -199,7 +195,7 @@ def fuzz_learner(mutations: int, seed: int) -> Iterator[Outcome]:
             except msgspec.DecodeError:
                 refused += 1
             slowest_s = max(slowest_s, time.perf_counter() - start)
-        yield Outcome(type(reply).__name__, mutations, refused, 1e3 * slowest_s, _resident_bytes() - settled)
+        yield Outcome(type(reply).__name__, mutations, refused, 1e3 * slowest_s, resident_bytes() - settled)
     yield _fuzz_mirror(mutations, seed, len(config.rig.signals), len(config.rig.actuators))
 
 
@@ -214,7 +210,7 @@ def _fuzz_mirror(mutations: int, seed: int, n_obs: int, n_act: int) -> Outcome:
     mirror = Mirror(_STORED, n_obs, n_act, cyclic=False)
     for n in range(mutations):
         if n == int(_SETTLED * mutations):
-            settled = _resident_bytes()
+            settled = resident_bytes()
         upto = rng.choice((20, 0, 19, -1, 2**40, mirror.storage.inserted))
         start = time.perf_counter()
         try:
@@ -224,31 +220,4 @@ def _fuzz_mirror(mutations: int, seed: int, n_obs: int, n_act: int) -> Outcome:
         slowest_s = max(slowest_s, time.perf_counter() - start)
         if mirror.storage.inserted:
             mirror = Mirror(_STORED, n_obs, n_act, cyclic=False)
-    return Outcome(Rows.__name__, mutations, refused, 1e3 * slowest_s, _resident_bytes() - settled)
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-
-
-def main(arguments: list[str]) -> int:
-    """Fuzz both ends and print what came of it; returns the exit code."""
-    from onrig.runtime.policy.contract import contract_for
-    from onrig.tools.bench.link.rig_end import untrained
-
-    mutations = int(arguments[0]) if arguments else 100_000
-    config = load_run("pendulum")
-    contract = contract_for(config.rig, config.rate_hz, policy_id=5, parent_run="bench", training_step=0)
-    with tempfile.TemporaryDirectory(prefix="onrig-fuzz-") as folder:
-        for ends in (fuzz_rig(mutations, 1, Path(folder), untrained(config, contract)), fuzz_learner(mutations, 1)):
-            for o in ends:
-                print(
-                    f"{o.kind:9} {o.mutations} mutations, {o.refused} no message of its type, slowest "
-                    f"{o.slowest_ms:.1f} ms, process grew by {o.grown_bytes / 1e6:.1f} MB",
-                    flush=True,
-                )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return Outcome(Rows.__name__, mutations, refused, 1e3 * slowest_s, resident_bytes() - settled)
