@@ -14,9 +14,9 @@ import msgspec
 
 from onrig.runtime.control.realtime import loop_cpu
 from onrig.runtime.control.settings import RealTime
-from onrig.tools.bench import cyclictest
-from onrig.tools.bench.cyclictest import Latency
+from onrig.tools.diagnosis import cyclictest
 from onrig.tools.diagnosis.check import Check, Verdict, warned
+from onrig.tools.diagnosis.cyclictest import Latency
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.diagnosis.needs import PAGE, Needs
 from onrig.tools.diagnosis.pacer import READY, Answer, Request

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.control.settings import RealTime
-from onrig.tools.bench.cyclictest import Latency, latency_of
 from onrig.tools.diagnosis import cyclictest, pacer, punctuality
+from onrig.tools.diagnosis.cyclictest import Latency, latency_of
 from onrig.tools.diagnosis.needs import Needs
 from onrig.tools.diagnosis.pacer import Answer, Request, measure, pace
 from onrig.tools.diagnosis.punctuality import LoopFacts, judge, ticks_in

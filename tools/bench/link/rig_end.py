@@ -21,9 +21,9 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
 from onrig.runtime.policy.contract import PolicyContract, contract_for
-from onrig.runtime.replay.desk import LearnerDesk
+from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Miss
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.tools.bench.loop.misses import LoopMiss, Stalls
 from onrig.tools.bench.loop.plan import CYCLICTEST
 from onrig.tools.bench.loop.report import AtRate, period_ns, variant_ratio

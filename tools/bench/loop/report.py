@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.tools.bench.loop.misses import Explained, LoopMiss, Stalls, as_row
 from onrig.tools.bench.loop.plan import CYCLICTEST
 from onrig.tools.bench.loop.sentinel import Seen

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.histogram import DurationHistogram
 from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Flag, Kind, Miss
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.sim.twin.trace import TraceReader
 
 NEAR_TICKS: Final = 10
