@@ -17,8 +17,7 @@ from onrig.runtime.config.guard_checks import guard_findings
 from onrig.runtime.config.problem import path_steps
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig
-from onrig.runtime.replay.budget import bytes_of
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.tools.covered import uncovered

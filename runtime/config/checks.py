@@ -15,8 +15,7 @@ from onrig.runtime.config.log import log_findings
 from onrig.runtime.config.policy_rule_checks import policy_rule_findings
 from onrig.runtime.config.problem import NodePath, path_steps
 from onrig.runtime.config.schema import RunConfig, Scaled, Weighted
-from onrig.runtime.replay.budget import capacity_within
-from onrig.runtime.replay.strategy import Strategy, parse_strategy
+from onrig.runtime.replay.memory.strategy import Strategy, capacity_within, parse_strategy
 from onrig.runtime.task import episode_steps, task_problems
 
 Finding = tuple[NodePath, str]
@@ -30,7 +29,7 @@ MIN_CHECKPOINT_S: Final = 0.1
 MAX_CHECKPOINT_S: Final = 3600.0
 _MAX_FADE_S: Final = 10.0
 MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``onrig.runtime.replay.storage``)."""
+"""Slots are numbered in 32 bits (``onrig.runtime.replay.memory.storage``)."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:

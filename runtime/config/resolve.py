@@ -28,8 +28,7 @@ from onrig.runtime.config.mismatch import value_at
 from onrig.runtime.config.problem import START, ConfigError, NodePath, Problem
 from onrig.runtime.config.schema import Device, RunConfig
 from onrig.runtime.config.yaml_nodes import Data, dump
-from onrig.runtime.replay.budget import capacity_within
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
 from onrig.runtime.task import Task, episode_steps
 
 DEFAULT_CAPACITY: Final = 10_000

@@ -43,9 +43,10 @@ from onrig.runtime.link.messages import (
     Ruling,
 )
 from onrig.runtime.link.server import Answer, Ticket
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.storage import STAMP_WORDS
 from onrig.runtime.replay.policy_desk import PolicyDesk
-from onrig.runtime.replay.storage import STAMP_WORDS
 
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64
@@ -306,8 +307,8 @@ class LearnerDesk:
         self.error_batch = request.batch
         self.error_batches += 1
         self._touched = True
-        self._memory.take_errors(
-            slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
+        self._memory.take_feedback(
+            Signal.TD_ERROR, slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )
         return Answer(Accepted())
 

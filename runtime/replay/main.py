@@ -25,9 +25,9 @@ from onrig.runtime.link.listening import Unreachable
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
+from onrig.runtime.replay.memory.transitions import Resynthesiser
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.recovery import Recovery
-from onrig.runtime.replay.resynthesis import Resynthesiser
 from onrig.runtime.supervise.report import report
 from onrig.runtime.supervise.run_folder import FolderBusy, claim
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from onrig.runtime.replay.desk import LearnerDesk
 from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeFile
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.policy_desk import PolicyDesk
 from onrig.runtime.replay.policy_watch import PolicyWatch
 from onrig.runtime.replay.run_figures import RunFigures
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingReader
 

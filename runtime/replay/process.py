@@ -22,11 +22,11 @@ from onrig.runtime.replay.desk import LearnerDesk, run_id
 from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.horizon import Horizon, since, takable
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.replay.parts import Parts
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.policy_watch import PolicyWatch
-from onrig.runtime.replay.resynthesis import Resynthesiser
 from onrig.runtime.replay.run_figures import RunFigures
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
@@ -35,7 +35,6 @@ from onrig.runtime.replay.telemetry import open_telemetry
 from onrig.runtime.replay.tick_events import TickEvents
 from onrig.runtime.replay.timing import FILE as TIMING_FILE
 from onrig.runtime.replay.timing import TimingFile
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.replay.wholeness import Whole, whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.replay.layout import Flag
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.parts import Parts
 from onrig.runtime.replay.telemetry import Standing
 

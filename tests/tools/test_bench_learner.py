@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from onrig.learner.ddpg import Ddpg
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.tools import bench
 from onrig.tools.benchmarks import learner
 from onrig.tools.benchmarks.cases import Shape

@@ -15,9 +15,9 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.server import LinkServer, TcpDoor
 from onrig.runtime.replay.desk import LearnerDesk
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 

@@ -18,7 +18,7 @@ from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers,
 from onrig.runtime.replay.checkpoint.problem import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.episodes import EpisodeRow, read_rows
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
 from onrig.tools.replaying.recorded import recorded_config
 
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")

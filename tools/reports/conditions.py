@@ -16,7 +16,7 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.resolve import capacity_of
 from onrig.runtime.config.schema import RunConfig
-from onrig.runtime.replay.strategy import Strategy, parse_strategy
+from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.store import Cell
 

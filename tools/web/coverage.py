@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory.layout import Flag
 
 Values = NDArray[np.floating]
 

@@ -13,7 +13,7 @@ from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.telemetry import Surprise, sample_of
 
 _LARGEST: Final = 4_000_000

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.telemetry import Standing, Telemetry, open_telemetry
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
 from onrig.runtime.shm.ring import RingWriter, ring_bytes

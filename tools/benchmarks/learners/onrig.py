@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from onrig.learner.ddpg import Ddpg
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Memories
 from onrig.tools.benchmarks.learner_cases import STORED, LearnerCase, Work

@@ -11,7 +11,7 @@ import msgspec
 
 from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, RecordLayout
-from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError, live_folders

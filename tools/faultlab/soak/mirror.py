@@ -20,7 +20,7 @@ from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
-from onrig.runtime.replay.storage import STAMP_WORDS, Storage
+from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 from onrig.tools.faultlab.run_folder import kept_memory
 
 _WAIT_MS: Final = 200

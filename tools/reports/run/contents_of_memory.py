@@ -18,8 +18,8 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.layout import Layout
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Layout
 
 Floats = NDArray[np.float32]
 

@@ -15,9 +15,9 @@ from onrig.runtime.record import Miss, Rule
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 from onrig.runtime.replay.episodes import COLUMNS
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.timing import TimingFile
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.tape import Taped
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 from onrig.tools.load import load
