@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.continuation import differences
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig, differences
 from onrig.runtime.supervise.run_folder import FolderBusy, claim
 from onrig.runtime.supervise.running import running_rigs
 from onrig.tools.load import load_for_rig

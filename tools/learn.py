@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zmq
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import PATIENCE_S
 from onrig.runtime.link.endpoint import parse_tcp

@@ -10,8 +10,6 @@ import msgspec
 import numpy as np
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.fade import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.contract import contract_for
@@ -20,6 +18,7 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
 from onrig.runtime.reset.drivers import driver_for
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.shm.tape import tape_bytes
 from onrig.runtime.task import compile_reward, compile_terminated, normalized

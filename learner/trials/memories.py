@@ -15,12 +15,11 @@ from onrig.learner.minibatches import Minibatches
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
 

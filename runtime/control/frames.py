@@ -9,10 +9,10 @@ from typing import Final
 from onrig.hw.clock_sync import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.tick import Step
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.faults import FaultName, LinkFault
 

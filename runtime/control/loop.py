@@ -14,7 +14,6 @@ from typing import Final
 from onrig.hw.messages import Capability, Hello, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.homing import Homing
@@ -31,6 +30,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.reset.attempts import EpisodeReset
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter

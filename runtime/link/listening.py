@@ -6,10 +6,10 @@ from pathlib import Path
 
 import zmq
 
-from onrig.runtime.config.schema import Link
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
+from onrig.runtime.link.settings import Link
 
 
 class Unreachable(Exception):

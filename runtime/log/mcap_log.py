@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.log import schemas, wire
 from onrig.runtime.log.event_tail import EventTail
 from onrig.runtime.log.side_messages import ActingPolicy, read_event
@@ -28,6 +27,7 @@ from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.replay.episodes import EpisodeRow
 from onrig.runtime.replay.wholeness import LogAccount
+from onrig.runtime.run_config import RunConfig
 
 FORMAT: Final = "1"
 """Of the channels and their schemas; the metadata record ``onrig`` names it."""

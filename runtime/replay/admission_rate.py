@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 
 ADMISSIONS_PER_S: Final = 1.0
 """Of device time, where a configuration does not say: learners offer once per episode, which takes seconds."""

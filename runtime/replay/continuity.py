@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink
 from onrig.runtime.record import Kind
@@ -27,6 +26,7 @@ from onrig.runtime.replay.horizon import take_over
 from onrig.runtime.replay.parts import Parts
 from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
 from onrig.runtime.replay.wholeness import Account
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.ring import RingReader
 
 Say = Callable[[str], object]

@@ -16,7 +16,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.lease import Lease
 from onrig.runtime.link.messages import (
     LEASE,
@@ -47,6 +46,7 @@ from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.storage import STAMP_WORDS
 from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.runtime.run_config import RunConfig
 
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64

@@ -16,8 +16,6 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
@@ -28,6 +26,8 @@ from onrig.runtime.replay.growth import Overgrown
 from onrig.runtime.replay.memory.transitions import Resynthesiser
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.recovery import Recovery
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.supervise.report import report
 from onrig.runtime.supervise.run_folder import FolderBusy, claim
 

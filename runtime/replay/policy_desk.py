@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import PolicyContract, contract_for
@@ -21,6 +20,7 @@ from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.admission_rate import AdmissionRate
 from onrig.runtime.replay.policy_folder import PolicyFolder
 from onrig.runtime.replay.withdrawn import Withdrawn, digest_of
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.slot import PolicySlot
 
 _PROBES: Final = 64

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.listening import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
@@ -36,6 +35,7 @@ from onrig.runtime.replay.tick_events import TickEvents
 from onrig.runtime.replay.timing import FILE as TIMING_FILE
 from onrig.runtime.replay.timing import TimingFile
 from onrig.runtime.replay.wholeness import Whole, whole_of
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingReader

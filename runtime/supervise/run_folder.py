@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.resolve import load_resolved, resolved_text
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replaced_file import replace_own_file
 from onrig.runtime.replay.wholeness import Whole
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.supervise.run_folder_trust import check_folder, check_way
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")

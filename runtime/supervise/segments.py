@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment

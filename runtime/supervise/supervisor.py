@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.wholeness import Whole, unaccounted
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from onrig.runtime.supervise.actuators import Actuators

@@ -14,9 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
 
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.keys import load_rig_keys
 from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.runtime.run_loading import load_run
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 from onrig.tools.benchmarks.timing import quiet_collector
 

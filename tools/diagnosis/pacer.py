@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from onrig.runtime.control.settings import RealTime
 from onrig.runtime.replay.histogram import DurationHistogram
 
 READY: Final = b"ready\n"

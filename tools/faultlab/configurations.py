@@ -20,9 +20,9 @@ import numpy as np
 
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.resolve import find, shipped
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.tools import check
 from onrig.tools.faultlab.spoiling import emitted, spoil_text, spoil_tree
 from onrig.tools.load import load_for_rig

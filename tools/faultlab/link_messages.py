@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 from onrig.learner.mirror import Mirror
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.messages import (
     Accepted,
     Attach,
@@ -40,6 +39,7 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Ticket
+from onrig.runtime.run_loading import load_run
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 
 _EXTREMES: Final[tuple[object, ...]] = (

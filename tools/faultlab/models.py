@@ -22,7 +22,6 @@ import numpy.typing as npt
 import onnx
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
@@ -30,6 +29,7 @@ from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract
 from onrig.runtime.policy.probation import Terms
 from onrig.runtime.policy.probes import probe_states
 from onrig.runtime.record import Kind, Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 

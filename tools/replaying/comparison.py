@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.tick import Step
 from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.recorded import Recorded
 
 DECISIONS: Final = (

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Rule
 from onrig.runtime.replay.episodes import COLUMNS
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.actuators import Actuators
 from onrig.runtime.supervise.event_kinds import COUNT, times

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
 from onrig.runtime.supervise.running import Running, SegmentError, running_rigs

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Resynthesised, Resynthesiser, Transitions
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 """Takes slots, the generations of what lies in them, and its latest |TD errors|."""

@@ -65,15 +65,14 @@ def parse_strategy(text: str) -> Strategy:
             raise ValueError(f"{retention} takes no exponent, got '({number})'")
         return Strategy(retention, sampling)
     if number is None:
-        raise ValueError(f"{retention} needs the {parameter.meaning}, such as {retention}(1.0)")
+        raise ValueError(f"{retention} needs the {parameter.name} of its {parameter.of}, such as {retention}(1.0)")
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value <= parameter.high:
-        raise ValueError(
-            f"the {parameter.meaning} of {retention} must be a number of 0 to {parameter.high:g}, got '{number}'"
-        )
+        expected = f"a number of 0 to {parameter.high:g}"
+        raise ValueError(f"the {parameter.name} of {retention} must be {expected}, got '{number}'")
     return Strategy(retention, sampling, value)
 
 

@@ -14,7 +14,6 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.session import ATTEMPTS, DeviceSession
 from onrig.hw.transport import LinkError
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.control import conduct, journal
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
@@ -24,6 +23,7 @@ from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter, ring_bytes

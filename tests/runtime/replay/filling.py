@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.transitions import Transitions
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 
 BATCH = 500

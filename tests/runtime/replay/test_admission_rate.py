@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onrig.runtime.config.checks import findings
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.replay.admission_rate import (
     ADMISSIONS_PER_S,
     PerBarrier,
@@ -14,6 +12,8 @@ from onrig.runtime.replay.admission_rate import (
     admission_rate,
     admissions_per_s,
 )
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_loading import load_run
 
 RATE_HZ = 50.0
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.schema import Selection
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
@@ -44,6 +43,7 @@ from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.samples import PENDULUM, records

@@ -7,10 +7,10 @@ import pytest
 from onrig import hw
 from onrig.hw.messages import Fault
 from onrig.hw.transport import LinkError
-from onrig.runtime.config.schema import Supervision
 from onrig.runtime.control.contradictions import RATE_WINDOW
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, link_fault
+from onrig.runtime.supervise.settings import Supervision
 
 
 @pytest.mark.parametrize("name", FaultName)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.replay.wholeness import Counted, Whole
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.supervise.run_folder import (
     FolderBusy,
     claim,

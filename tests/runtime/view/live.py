@@ -9,11 +9,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.resolve import save_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.telemetry import Standing, Telemetry, open_telemetry
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment

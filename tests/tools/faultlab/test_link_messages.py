@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_loading import load_run
 from onrig.tools.benchmarks.link_policies import untrained
 from onrig.tools.faultlab.link_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
 

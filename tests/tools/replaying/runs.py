@@ -14,8 +14,6 @@ from onnx import helper
 
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
-from onrig.runtime.config.resolve import load_run, save_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.orders import Orders
@@ -25,6 +23,8 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.episodes import EpisodeAccounts
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes

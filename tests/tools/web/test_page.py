@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from onrig.runtime.supervise.running import running_rigs
-from onrig.tools.web.chromium import Browser, find_chromium
-from onrig.tools.web.screenshots import address_in
+from tests.tools.web.chromium import Browser, find_chromium
+from tests.tools.web.screenshots import address_in
 
 CHROMIUM: Final = find_chromium()
 PATIENCE_S: Final = 60.0

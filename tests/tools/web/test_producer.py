@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.running import Running
 from onrig.runtime.supervise.states import State

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError, live_folders

@@ -39,7 +39,9 @@ class Parameter(NamedTuple):
 
     symbol: str
     """How the notation writes it."""
-    meaning: str
+    name: str
+    of: str
+    """What it is the ``name`` of."""
     high: float
     """Largest value; the smallest is 0."""
 

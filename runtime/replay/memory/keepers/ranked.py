@@ -73,7 +73,7 @@ class Ranked(Keeper):
     Ranks follow the exact law (:class:`RankLaw`).
     """
 
-    parameter = Parameter("ALPHA", "exponent of its rank law", MAX_EXPONENT)
+    parameter = Parameter("ALPHA", "exponent", "rank law", MAX_EXPONENT)
     bytes_per_slot = BYTES_PER_SLOT
     fixed_bytes = UNIFORMS_BYTES + _DIRECTORY_BYTES
     checkpoint_bytes_per_slot = 16.0

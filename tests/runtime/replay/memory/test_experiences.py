@@ -6,11 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.schema import RunConfig, Selection, Weighted
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.transitions import TransitionBuilder, Transitions
+from onrig.runtime.replay.settings import Selection, Weighted
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM, records
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 
 SYNTHETIC_REWARD = 1e6

@@ -9,8 +9,6 @@ import msgspec
 import numpy as np
 
 from onrig.hw.messages import CommandLayout, StateLayout
-from onrig.runtime.config.resolve import save_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
@@ -18,6 +16,8 @@ from onrig.runtime.replay.episodes import COLUMNS
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.shm.tape import Taped
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 from onrig.tools.load import load

@@ -1,4 +1,4 @@
-"""What is wrong with where a run listens for learners."""
+"""The section ``link`` of a run: where it listens for learners of other machines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.config.problem import NodePath
-from onrig.runtime.config.schema import Link
 from onrig.runtime.link.endpoint import parse_tcp
 
 _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.keys"
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where learners on other machines connect; those on this one have a door of their own."""
+
+    listen: str | None = None
+    """``tcp://HOST:PORT``, ``*`` for every interface; null: nobody from outside."""
+    keys: str | None = None
+    """The rig's folder of keys (`onrig keys`)."""
+    allow_plain_loopback: bool = False
+    """Without keys: let whoever is on this machine connect, unencrypted, to a loopback address."""
+    admissions_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    """Policies that are judged per second of device time (not in lockstep: one at each barrier)."""
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.problem import Problem
+from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.tools.load import load_for_rig
 
 ON_PORT = "device={port: {path: /dev/ttyS77}}"

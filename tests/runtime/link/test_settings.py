@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.link_checks import link_findings
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import Link
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.link.settings import Link, link_findings
+from onrig.runtime.run_loading import load_run
 
 
 @pytest.mark.parametrize(

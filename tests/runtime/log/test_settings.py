@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.log import Log, log_findings
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.log.settings import Log, log_findings
+from onrig.runtime.run_loading import load_run
 
 
 def test_the_log_is_on_where_it_can_be_unless_told_otherwise() -> None:

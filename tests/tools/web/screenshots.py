@@ -1,4 +1,4 @@
-"""Pictures of the live page for the docs: ``python -m onrig.tools.web.screenshots OUT``.
+"""Pictures of the live page for the docs: ``python -m tests.tools.web.screenshots OUT``.
 
 Runs the shipped twins in lockstep, waits until they have learned something, opens the page in a headless Chromium,
 and ends each run by the page's own STOP button.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.web.chromium import Browser, find_chromium
+from tests.tools.web.chromium import Browser, find_chromium
 
 _EPISODES: Final = {"pendulum": 300, "magman": 150}
 _URL: Final = re.compile(r"live view: (\S+)")
@@ -49,7 +49,7 @@ SHOTS: Final = (
 
 def main(arguments: list[str]) -> int:
     """Take them all; returns the exit code."""
-    p = argparse.ArgumentParser(prog="python -m onrig.tools.web.screenshots", description=__doc__)
+    p = argparse.ArgumentParser(prog="python -m tests.tools.web.screenshots", description=__doc__)
     p.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
     p.add_argument("--episodes", type=int, help="training episodes before the pictures (default: 300 and 150)")
     p.add_argument("--only", choices=sorted(_EPISODES), help="one of the twins alone")

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from onrig.runtime.config.resolve import save_resolved
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import save_resolved
 from onrig.tools.cli import main
 from onrig.tools.web.address import Address, listen_at
-from onrig.tools.web.beside import NoView, live_view
+from onrig.tools.web.live_view import NoView, live_view
 from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM
 

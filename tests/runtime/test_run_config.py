@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.continuation import differences
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_config import differences
+from onrig.runtime.run_loading import load_run
 
 RUN = load_run("pendulum")
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.policy_rules import Probation, Staleness
-from onrig.runtime.config.resolve import load_run, shipped
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import shipped
+from onrig.runtime.control.settings import Staleness
+from onrig.runtime.policy.settings import Probation
+from onrig.runtime.run_loading import load_run
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from onrig.tools.web.places import CONNECTIONS, PER_ADDRESS, Places, Stage
+from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Places, Stage
 
 
 def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_read() -> None:

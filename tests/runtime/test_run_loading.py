@@ -5,10 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.resolve import capacity_of, find, load_resolved, load_run, save_resolved, shipped
-from onrig.runtime.config.schema import Scaled, Selection
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import Scaled, capacity_of
+from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from tests.runtime.samples import PENDULUM
 
 RUN = """\

@@ -10,15 +10,15 @@ from typing import Final
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.exploration_checks import exploration_findings
 from onrig.runtime.config.limit_checks import limit_findings
-from onrig.runtime.config.link_checks import link_findings
-from onrig.runtime.config.log import log_findings
 from onrig.runtime.config.policy_rule_checks import policy_rule_findings
-from onrig.runtime.config.problem import NodePath, path_steps
-from onrig.runtime.config.schema import RunConfig, Scaled, Weighted
+from onrig.runtime.config.problem import Finding, path_steps
+from onrig.runtime.config.resolve import is_file
+from onrig.runtime.link.settings import link_findings
+from onrig.runtime.log.settings import log_findings
 from onrig.runtime.replay.memory.strategy import Strategy, capacity_within, parse_strategy
+from onrig.runtime.replay.settings import Weighted
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps, task_problems
-
-Finding = tuple[NodePath, str]
 
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
@@ -69,14 +69,6 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _selection_findings(config)
     yield from exploration_findings(config)
     yield from limit_findings(config)
-
-
-def is_file(path: Path) -> bool:
-    """Tell whether there is such a file; there is none of a name that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _steps(config: RunConfig) -> int:
@@ -194,3 +186,44 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             f"expected states and actions of at most 1 together, got {synthetic.states:g} and {synthetic.actions:g} "
             "at selection.synthetic",
         )
+
+
+def guard_findings(config: RunConfig) -> Iterator[Finding]:
+    """List (path, message) for guards that a rig on a port must not be without."""
+    limits = config.limits
+    unguarded = limits.unguarded is True
+    if unguarded and limits.envelope:
+        yield ("limits", "unguarded"), "there is an envelope: leave this out at limits.unguarded"
+    if _is_matter(config) and not limits.envelope and not unguarded:
+        yield (
+            ("limits", "envelope"),
+            f"{_subject(config)}: give an observation its bounds and a fallback that keeps them, or "
+            "accept that only the device's own limits guard it, with limits.unguarded: true, at limits.envelope",
+        )
+
+
+def guard_warnings(config: RunConfig) -> Iterator[Finding]:
+    """List (path, message) for guards that are missing where that is allowed; the configuration is sound."""
+    if not config.limits.envelope:
+        after = (
+            "" if _is_matter(config) else "; a rig on a port is refused without, unless it has limits.unguarded: true"
+        )
+        yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
+    if _is_matter(config) and config.task.reset is None:
+        yield (
+            ("task", "reset"),
+            "nothing here brings the rig back to its start: only a device that does so by itself (RESET in its hello) "
+            "will be accepted, at task.reset",
+        )
+
+
+def _is_matter(config: RunConfig) -> bool:
+    """Whether a port may lead to hardware: what is scaled or in lockstep is a twin behind it."""
+    return config.device.port is not None and config.device.pace == "realtime"
+
+
+def _subject(config: RunConfig) -> str:
+    port = config.device.port
+    what = "this twin" if port is None else f"the rig on {port.path}"
+    ends = "" if config.task.terminate else ", nor does its episode end early"
+    return f"{what} has no envelope: whatever its state does, no fallback acts{ends}"

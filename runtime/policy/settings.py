@@ -1,12 +1,10 @@
-"""The sections ``probation`` and ``staleness`` of a run: how far a new policy, and an old one, is trusted."""
+"""The section ``probation`` of a run: how far a new policy is trusted."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.bounds import Quantity
 
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,15 +23,3 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the ticks of the probation in which the fallback may act more than it did under the predecessor; from
     1 on nothing is too much.  A policy that learns its way into new states trips: over 10 000 policies of the shipped
     tasks the excess stayed below 0.35."""
-
-
-class Staleness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a run whose learner is silent (never in lockstep, where the loop waits at the barrier)."""
-
-    after_s: Seconds = 60.0
-    """Wall-clock time without a word from the learner that pushes, or from the replay process that hears it."""
-    then: Literal["keep", "lower", "fall_back"] = "keep"
-    """``keep``: go on and say so.  ``lower``: explore less from the next episode on.  ``fall_back``: stand safe between
-    episodes until the learner is heard again (``supervision.resume_timeout_s`` at most)."""
-    factor: float = 0.5
-    """On the exploration's amplitude while the learner is silent (``lower``)."""
