@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import Miss
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench import WHAT
 from onrig.tools.benchmarks.loop import main
