@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.link.endpoint import Tcp
-from onrig.tools.faultlab.peers import Crowd
-from onrig.tools.faultlab.visitors import StalledReaders, answer, bad_requests
+from onrig.tools.faultlab.peers import Crowd, answer, bad_requests, stalled_readers
 from onrig.tools.web import connections
 from onrig.tools.web.address import Address, listen_at
 from onrig.tools.web.connections import PER_ADDRESS
@@ -232,9 +231,9 @@ def test_stop_gets_through_however_many_hold_on_to_connections(served: Served, f
 
 def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
     with (
-        StalledReaders(served.port, 40, "/app.js"),
-        StalledReaders(served.port, 40, "/api/stream"),
-        StalledReaders(served.port, 40, "/api/stream", source="127.0.0.2"),
+        stalled_readers(served.port, 40, "/app.js"),
+        stalled_readers(served.port, 40, "/api/stream"),
+        stalled_readers(served.port, 40, "/api/stream", source="127.0.0.2"),
     ):
         assert served.order(b'{"how":"fade"}') == 200
         for n in range(100):
@@ -249,8 +248,9 @@ def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
 
 def test_where_everybody_watches_the_next_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PER_ADDRESS", 2)
-    with StalledReaders(served.port, 2, "/api/stream") as readers:
-        for line in readers._lines:
+    with stalled_readers(served.port, 2, "/api/stream") as readers:
+        for line in readers.members:
+            line.settimeout(60)
             assert line.recv(12) == b"HTTP/1.0 200"
         assert served.ask("GET", "/")[0] == 503
 

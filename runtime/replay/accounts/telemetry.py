@@ -1,0 +1,196 @@
+"""What viewers are shown: written by the replay process into the segment ``view``, at a bounded cost per turn.
+
+The loop knows nothing of it.  Four times a second the figures go out; once a second, and only while somebody
+watches, a sample of the memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
+from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.runtime.view.layout import FIGURES, SAMPLE_POINTS, bins_of, sample_dtype, view_parts, view_schema
+
+_FIGURES_S: Final = 0.25
+_SAMPLE_S: Final = 1.0
+_WATCHED_NS: Final = 5_000_000_000
+"""A viewer that has not said so for this long has gone."""
+_STRIDE_GROWTH: Final = 3
+"""Every 3^k-th slot is sampled: a power of two would divide the length of many episodes, and show the same steps of
+each; and what was noted of a slot stays valid when the stride grows."""
+_TALLY_AT: Final = 2048
+
+
+def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
+    """Copy experiences out for viewers (dtype ``onrig.runtime.view.layout.sample_dtype``), ``abs_td`` unknown."""
+    rows = np.zeros(len(slots), sample_dtype(storage.layout.n_obs, storage.layout.n_act))
+    meta = storage.meta[slots]
+    rows["number"] = storage.number(slots)
+    rows["observation"] = storage.observation[slots]
+    rows["action"] = storage.action[slots]
+    rows["reward"] = storage.reward[slots]
+    rows["exploration"] = storage.exploration[slots]
+    rows["abs_td"] = np.nan
+    rows["policy_id"] = meta >> np.uint32(POLICY_SHIFT)
+    rows["flags"] = meta & np.uint32(FLAG_MASK)
+    return rows
+
+
+class Standing(NamedTuple):
+    """What the rest of the replay process knows; floats NaN where unknown."""
+
+    episode: int
+    offered: int
+    dropped: int
+    gaps: int
+    updates: int
+    updates_per_s: float
+    normalized_last20: float
+    policies_offered: int
+    policies_admitted: int
+    policies_refused: int
+
+
+class Surprise:
+    """The latest |TD error| of the sampled slots, in an array of fixed size."""
+
+    def __init__(self) -> None:
+        self.stride = 1
+        self._abs_td = np.full(SAMPLE_POINTS, np.nan, np.float32)
+        self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
+
+    def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
+        """Take errors of experiences that are still there, in order: the last one of a slot counts."""
+        at = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
+        index = slots[at] // self.stride
+        known = index < SAMPLE_POINTS
+        self._abs_td[index[known]] = abs_td[at][known]
+        self._generation[index[known]] = generations[at][known]
+
+    def sampled(self, stored: int) -> Slots:
+        """Slots to be shown of ``stored`` ones, SAMPLE_POINTS at most; the stride grows when they would be more."""
+        while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
+            kept = len(self._abs_td[::_STRIDE_GROWTH])
+            self._abs_td[:kept] = self._abs_td[::_STRIDE_GROWTH].copy()
+            self._generation[:kept] = self._generation[::_STRIDE_GROWTH].copy()
+            self._abs_td[kept:] = np.nan
+            self.stride *= _STRIDE_GROWTH
+        return np.arange(0, stored, self.stride, dtype=np.int64)
+
+    def of_sampled(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """|TD| of the sampled slots, NaN where what lies there now was not replayed yet."""
+        n = len(generations)
+        return np.where(self._generation[:n] == generations, self._abs_td[:n], np.float32(np.nan))
+
+
+class Telemetry:
+    """The writer's end of the segment."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        layout: RecordLayout,
+        storage: Storage,
+        standing: Callable[[], Standing],
+        *,
+        lockstep: bool,
+    ) -> None:
+        self._segment, self._storage, self._standing, self._lockstep = segment, storage, standing, lockstep
+        self._parts = view_parts(segment, layout)
+        self._surprise = Surprise()
+        self._figures = self._taken_over()
+        self._waiting: list[NDArray[np.void]] = []
+        self._n_waiting = 0
+        self._told_s = self._sampled_s = 0.0
+
+    def _taken_over(self) -> NDArray[np.void]:
+        """Counts to go on from: those of a replay process that was here before, or none."""
+        before = self._parts.figures.take()
+        if before is not None and len(before) == FIGURES.itemsize:
+            return np.frombuffer(before, FIGURES).copy()
+        return np.zeros(1, FIGURES)
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records of the ring (dtype ``RecordLayout.dtype``)."""
+        self._waiting.append(records)
+        self._n_waiting += len(records)
+        if self._n_waiting >= _TALLY_AT:
+            self._tally()
+
+    def replayed(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
+        """Take the |TD errors| of experiences that are still in the memory."""
+        self._surprise.note(slots, generations, abs_td)
+
+    def turn(self, now_s: float) -> None:
+        """Write what is due at ``now_s`` (host monotonic)."""
+        if now_s - self._told_s >= _FIGURES_S:
+            self._told_s = now_s
+            self._tell(now_s)
+        if now_s - self._sampled_s >= _SAMPLE_S and self._is_watched(now_s):
+            self._sampled_s = now_s
+            self._parts.sample.put(self._sample())
+
+    def _is_watched(self, now_s: float) -> bool:
+        return int(now_s * 1e9) - self._parts.watched[0] < _WATCHED_NS
+
+    def _tally(self) -> None:
+        if not self._waiting:
+            return
+        records = np.concatenate(self._waiting)
+        self._waiting, self._n_waiting = [], 0
+        row = self._figures
+        row["ticks"] += len(records)
+        missed = np.bincount(np.minimum(records["miss"], len(Miss) - 1), weights=records["missed"], minlength=len(Miss))
+        row["missed"] += missed.astype(np.int64)
+        row["rules"] += np.bincount(np.minimum(records["rule"], len(Rule) - 1), minlength=len(Rule))
+        row["faults"] += np.count_nonzero(records["fault"])
+        row["late_commands"] += np.count_nonzero(records["flags"] & Flag.LATE)
+        ticks = records["tick_ns"]
+        row["tick_bins"] += bins_of(ticks)
+        row["tick_max_ns"] = max(int(row["tick_max_ns"][0]), int(ticks.max()))
+        if not self._lockstep:
+            late = records["lateness_ns"]
+            row["lateness_bins"] += bins_of(late)
+            row["lateness_max_ns"] = max(int(row["lateness_max_ns"][0]), int(late.max()))
+
+    def _tell(self, now_s: float) -> None:
+        self._tally()
+        row, storage = self._figures, self._storage
+        row["t_mono_ns"] = int(now_s * 1e9)
+        row["stored"], row["capacity"], row["inserted"] = storage.stored, storage.capacity, storage.inserted
+        standing = self._standing()
+        for name, value in zip(Standing._fields, standing, strict=True):
+            row[name] = value
+        self._parts.figures.put(row.tobytes())
+
+    def _sample(self) -> bytes:
+        slots = self._surprise.sampled(self._storage.stored)
+        rows = sample_of(self._storage, slots)
+        rows["abs_td"] = self._surprise.of_sampled(self._storage.generation(slots))
+        return rows.tobytes()
+
+    def close(self) -> None:
+        """Write the last figures, and unmap."""
+        self._tell(time.monotonic())
+        self._parts.close()
+        self._segment.close()
+
+
+def open_telemetry(
+    shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], Standing], *, lockstep: bool
+) -> Telemetry | None:
+    """Attach to the run's segment; None where there is none, for a view is nothing to fail for."""
+    try:
+        segment = Segment.attach(shm / "view", view_schema(layout))
+    except SegmentError:
+        return None
+    return Telemetry(segment, layout, storage, standing, lockstep=lockstep)
