@@ -17,12 +17,12 @@ from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.build import sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replaced_file import replace_own_file
 from onrig.runtime.replay.layout import Slots
 from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig
 
 _CHUNK = 100
 

@@ -9,7 +9,6 @@ from typing import Final, Literal
 from onrig.hw.rig import Rig
 from onrig.learner.mirror import Mirror
 from onrig.runtime.config.document import convert, parse_document
-from onrig.runtime.config.schema import RunConfig, Weighted
 from onrig.runtime.link.client import LinkClient, RequestRejected
 from onrig.runtime.link.messages import (
     LEASE,
@@ -25,6 +24,8 @@ from onrig.runtime.link.messages import (
     Ruling,
 )
 from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.settings import Weighted
+from onrig.runtime.run_config import RunConfig
 
 Role = Literal["push", "watch"]
 

@@ -20,13 +20,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.learner.attachment import MemoryChanged, OtherVersion, Unfit
 from onrig.learner.process import NAME, Connection, LearnerProcess
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
-from onrig.runtime.supervise.report import report
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.report import report
 
 _NICE: Final = 10
 

@@ -15,12 +15,12 @@ from onrig.learner.attachment import Attachment, LeaseLost, Role
 from onrig.learner.offering import Offering
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.states import States
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
-from onrig.runtime.supervise.report import report, show_life
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report, show_life
 
 NAME: Final = "learner"
 """As whom the process reports."""

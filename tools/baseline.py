@@ -12,9 +12,9 @@ import sys
 
 import msgspec
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps, normalized
 from onrig.sim.baselines.task_model import TaskModel, task_model_problems
 from onrig.sim.baselines.yardstick import (

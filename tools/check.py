@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig, Scaled
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load_for_rig, tell

@@ -12,13 +12,11 @@ from pathlib import Path
 import msgspec
 
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
-from onrig.runtime.config.checks import MIN_RATE_HZ, MOST_CAPACITY, Finding, findings
-from onrig.runtime.config.guard_checks import guard_findings
-from onrig.runtime.config.problem import path_steps
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.replay.budget import bytes_of
 from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.run_checks import MIN_RATE_HZ, MOST_CAPACITY, findings, guard_findings
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.tools.covered import uncovered

@@ -8,8 +8,8 @@ import time
 
 from onrig.hw.disarm import HELLO_S, disarm
 from onrig.hw.transport import LinkError, open_port
-from onrig.runtime.config.schema import Port
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import Port
 from onrig.tools.arguments import VerbParser
 
 

@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
     ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
     needs = Needs(folder=args.run_dir, port=args.device)
     if args.config is not None and ready:
-        from onrig.runtime.config.document import ConfigError
+        from onrig.runtime.config.problem import ConfigError
         from onrig.tools.diagnosis.from_config import needs_of
         from onrig.tools.load import explain, load_for_rig
 

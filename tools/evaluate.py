@@ -13,13 +13,13 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State, Status
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, RecordLayout, Step
-from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeRow
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options

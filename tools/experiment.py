@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from onrig.runtime.config.document import ConfigError, Problem
-from onrig.runtime.config.problem import START
+from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.config.resolve import find
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.arguments import VerbParser

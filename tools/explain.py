@@ -8,10 +8,10 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.limits import Damp, Hold
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig, Scaled, Selection, Weighted
 from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
+from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.explain_policies import policy_table

@@ -8,7 +8,10 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.exploration import (
+from onrig.runtime.explore.budgets import QUANTITIES, SPANS
+from onrig.runtime.explore.gates import Retreat, after_trip, retreat_factor
+from onrig.runtime.explore.schedule import amplitudes, noisy_episodes, schedules
+from onrig.runtime.explore.settings import (
     Budgets,
     Exploration,
     Gaussian,
@@ -17,10 +20,7 @@ from onrig.runtime.config.exploration import (
     OrnsteinUhlenbeck,
     ParameterNoise,
 )
-from onrig.runtime.config.schema import RunConfig
-from onrig.runtime.explore.budgets import QUANTITIES, SPANS
-from onrig.runtime.explore.gates import Retreat, after_trip, retreat_factor
-from onrig.runtime.explore.schedule import amplitudes, noisy_episodes, schedules
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.table import Table
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.config.exploration import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
 from onrig.runtime.explore.processes import raw_signal
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.settings import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain_exploration import reach
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.explain_exploration_plot import exploration_rows
 from onrig.tools.limit_bars import draw_limits, limit_bars
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.table import Table
 
 _THEN = {

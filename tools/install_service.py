@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.resolve import find
-from onrig.runtime.config.schema import Port, RunConfig
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import Port, RunConfig
 from onrig.tools.arguments import VerbParser
 from onrig.tools.diagnosis import ports
 from onrig.tools.diagnosis.machine import Machine

@@ -9,12 +9,11 @@ from typing import Final
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.document import ConfigError, NodePath
-from onrig.runtime.config.guard_checks import guard_warnings
-from onrig.runtime.config.problem import Problem
-from onrig.runtime.config.resolve import Rules, load_run
-from onrig.runtime.config.schema import Port, RunConfig
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_checks import guard_warnings
+from onrig.runtime.run_config import Port, RunConfig
+from onrig.runtime.run_loading import Rules, load_run
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.config_findings import learner_findings, plant_findings, rig_findings
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.config.exploration import NoExploration
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.schedule import amplitudes
+from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.run_config import RunConfig
 
 _READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
 

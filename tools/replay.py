@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.arguments import VerbParser
 from onrig.tools.benchmarks.progress import progress_for
 from onrig.tools.load import complain

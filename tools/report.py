@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.layout import Layout
 from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from onrig.runtime.replay.strategy import parse_strategy
-from onrig.runtime.supervise.run_folder_trust import check_folder
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.folder_access import check_folder
 from onrig.tools.arguments import VerbParser
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC

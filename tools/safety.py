@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load

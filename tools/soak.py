@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load_for_rig

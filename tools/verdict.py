@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.contract import contract_for
-from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
+from onrig.runtime.run_config import RunConfig
 
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:

@@ -12,8 +12,8 @@ from onrig.learner.ddpg import Ddpg
 from onrig.learner.dqn import Dqn
 from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.trials.rollout import TRAINING, Values
-from onrig.runtime.config.exploration import Exploration, OrnsteinUhlenbeck
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
+from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream
 
 

@@ -24,10 +24,10 @@ from onrig.learner.trials.acting import EpsilonGreedy, Noisy
 from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.rollout import Rollouts
 from onrig.learner.trials.synthetic import TrialsSynthetic
-from onrig.runtime.config.exploration import NoExploration, OrnsteinUhlenbeck
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
 from onrig.sim.twin.options import TwinOptions

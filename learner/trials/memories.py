@@ -16,13 +16,12 @@ from onrig.learner.minibatches import Minibatches
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.keepers.keeper import Keeper
 from onrig.runtime.replay.layout import Slots
 from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
 

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward, episode_steps
 from onrig.sim.plants.integrate import step
 from onrig.sim.twin.options import TwinOptions

@@ -7,7 +7,10 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.exploration import (
+from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.settings import (
     Budgets,
     Gaussian,
     NoExploration,
@@ -17,10 +20,7 @@ from onrig.runtime.config.exploration import (
     Quota,
     Scheduled,
 )
-from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import NodePath, format_path
-from onrig.runtime.config.schema import RunConfig
-from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
 Finding = tuple[NodePath, str]

@@ -10,7 +10,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants, Plants, SafeOutput
 from onrig.runtime.config.mismatch import suggestion
 from onrig.runtime.config.problem import NodePath, format_path
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.magman import MAX_MAGNETS, hold_problem, table_problem
 from onrig.runtime.safety.pendulum import cases
 from onrig.runtime.safety.phase_plane import NoSafeSet, feasible
@@ -20,7 +20,7 @@ Finding = tuple[NodePath, str]
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
-"""Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
+"""Rates beyond are a finding of their own (``onrig.runtime.run_checks``)."""
 _MAX_DELAY_S: Final = 5.0
 """Longest lease for which a safe set is computed."""
 

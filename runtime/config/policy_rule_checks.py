@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from onrig.runtime.config.exploration import NoExploration
 from onrig.runtime.config.problem import NodePath
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.run_config import RunConfig
 
 _MAX_DURATION_S: Final = 86_400.0
 _MIN_SILENCE_S: Final = 1.0

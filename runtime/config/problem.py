@@ -10,6 +10,8 @@ from onrig.runtime.printable import printable
 
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
+Finding: TypeAlias = tuple[NodePath, str]
+"""Where a value does not fit the others, and why."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _STEP = re.compile(r"\[(?P<index>\d{1,9})\]|(?P<key>[^.\[\]]+)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from onrig.hw.intake import is_before
 from onrig.hw.messages import State, shows_safe
 from onrig.hw.session import DeviceSession
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 
 

@@ -9,12 +9,12 @@ from typing import Final
 from onrig.hw.clock_sync import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.record import Step
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName, LinkFault
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.faults import FaultName, LinkFault
 
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""

@@ -21,8 +21,6 @@ from onrig.hw.identity import DeviceMismatch, LimitsWider
 from onrig.hw.messages import Capability, Hello
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError, open_port
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
@@ -32,14 +30,16 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.frame_log import tap_of
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from onrig.runtime.shm.tape import tap_of
-from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
-from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _REMEDIES: Final = {

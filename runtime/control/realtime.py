@@ -10,8 +10,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control.cpus import quietest, rates_hz, read_interrupts, uptime_s
+from onrig.runtime.control.settings import RealTime
 
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1

@@ -17,11 +17,11 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, RecordLayout
+from onrig.runtime.run_config import RunConfig
 
 _FORGET_AFTER: Final = 256
 """Rehearsals after which the made-up clock starts anew: what it keeps stays small."""

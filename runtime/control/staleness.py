@@ -11,13 +11,13 @@ import enum
 import time
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.policy_rules import Staleness
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.settings import Staleness
 from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _HINT: Final = "look whether learner, network and replay process are up"

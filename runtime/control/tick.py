@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from math import isfinite, nan
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.contradictions import Contradiction, Contradictions
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 

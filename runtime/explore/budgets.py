@@ -12,8 +12,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from onrig.runtime.config.exploration import Budgets, Quota
 from onrig.runtime.explore.gates import room
+from onrig.runtime.explore.settings import Budgets, Quota
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
 """What is budgeted, in the order of the amounts that `Ledger.use` takes."""

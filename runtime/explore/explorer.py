@@ -11,15 +11,15 @@ from math import isinf
 
 import numpy as np
 
-from onrig.runtime.config.exploration import NoExploration, ParameterNoise
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
 from onrig.runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor
 from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
 from onrig.runtime.explore.processes import unit_signal
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.explore.settings import NoExploration, ParameterNoise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
 

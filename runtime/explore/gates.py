@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onrig.runtime.config.exploration import BackOff, NearEnvelope
+from onrig.runtime.explore.settings import BackOff, NearEnvelope
 
 
 class Retreat(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.config.exploration import ParameterNoise
+from onrig.runtime.explore.settings import ParameterNoise
 from onrig.runtime.policy.contract import INPUT_NAME
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
 from onrig.runtime.policy.refusal import ModelRefused

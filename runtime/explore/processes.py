@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.config.exploration import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.explore.settings import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
 
 Signal = npt.NDArray[np.float64]
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from onrig.runtime.config.exploration import (
-    Budgets,
-    Exploration,
-    NoExploration,
-    ParameterNoise,
-    Points,
-    Quiet,
-    Scheduled,
-)
+from onrig.runtime.explore.settings import Budgets, Exploration, NoExploration, ParameterNoise, Points, Quiet, Scheduled
 
 
 def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.log import schemas, wire
 from onrig.runtime.log.event_tail import EventTail
 from onrig.runtime.log.side_messages import ActingPolicy, read_event
@@ -26,8 +25,9 @@ from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
-from onrig.runtime.replay.episodes import EpisodeRow
-from onrig.runtime.replay.wholeness import LogAccount
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.runtime.run_state.wholeness import LogAccount
 
 FORMAT: Final = "2"
 """Of the channels and their schemas; the metadata record ``onrig`` names it.  1 had mean and std in every step."""

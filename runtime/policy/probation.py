@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import STAGES, Rule
+from onrig.runtime.run_config import RunConfig
 
 POLICY_STAGE = STAGES.index("policy")
 """Where ``stage_ns`` holds the time that the policy took."""

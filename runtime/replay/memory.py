@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
@@ -16,6 +14,7 @@ from onrig.runtime.replay.resynthesis import Resynthesised, Resynthesiser
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 """Takes slots, the generations of what lies in them, and its latest |TD errors|."""

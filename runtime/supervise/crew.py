@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.chronicle import Chronicle

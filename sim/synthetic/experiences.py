@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import Synthetic
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.replay.transitions import Transitions
 from onrig.sim.synthetic.model import PlantModel
 

@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig, Synthetic
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.main import main
 from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from onrig.sim.synthetic.model import PlantModel

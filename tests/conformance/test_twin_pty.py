@@ -11,8 +11,8 @@ import pytest
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import Fault, MessageType, Op, Result, Status
 from onrig.hw.transport import open_port
-from onrig.runtime.config.resolve import save_resolved
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
 from onrig.tools.load import load
 from tests.conformance.device import LONG
 from tests.conformance.host import Host

@@ -12,9 +12,9 @@ from onrig.learner.agent import Agent
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import Selection
 from onrig.runtime.policy.contract import METADATA_KEY
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_loading import load_run
 
 RUN = load_run("pendulum")
 CAPACITY = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from onrig.learner.mirror import Mirror
-from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attach, Attached, Pull, Rows
+from onrig.runtime.run_loading import load_resolved
 from tests.processes.rig import Run
 
 

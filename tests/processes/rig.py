@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.faultlab.processes import CONTROL, LEARNER, PATIENCE_S, REPLAY, TWIN, Impatient, Process, until
 from onrig.tools.faultlab.run import Run
 from tests.runtime.policy import models

@@ -12,9 +12,9 @@ import pytest
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import open_port
-from onrig.runtime.config.resolve import load_resolved, save_resolved
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Word
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import Segment

@@ -13,8 +13,8 @@ import pytest
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import open_port
-from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
 from tests.processes.rig import (

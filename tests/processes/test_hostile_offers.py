@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import LINK_VERSION, RATE, Attach, Leave, Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from onrig.tools.load import load
 from tests.processes.rig import ENDLESS, REPLAY, Run, a_policy
 from tests.runtime.policy import models

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.config.exploration import OrnsteinUhlenbeck
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.load import load
 from tests.processes.rig import LOCKSTEP, Run
 

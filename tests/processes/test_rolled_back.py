@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from onrig.learner.attachment import Attachment
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Confirm, Done, Offer, Ruling, Verdict
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from tests.processes.rig import LOCKSTEP, REPLAY, Run
 from tests.runtime.policy import models
 

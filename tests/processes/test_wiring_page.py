@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.resolve import save_resolved
+from onrig.runtime.run_loading import save_resolved
 from onrig.tools.load import load
 from tests.processes.rig import TWIN, process_of, until
 

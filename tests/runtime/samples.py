@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.record import Flag, Kind, RecordLayout, Step
+from onrig.runtime.run_loading import load_run
 
 PENDULUM = load_run("pendulum")
 MAGMAN = load_run("magman")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.exploration import Quiet
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
+from onrig.runtime.explore.settings import Quiet
 from onrig.tools.cli import main
 
 SOUND = """\

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import Miss
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.run_loading import load_run
 from onrig.tools.bench import WHAT
 from onrig.tools.benchmarks.loop import main
 from onrig.tools.benchmarks.loop_cyclictest import CyclictestFailed, command, parse

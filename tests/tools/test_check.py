@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.exploration import OrnsteinUhlenbeck
 from onrig.runtime.config.resolve import shipped
+from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, duration, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import shown_at

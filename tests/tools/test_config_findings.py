@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_learner, load_for_rig
 from tests.tools import policies

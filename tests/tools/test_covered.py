@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onrig.runtime.config.document import ConfigError
+from onrig.runtime.config.problem import ConfigError
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.covered import uncovered
 from onrig.tools.load import load, load_for_rig

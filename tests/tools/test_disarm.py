@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onrig.hw.transport import DEFAULT_BAUD_RATE
-from onrig.runtime.config.schema import Port
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import Port
 from onrig.tools.disarm import main, parser
 from onrig.tools.load import load
 from tests.tools.devices import PtyDevice

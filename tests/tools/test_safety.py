@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.limits import PendulumPlants
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
+from onrig.runtime.run_loading import load_run
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.plants.integrate import advance as exactly
 from onrig.tools import safety

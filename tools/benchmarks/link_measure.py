@@ -14,14 +14,14 @@ from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from onrig.tools.benchmarks.link_policies import untrained

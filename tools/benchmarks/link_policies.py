@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.export import export_policy
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.run_config import RunConfig
 
 HIDDEN: Final = (50, 20)
 """Units of the actor's hidden layers (000 §B.1)."""

@@ -14,9 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import msgspec
 
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.link.keys import load_rig_keys
-from onrig.runtime.replay.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.run_loading import load_run
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
 from onrig.tools.benchmarks.timing import quiet_collector
 
@@ -105,7 +105,7 @@ def main() -> None:
 
 def new_policy_desk(end: RigEnd, folder: Path) -> PolicyDesk:
     """Return a desk like the rig's, to time admission alone."""
-    from onrig.runtime.replay.policy_desk import admission_limits
+    from onrig.runtime.replay.learners.policy_desk import admission_limits
 
     config = end.config
     return PolicyDesk(

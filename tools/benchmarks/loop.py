@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.benchmarks import loop_cyclictest as cyclictest
 from onrig.tools.benchmarks.loop_plan import CYCLICTEST, EVERYTHING, ONRIG, Slice, Subject, at_rate, schedule
 from onrig.tools.benchmarks.loop_report import AtRate, LoopReport, build

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.histogram import DurationHistogram
 
 _LATEST_US: Final = 20_000
 _GRACE_S: Final = 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 
 CYCLICTEST: Final = "cyclictest"
 ONRIG: Final = "onrig"

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.tools.benchmarks.loop_plan import CYCLICTEST
 from onrig.tools.benchmarks.loop_sentinel import Seen
 from onrig.tools.benchmarks.loop_stalls import Explained, Stalls

@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.runtime.supervise.running import Running, running_rigs
 
 _START_S: Final = 60.0
 _END_S: Final = 60.0

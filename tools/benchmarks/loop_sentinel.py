@@ -26,7 +26,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.histogram import DurationHistogram
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.realtime import loop_cpu
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.trace import TraceReader
 from onrig.tools.benchmarks import loop_cyclictest as cyclictest
 from onrig.tools.benchmarks.loop_aim import Aim

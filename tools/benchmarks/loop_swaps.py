@@ -14,11 +14,11 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.runtime.config.resolve import load_resolved
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.messages import LINK_VERSION, Attach, Attached, Offer
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_loading import load_resolved
 from onrig.tools.benchmarks.link_policies import untrained
 from onrig.tools.benchmarks.loop_rig import CPUS, on_cpus
 

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Flag, Kind, Miss
-from onrig.runtime.replay.histogram import DurationHistogram
 from onrig.tools.benchmarks.loop_lateness import Sendings, pauses
 
 NEAR_TICKS: Final = 10

@@ -9,15 +9,16 @@ from types import TracebackType
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.server import LinkServer, TcpDoor
-from onrig.runtime.replay.desk import LearnerDesk
+from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 

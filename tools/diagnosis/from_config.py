@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.layout import Layout
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
 from onrig.tools.diagnosis.needs import Needs

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control.realtime import loop_cpu
+from onrig.runtime.control.settings import RealTime
 from onrig.tools.diagnosis import cyclictest
 from onrig.tools.diagnosis.check import Check, Verdict, warned
 from onrig.tools.diagnosis.cyclictest import Latency

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.admission import Refused
 from onrig.runtime.policy.contract import (
@@ -33,6 +32,7 @@ from onrig.runtime.policy.contract import (
     contract_for,
     encode_contract,
 )
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.envs import TwinEnv
 from onrig.tools.load import complain, explain, load
 from onrig.tools.verdict import judge

@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.runtime.config.mismatch import suggestion
 from onrig.runtime.config.problem import NodePath
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 
 PLACEHOLDER: Final = "alpha"
 """The axis that fills ``{alpha}`` in a strategy and sets nothing of its own."""

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.store import Cell, Trial
 
 ENGINE: Final = "onrig.learner.trials.engine"

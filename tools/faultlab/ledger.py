@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.faultlab.run_folder import Fields, Left
 
 AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.hw.messages import Status
-from onrig.runtime.config.resolve import load_resolved
+from onrig.runtime.run_loading import load_resolved
 from onrig.tools.faultlab.processes import CONTROL, REPLAY, until
 from onrig.tools.faultlab.rig import Rig
 from onrig.tools.faultlab.run_folder import kept_memory

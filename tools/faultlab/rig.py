@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.export import export_policy
-from onrig.runtime.config.resolve import save_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
 from onrig.tools.faultlab.processes import ROLES, children, is_alive, send
 from onrig.tools.faultlab.run import Run
 from onrig.tools.faultlab.wire import Wire, WireProcess

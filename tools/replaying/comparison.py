@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import CRC, FIELDS, Flag, Kind, RecordLayout, Step
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.recorded import Recorded
 
 DECISIONS: Final = tuple(f.name for f in FIELDS if f.stored.source == "decision" and not f.stored.behaviour)

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.hw.messages import State
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.fade import Fade
 from onrig.runtime.control.tick import Tick, is_unfit
 from onrig.runtime.explore.budgets import Pause
@@ -24,6 +23,7 @@ from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.policy_shelf import PolicyShelf
 from onrig.tools.replaying.recorded import Recorded, frame_of, take_circumstances

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State
-from onrig.runtime.config.resolve import load_resolved
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 
 _FIRST_POLICY: Final = re.compile(rb"^policy: .*$", re.MULTILINE)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import ConfigError
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Kind, RecordLayout
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.policy_shelf import PolicyShelf
 from onrig.tools.replaying.recomputation import Recomputation

@@ -14,10 +14,10 @@ import numpy as np
 
 from onrig.hw.messages import State, Status
 from onrig.runtime.config.limits import PendulumPlants, Plants
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.pendulum import cases
 from onrig.runtime.safety.phase_plane import NODES, upper_side
 from onrig.runtime.safety.prediction import compile_prediction, error_bound

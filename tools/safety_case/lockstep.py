@@ -18,10 +18,10 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
 from onrig.runtime.config.limits import PendulumPlants, Plants
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.prediction import compile_prediction
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onrig.runtime.config.limits import MagmanPlants, PendulumPlants
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.magman import MagmanPrediction
 from onrig.runtime.safety.pendulum import cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.watching.canvas import Canvas, bar, both_ways
 from onrig.tools.watching.snapshot import Now
 from onrig.tools.web.drawing import drawing_of

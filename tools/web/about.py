@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.exploration import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
-from onrig.runtime.config.schema import RunConfig, Scaled
 from onrig.runtime.explore.schedule import amplitudes
+from onrig.runtime.explore.settings import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
 from onrig.runtime.record import STAGES, Miss, Rule
+from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.reader import bin_edges_us
 from onrig.tools.web.axes import axes_of

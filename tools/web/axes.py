@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 
 _ROOM: Final = 1.15
 """Beyond an envelope that the shield keeps there is nothing to be seen."""

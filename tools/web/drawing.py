@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.magman import Magman
 from onrig.sim.twin.options import TwinOptions
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.run_config import RunConfig
 
 Records = NDArray[np.void]
 Samples = dict[str, object]

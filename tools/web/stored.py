@@ -8,13 +8,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError
 from onrig.runtime.replay.checkpoint.identity import identity_of
-from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.telemetry import Surprise, sample_of
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 _LARGEST: Final = 4_000_000
 """Experiences; a larger memory is not read back for a picture."""

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.slot import MAX_POLICY_BYTES
 from onrig.tools.web.axes import Axis, axes_of
 

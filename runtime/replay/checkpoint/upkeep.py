@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError
 from onrig.runtime.replay.checkpoint.identity import Experiences, identity_of
-from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
+from onrig.runtime.run_config import RunConfig
 
 _LAST_TRIES: Final = 3
 

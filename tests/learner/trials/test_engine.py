@@ -8,7 +8,7 @@ import pytest
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Scores, Trials, trials_problems
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 
 SHORT = ["task.episode_s=0.5", "learner.updates_per_episode=7", "episodes=12"]

@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.config.document import (
     MAX_BYTES,
-    ConfigError,
     Document,
-    Mark,
-    Problem,
     convert,
     convert_by_section,
     convert_sections,
@@ -27,6 +24,7 @@ from onrig.runtime.config.document import (
     parse_document,
     problem_at,
 )
+from onrig.runtime.config.problem import ConfigError, Mark, Problem
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

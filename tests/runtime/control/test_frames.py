@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.control.frames import FrameSource
+from onrig.runtime.run_loading import load_run
 
 PERIOD_NS = 20_000_000
 

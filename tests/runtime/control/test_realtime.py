@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control import realtime
 from onrig.runtime.control.cpus import Interrupt
 from onrig.runtime.control.realtime import LOOP_CPU, PARENT, loop_cpu, settle_loop_cpu, stay_awake
+from onrig.runtime.control.settings import RealTime
 
 CODE = """
 import os

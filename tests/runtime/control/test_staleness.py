@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from onrig.runtime.config.policy_rules import Staleness
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import Link
 from onrig.runtime.control import staleness
 from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.settings import Staleness
 from onrig.runtime.control.staleness import Listener, Silence, Turn, expects_learner
+from onrig.runtime.link.settings import Link
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.faults import FaultName, Halted
 from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
 from tests.runtime.samples import PENDULUM
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.exploration import Budgets, Quota, Temperature
 from onrig.runtime.explore.budgets import Amounts, Ledger
+from onrig.runtime.explore.settings import Budgets, Quota, Temperature
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.exploration import (
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.explore.settings import (
     BackOff,
     Budgets,
     Exploration,
@@ -19,11 +21,9 @@ from onrig.runtime.config.exploration import (
     Quota,
     Temperature,
 )
-from onrig.runtime.config.schema import RunConfig
-from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 GATED = OrnsteinUhlenbeck(

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.config.exploration import BackOff, NearEnvelope
 from onrig.runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor, room
+from onrig.runtime.explore.settings import BackOff, NearEnvelope
 
 UNIT = st.floats(0, 1)
 BACK_OFFS = st.builds(

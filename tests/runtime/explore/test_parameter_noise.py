@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.learner.export import export_policy
-from onrig.runtime.config.exploration import ParameterNoise, Quiet
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
 from onrig.runtime.explore.perturbed import perturbed_session
+from onrig.runtime.explore.settings import ParameterNoise, Quiet
 from onrig.runtime.policy.contract import PolicyContract, Signal
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.policy.refusal import ModelRefused

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.runtime.config.exploration import (
+from onrig.runtime.explore.processes import episode_noise, ornstein_uhlenbeck, unit_signal
+from onrig.runtime.explore.settings import (
     Exploration,
     Gaussian,
     NoExploration,
@@ -11,7 +12,6 @@ from onrig.runtime.config.exploration import (
     ParameterNoise,
     Quiet,
 )
-from onrig.runtime.explore.processes import episode_noise, ornstein_uhlenbeck, unit_signal
 from onrig.runtime.random_streams import Role, stream
 
 FOUR = ("a", "b", "c", "d")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.config.exploration import (
+from onrig.runtime.explore.schedule import amplitudes, follows_episode_alone, interpolate, is_quiet, schedules
+from onrig.runtime.explore.settings import (
     BackOff,
     Budgets,
     Exploration,
@@ -18,7 +19,6 @@ from onrig.runtime.config.exploration import (
     Quiet,
     Quota,
 )
-from onrig.runtime.explore.schedule import amplitudes, follows_episode_alone, interpolate, is_quiet, schedules
 
 POINTS = st.lists(
     st.tuples(st.integers(-1000, 1000), st.floats(0, 1)), min_size=1, max_size=6, unique_by=lambda p: p[0]

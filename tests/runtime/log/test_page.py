@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.config.log import Log
 from onrig.runtime.log import mcap_log, schemas
+from onrig.runtime.log.settings import Log
 from onrig.runtime.log.steps import StepMessages
 from tests.runtime.samples import PENDULUM
 from tests.tools.replaying.runs import LoggedRun

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.config.policy_rules import Probation
-from onrig.runtime.config.resolve import load_run
 from onrig.runtime.policy.probation import Reason, Tenure, Terms, terms_of
+from onrig.runtime.policy.settings import Probation
 from onrig.runtime.record import Rule
+from onrig.runtime.run_loading import load_run
 from tests.runtime.samples import PENDULUM
 
 TERMS = Terms(ticks=20, slow_ns=1000, slow_ticks=3, excess_fallback=0.25)

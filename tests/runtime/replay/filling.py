@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 
 BATCH = 500

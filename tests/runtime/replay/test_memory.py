@@ -6,10 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.schema import RunConfig, Selection, Weighted
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.replay.transitions import TransitionBuilder, Transitions
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM, records
 
 

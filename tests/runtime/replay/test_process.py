@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from onrig.runtime.config.resolve import load_run, save_resolved
 from onrig.runtime.log.reading import count_steps
 from onrig.runtime.replay import process
 from onrig.runtime.replay.process import ReplayProcess
+from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment

@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from onrig.runtime.config.schema import RunConfig, Selection
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.storage import Storage
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 
 SYNTHETIC_REWARD = 1e6

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.config.limits import PendulumPlants
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
 from onrig.runtime.safety.pendulum import cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.config.limits import Hold, MagmanPlants, PendulumPlants
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.magman import hold_problem
 from onrig.runtime.safety.prediction import Prediction, compile_prediction
 from onrig.sim.plants import Magman, Pendulum

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.experiences import Draws
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.main import twin_options

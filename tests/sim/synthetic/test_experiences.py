@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.schema import Synthetic
 from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.replay.transitions import Transitions
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from tests.runtime.replay.chi_square import follows

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.hw.rig import Observation
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward
 from onrig.sim.envs import TwinEnv
 from onrig.sim.plants import Magman, Pendulum

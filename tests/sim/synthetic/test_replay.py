@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.schema import RunConfig, Selection, Synthetic
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.layout import Flag
 from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.settings import Selection, Synthetic
 from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.policies import FiledPolicies
 from onrig.sim.synthetic.replay import RunResynthesiser
 from tests.runtime.policy.models import policy, reference, serialized

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.schema import RealTime
 from onrig.runtime.control import realtime
+from onrig.runtime.control.settings import RealTime
 from onrig.tools.diagnosis.cpus import CpuFacts, examine, judge, loop_cpu, read
 from onrig.tools.diagnosis.machine import Machine
 from onrig.tools.diagnosis.needs import Needs

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.config.schema import RealTime
+from onrig.runtime.control.settings import RealTime
 from onrig.tools.diagnosis import cyclictest, pacer, punctuality
 from onrig.tools.diagnosis.cyclictest import Latency, latency_of
 from onrig.tools.diagnosis.needs import Needs

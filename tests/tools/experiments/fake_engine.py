@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 
 DEADLY_SEED = 13
 FAULTY_SEED = 14

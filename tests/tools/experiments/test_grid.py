@@ -11,7 +11,7 @@ import pytest
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.resolve import find, shipped
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.identity import cell_id, same

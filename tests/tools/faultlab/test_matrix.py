@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.supervise.faults import FAULTS, FaultName
+from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.tools.benchmarks.faults import parser, report, worst_ms
 from onrig.tools.benchmarks.table import markdown
 from onrig.tools.faultlab.fault_cases import CASES, Outcome

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.record import Rule
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.watching.rig_text import Sketch, pendulum_dial, rig_rows, sketch_of
 from onrig.tools.watching.snapshot import Now
 from tests.runtime.samples import MAGMAN, PENDULUM

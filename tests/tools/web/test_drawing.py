@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from onrig.runtime.config.limits import Limits, SafeOutput
-from onrig.runtime.config.resolve import load_run
-from onrig.runtime.config.schema import Device, Port, RunConfig
+from onrig.runtime.run_config import Device, Port, RunConfig
+from onrig.runtime.run_loading import load_run
 from onrig.tools.web.about import about, schedule
 from onrig.tools.web.drawing import drawing_of
 from tests.runtime.samples import MAGMAN, PENDULUM

@@ -10,8 +10,7 @@ import numpy as np
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.benchmarks.learner_cases import RIDE_EPISODES, Play
 from onrig.tools.benchmarks.messages import Timings

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.resolve import load_run
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.messages import Attach, Offer, Verdict

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from onrig.runtime.config.exploration import NoExploration
 from onrig.runtime.explore.schedule import amplitudes
+from onrig.runtime.explore.settings import NoExploration
 from onrig.runtime.record import STAGES
 from onrig.tools.reports.run.drawing import (
     BLUE,

@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Observation
-from onrig.runtime.config.resolve import capacity_of
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.checkpoint import CheckpointError
@@ -20,6 +18,7 @@ from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.layout import Layout
 from onrig.runtime.replay.memory import Memory
+from onrig.runtime.run_config import RunConfig, capacity_of
 
 Floats = NDArray[np.float32]
 

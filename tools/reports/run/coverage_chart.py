@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.reports.run.contents_of_memory import CELLS, Contents, Surface
 from onrig.tools.reports.run.drawing import Chart, svg_uri
 from onrig.tools.reports.style import INK, new_figure, title

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onrig.hw.messages import Status
-from onrig.runtime.config.schema import RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
 from onrig.tools.reports.run.material import number

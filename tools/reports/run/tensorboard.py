@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.runtime.config.schema import RunConfig
 from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.reports.run.material import Columns, Material, Values, by_episode, read_material
 
 SUFFIX: Final = ".onrig"

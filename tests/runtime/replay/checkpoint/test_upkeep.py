@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.checks import findings
-from onrig.runtime.config.schema import Selection
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.run_checks import findings
 from tests.runtime.samples import PENDULUM, records
 
 CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 50), checkpoint_s=10.0)

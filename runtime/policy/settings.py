@@ -1,0 +1,25 @@
+"""The section ``probation`` of a run: how far a new policy is trusted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from onrig.hw.bounds import Quantity
+
+
+class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a new policy must not do at first; where it does, its predecessor acts from the next tick on.
+
+    An answer that is no finite number is always too much.  Null instead of this section: nothing is rolled back.
+    """
+
+    duration_s: float = 2.0
+    """Device time that a policy acts on probation, over episodes if need be."""
+    slow_share: float = 0.5
+    """Of the period on the wall clock: a policy that takes longer was slow in that tick (never in lockstep)."""
+    slow_ticks: int = 10
+    """So many slow ticks in a row are too much."""
+    excess_fallback: Quantity = 0.5
+    """Share of the ticks of the probation in which the fallback may act more than it did under the predecessor; from
+    1 on nothing is too much.  A policy that learns its way into new states trips: over 10 000 policies of the shipped
+    tasks the excess stayed below 0.35."""

@@ -1,0 +1,184 @@
+"""What a run's configuration may say, as frozen structs; ``onrig.runtime.run_loading`` reads YAML into them.
+
+Two sections belong to packages that the SBC need not have: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.
+They travel through here as plain mappings; their owners define and check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.rig import Rig
+from onrig.runtime.config.limits import Limits
+from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.control.settings import RealTime, Staleness
+from onrig.runtime.explore.settings import Exploration, NoExploration
+from onrig.runtime.link.settings import Link
+from onrig.runtime.log.settings import Log
+from onrig.runtime.policy.settings import Probation
+from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.supervise.settings import Supervision
+from onrig.runtime.task import Task, episode_steps
+
+Section = dict[str, object]
+DEFAULT_CAPACITY: Final = 10_000
+"""de Bruin et al. 2018, §4."""
+MOST_EPISODES: Final = 10_000_000
+"""Of one run: a year of four-second episodes."""
+
+
+class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Device time runs ``scaled`` times as fast as the wall clock."""
+
+    scaled: Quantity
+
+
+Pace = Literal["realtime", "lockstep"] | Scaled
+
+
+class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A real device on a serial port."""
+
+    path: str
+    baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
+    """As the twin on a serial port has it (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Exactly one of ``twin`` (schema: ``onrig.sim.twin``) and ``port``."""
+
+    twin: Section | None = None
+    port: Port | None = None
+    pace: Pace = "realtime"
+    """Of the twin, ours or one behind the port; hardware always runs in real time."""
+
+
+class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run: what is driven, for what, how fast, how long, and how it learns."""
+
+    rig: Rig
+    task: Task
+    device: Device
+    rate_hz: Quantity
+    episodes: Annotated[int, msgspec.Meta(le=MOST_EPISODES)]
+    learner: Section = {}
+    selection: Selection = Selection()
+    exploration: Exploration = NoExploration()
+    limits: Limits = Limits()
+    realtime: RealTime = RealTime()
+    supervision: Supervision = Supervision()
+    link: Link = Link()
+    log: Log = Log()
+    probation: Probation | None = Probation()
+    staleness: Staleness = Staleness()
+    seed: int = 0
+    evaluate_every: int = 1
+    """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""
+    local_learner: bool = True
+    """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
+    policy: str | None = None
+    """ONNX file to start with; without one the run waits for the learner's first policy."""
+    barrier_timeout_s: Seconds = 60.0
+    """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
+    checkpoint_s: Seconds = 5.0
+    """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs."""
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the run proceeds in virtual time, bit for bit reproducible (ARCHITECTURE §3)."""
+        return self.device.pace == "lockstep"
+
+    @property
+    def checkpoint_episodes(self) -> int:
+        """How many training episodes apart checkpoints are in lockstep."""
+        return max(1, int(self.checkpoint_s / self.task.episode_s))
+
+    @property
+    def period_us(self) -> int:
+        """Sampling period T in device time."""
+        return round(1e6 / self.rate_hz)
+
+    @property
+    def wall_period_ns(self) -> int:
+        """Sampling period as the wall clock sees it (a scaled twin's is shorter)."""
+        scale = self.device.pace.scaled if isinstance(self.device.pace, Scaled) else 1.0
+        return round(1e9 / (self.rate_hz * scale))
+
+
+def capacity_of(config: RunConfig) -> int:
+    """Capacity of the run's buffer in experiences; FULL holds all of the run's unless told otherwise (METHODS C7).
+
+    Raises ValueError when the configured bytes hold none.
+    """
+    selection = config.selection
+    if selection.capacity is not None:
+        return selection.capacity
+    strategy = parse_strategy(selection.strategy)
+    all_of_run = config.episodes * episode_steps(config.task, config.rate_hz)
+    if selection.capacity_bytes is not None:
+        fit = capacity_within(
+            strategy,
+            selection.capacity_bytes,
+            len(config.rig.signals),
+            len(config.rig.actuators),
+            thinned=selection.write_probability < 1,
+        )
+        return min(fit, all_of_run) if strategy.retention == "FULL" else fit
+    return all_of_run if strategy.retention == "FULL" else DEFAULT_CAPACITY
+
+
+_FREE: Final[frozenset[NodePath]] = frozenset(
+    {
+        ("episodes",),
+        ("evaluate_every",),
+        ("checkpoint_s",),
+        ("barrier_timeout_s",),
+        ("local_learner",),
+        ("realtime",),
+        ("supervision",),
+        ("link",),
+        ("log",),
+        ("staleness",),
+        ("device", "port"),
+        ("learner", "threads"),
+        ("learner", "backlog"),
+    }
+)
+"""How long, how durable, how punctual, how watched, on which line: nothing of it says what is learned, or how."""
+
+
+class Difference(NamedTuple):
+    """A value that two configurations do not share; one that is not there is None."""
+
+    path: NodePath
+    run: object
+    wanted: object
+
+    def __str__(self) -> str:
+        return f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
+
+
+def differences(run: RunConfig, wanted: RunConfig) -> list[Difference]:
+    """List what keeps ``wanted`` from being the continuation of ``run``; empty where it is."""
+    return list(_compared((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)))
+
+
+def _compared(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+    if at in _FREE and not (at == ("device", "port") and None in (run, wanted)):
+        return
+    if isinstance(run, Mapping) and isinstance(wanted, Mapping):
+        for key in dict.fromkeys((*run, *wanted)):
+            yield from _compared((*at, str(key)), run.get(key), wanted.get(key))
+    elif run != wanted and not (run != run and wanted != wanted):
+        yield Difference(at, run, wanted)
+
+
+def _shown(value: object) -> str:
+    text = "absent" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."

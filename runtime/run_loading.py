@@ -1,0 +1,185 @@
+"""From a name or a path to a checked run configuration: named rigs and tasks, overrides, cross checks.
+
+Every problem of every section is reported at once, each at its file, line and column, before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.document import (
+    Document,
+    convert,
+    convert_by_section,
+    convert_sections,
+    load_document,
+    origin_of,
+    override,
+    problem_at,
+)
+from onrig.runtime.config.mismatch import value_at
+from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
+from onrig.runtime.config.resolve import find
+from onrig.runtime.config.yaml_nodes import Data, dump
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_config import Device, RunConfig
+from onrig.runtime.task import Task
+
+_NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {"rig": ("rigs", Rig), "task": ("tasks", Task)}
+
+Sections = Mapping[NodePath, type]
+Checks = Callable[[RunConfig], Iterable[Finding]]
+
+
+class Rules(NamedTuple):
+    """What a caller adds to the loading of a configuration."""
+
+    refuse: Checks = lambda config: ()
+    """Findings that make it unusable."""
+    warn: Checks = lambda config: ()
+    """Findings that a person should know of."""
+    heed: Callable[[Problem], None] = lambda problem: None
+    """Takes each warning, once the configuration is known to be sound."""
+    adjust: Callable[[RunConfig], RunConfig] = lambda config: config
+    """Applied before anything is checked: what the command line changes in whole (``--device``)."""
+
+
+def load_run(
+    name: str, overrides: Sequence[str] = (), sections: Sections | None = None, rules: Rules | None = None
+) -> RunConfig:
+    """Load, override and check a run's configuration.
+
+    ``sections`` gives the types of the parts that other packages own, by path (``("device", "twin")``), ``rules``
+    their checks of what must fit the rest.  Raises ConfigError with every problem found.
+    """
+    try:
+        path = find(name)
+    except FileNotFoundError as error:
+        raise ConfigError([Problem(name, START, str(error))]) from None
+    document = load_document(path)
+    # Overrides of what is inside a named rig or task need the mapping, so names are replaced in between.
+    early = [o for o in overrides if o.split("=", 1)[0].strip() in _NAMED]
+    for assignment in early:
+        document = override(document, assignment)
+    parts: dict[str, Document] = {}
+    problems: list[Problem] = []
+    for key, (folder, _) in _NAMED.items():
+        try:
+            part = _named_part(document, key, folder, path.parent)
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            if part is not None:
+                parts[key] = part
+    for assignment in overrides:
+        if assignment in early:
+            continue
+        try:
+            document, parts = _apply(document, parts, assignment)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return _checked(document, parts, sections or {}, rules or Rules())
+
+
+def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
+    """Load the resolved configuration of a run folder; raises ConfigError."""
+    return _checked(load_document(path), {}, sections or {}, Rules())
+
+
+def save_resolved(config: RunConfig, path: Path) -> None:
+    """Write a configuration with everything it names spelled out."""
+    path.write_text(resolved_text(config), encoding="utf-8")
+
+
+def resolved_text(config: RunConfig) -> str:
+    """Return a configuration as YAML with everything it names spelled out."""
+    return dump(msgspec.to_builtins(config))
+
+
+def _named_part(document: Document, key: str, folder: str, beside: Path) -> Document | None:
+    """The file that ``rig: NAME`` or ``task: NAME`` refers to; None when the mapping stands inline or is missing."""
+    if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
+        return None
+    name = str(document.data[key])
+    try:
+        return load_document(find(name, folder, beside))
+    except FileNotFoundError as error:
+        raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
+
+
+def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
+    head, _, rest = assignment.partition(".")
+    if head.strip() in parts and "=" not in head:
+        changed = override(parts[head.strip()], rest, origin=origin_of(assignment))
+        return document, {**parts, head.strip(): changed}
+    return override(document, assignment), parts
+
+
+def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
+    problems: list[Problem] = []
+    found: dict[str, object] = {}
+    for key, part in parts.items():
+        try:
+            found[key] = convert_by_section(part, _NAMED[key][1])
+        except ConfigError as error:
+            problems += error.problems
+    fields = msgspec.structs.fields(RunConfig)
+    types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
+    try:
+        found = {
+            **convert_sections(document, types, optional={f.encode_name for f in fields if not f.required}),
+            **found,
+        }
+    except ConfigError as error:
+        problems += error.problems
+    for at, type_ in sections.items():
+        if _present(document, at):
+            try:
+                # By way of JSON, which makes lists of tuples, as reading the resolved file does.
+                plain = msgspec.json.decode(msgspec.json.encode(convert(document, at, type_)))
+                found = _with_section(found, at, plain)
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
+    problems = _placed(document, parts, (*findings(config), *rules.refuse(config)))
+    if problems:
+        raise ConfigError(problems)
+    for problem in _placed(document, parts, rules.warn(config)):
+        rules.heed(problem._replace(message=f"warning: {problem.message}"))
+    return config
+
+
+def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> list[Problem]:
+    """Findings as problems at their places, in the order of the files."""
+    problems = []
+    for at, message in found:
+        key = str(at[0]) if at else ""
+        part, rest = (parts[key], at[1:]) if key in parts else (document, at)
+        problems.append(problem_at(part, rest, message))
+    return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
+
+
+def _present(document: Document, at: NodePath) -> bool:
+    try:
+        return value_at(document.data, at) is not None
+    except (KeyError, TypeError, IndexError):
+        return False
+
+
+def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
+    """Replace a section that another package owns by its checked form, defaults filled in."""
+    if at == ("learner",):
+        return {**found, "learner": value}
+    device = found.get("device")
+    if at == ("device", "twin") and isinstance(device, Device):
+        return {**found, "device": msgspec.structs.replace(device, twin=value)}
+    return found

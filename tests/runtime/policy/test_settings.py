@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import shipped
+from onrig.runtime.control.settings import Staleness
+from onrig.runtime.policy.settings import Probation
+from onrig.runtime.run_loading import load_run
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("probation.duration_s=0", "expected more than 0, at most 86400, got 0 (null instead of the section turns it"),
+        ("probation.duration_s=1e9", "expected more than 0, at most 86400, got 1e+09"),
+        ("probation.slow_share=0", "expected more than 0, at most 1, got 0 at probation.slow_share"),
+        ("probation.slow_share=1.5", "expected more than 0, at most 1, got 1.5 at probation.slow_share"),
+        ("probation.slow_ticks=0", "expected at least 1, got 0 at probation.slow_ticks"),
+        ("probation.excess_fallback=-0.1", "expected 0 or more, got -0.1 at probation.excess_fallback"),
+        ("probation.slow_tick=3", "did you mean 'slow_ticks'?"),
+        ("staleness.after_s=0.5", "expected at least 1, got 0.5 at staleness.after_s"),
+        ("staleness.factor=2", "expected 0 to 1, got 2 at staleness.factor"),
+        ("staleness.then=fallback", "at staleness.then (did you mean 'fall_back'?)"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [override])
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"--set {override}:1:")
+    assert said in line
+
+
+def test_there_must_be_exploration_to_lower() -> None:
+    with pytest.raises(ConfigError, match="there is no exploration to lower at"):
+        load_run("pendulum", ["staleness.then=lower", "exploration={process: none}"])
+    assert load_run("pendulum", ["staleness.then=lower"]).staleness == Staleness(then="lower")
+
+
+def test_probation_is_on_unless_it_is_turned_off() -> None:
+    assert load_run("pendulum", ["probation=null"]).probation is None
+    assert load_run("pendulum").probation == Probation()
+    for name in shipped():
+        assert load_run(name).probation is not None

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import find, shipped
+from onrig.runtime.replay.budget import checkpoint_bytes, fixed_bytes
+from onrig.runtime.replay.keepers import overhead_bytes
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.run_config import Scaled, capacity_of
+from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
+from tests.runtime.samples import PENDULUM
+
+RUN = """\
+rig: {rig}
+task: {task}
+device:
+  twin: {{}}
+rate_hz: 50
+episodes: 3
+"""
+
+
+def refusal(name: str, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        load_run(name, overrides)
+    return [str(problem) for problem in error.value.problems]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """A run with rigs and tasks of its own beside it."""
+    (tmp_path / "rigs").mkdir()
+    (tmp_path / "tasks").mkdir()
+    rig = find("pendulum", "rigs").read_text().replace("name: pendulum", "name: mine")
+    (tmp_path / "rigs" / "mine.yaml").write_text(rig)
+    (tmp_path / "tasks" / "mine.yaml").write_text(find("swingup", "tasks").read_text())
+    (tmp_path / "run.yaml").write_text(RUN.format(rig="mine", task="mine"))
+    return tmp_path / "run.yaml"
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
+    assert {"pendulum", "magman"} <= set(shipped())
+    assert {"pendulum", "pendulum-hardware", "magman"} <= set(shipped("rigs"))
+    assert {"swingup", "swingup-hardware", "positioning"} <= set(shipped("tasks"))
+    for folder in ("", "rigs", "tasks"):
+        for name in shipped(folder):
+            assert find(name, folder).is_file()
+
+
+def test_an_unknown_run_gives_the_known_ones() -> None:
+    assert refusal("pendulun") == [f"pendulun:1:1: there is no 'pendulun'; shipped are: {', '.join(shipped())}"]
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
+def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
+    (problem,) = refusal(name)
+    assert "there is no file" in problem
+
+
+@pytest.mark.parametrize("key", ["rig", "task"])
+def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(local: Path, key: str) -> None:
+    names = {"rig": "mine", "task": "mine"} | {key: "yours"}
+    local.write_text(RUN.format(**names))
+    line = 1 if key == "rig" else 2
+    known = ", ".join(shipped(f"{key}s"))
+    column = len(key) + 3
+    assert refusal(str(local)) == [f"{local}:{line}:{column}: there is no 'yours'; shipped are: {known} at {key}"]
+
+
+def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local: Path) -> None:
+    assert load_run(str(local)).rig.name == "mine"
+    (local.parent / "rigs" / "pendulum.yaml").write_text((local.parent / "rigs" / "mine.yaml").read_text())
+    local.write_text(RUN.format(rig="pendulum", task="swingup"))
+    assert load_run(str(local)).rig.name == "mine"
+
+
+def test_a_rig_may_be_named_by_its_path_from_the_run_on(local: Path) -> None:
+    local.write_text(RUN.format(rig="rigs/mine.yaml", task="mine"))
+    assert load_run(str(local)).rig.name == "mine"
+
+
+def test_a_rig_may_stand_in_the_run_itself(local: Path) -> None:
+    config = load_run(str(local))
+    save_resolved(config, local)
+    assert load_run(str(local)) == config
+
+
+# -- problems in their own files ---------------------------------------------------------------------------------------
+
+
+def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local: Path) -> None:
+    rig = local.parent / "rigs" / "mine.yaml"
+    rig.write_text(rig.read_text().replace("lease_periods: 5", "lease_periods: five"))
+    (problem,) = refusal(str(local))
+    line = rig.read_text().splitlines().index("lease_periods: five") + 1
+    assert problem.startswith(f"{rig}:{line}:16: ")
+    assert "expected int, got str" in problem
+
+
+def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local: Path) -> None:
+    task = local.parent / "tasks" / "mine.yaml"
+    task.write_text(task.read_text().replace("folded: [angle]", "folded: [angel]"))
+    (problem,) = refusal(str(local))
+    text = task.read_text().splitlines()
+    line = next(n for n, row in enumerate(text, 1) if "angel" in row)
+    assert problem.startswith(f"{task}:{line}:{text[line - 1].index('angel') + 1}: ")
+    assert "task.reward.folded[0]" in problem
+
+
+def test_the_problems_of_all_files_and_sections_are_told_together(local: Path) -> None:
+    rig, task = local.parent / "rigs" / "mine.yaml", local.parent / "tasks" / "mine.yaml"
+    rig.write_text(rig.read_text().replace("lease_periods: 5", "lease: 5"))
+    task.write_text(task.read_text().replace("episode_s: 4.0", "episode_s: true"))
+    local.write_text(local.read_text().replace("episodes: 3", "episodes: many\nsed: 1"))
+    told = refusal(str(local))
+    assert [problem.split(":")[0] for problem in told] == [str(rig), str(task), str(local), str(local)]
+    assert "unknown key 'lease'" in told[0]
+    assert "unknown key 'sed' (did you mean 'seed'?)" in told[3]
+
+
+# -- overrides ---------------------------------------------------------------------------------------------------------
+
+
+def test_overrides_reach_into_a_named_rig_and_task() -> None:
+    config = load_run(
+        "pendulum",
+        ["rig.lease_periods=9", "task.reward.target.angle=1e-1", "rig.actuators[0].safe=0.5", "rate_hz=100"],
+    )
+    assert (config.rig.lease_periods, config.rate_hz) == (9, 100.0)
+    assert config.task.reward.target["angle"] == 0.1
+    assert config.rig.actuators[0].safe == 0.5
+    assert load_run("pendulum").rig.lease_periods == 5, "nothing sticks"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_rig_can_be_named_and_changed_at_once_in_any_order(order: int) -> None:
+    config = load_run("pendulum", ["rig=pendulum-hardware", "rig.lease_periods=3"][::order])
+    assert (config.rig.name, config.rig.lease_periods) == ("pendulum-hw", 3)
+
+
+def test_a_section_can_be_replaced_as_a_whole() -> None:
+    config = load_run("pendulum", ["device.pace={scaled: 10}", "limits={}", "exploration={process: none}"])
+    assert config.device.pace == Scaled(10.0)
+    assert config.limits.envelope == {}
+    assert (config.lockstep, config.wall_period_ns) == (False, 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("rate_hz=fast", "expected float, got str at rate_hz"),
+        ("rate_hz=0", "expected 0.1 to 10000, got 0 at rate_hz"),
+        ("rig.lease_periods=0", "must be 1 to 255 at rig.lease_periods"),
+        ("task.reward.folded=[angel]", "'angel' has no weight"),
+        ("rig=nowhere", "there is no 'nowhere'"),
+        ("rig", "expected PATH=VALUE"),
+        ("rig.=1", "expected PATH=VALUE"),
+        ("rig.actuators[3].low=1", "no item 3 to set"),
+        ("ratehz=3", "unknown key 'ratehz' (did you mean 'rate_hz'?)"),
+    ],
+)
+def test_a_problem_with_an_override_is_told_at_the_override(override: str, says: str) -> None:
+    told = refusal("pendulum", override)
+    assert any(t.startswith(f"--set {override}:1:1: ") and says in t for t in told), told
+
+
+# -- resolved ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_resolved_run_loads_back_equal(name: str, tmp_path: Path) -> None:
+    config = load_run(name)
+    save_resolved(config, tmp_path / "config.yaml")
+    again = load_resolved(tmp_path / "config.yaml")
+    assert again == config
+    save_resolved(again, tmp_path / "again.yaml")
+    assert (tmp_path / "again.yaml").read_bytes() == (tmp_path / "config.yaml").read_bytes()
+
+
+def test_a_resolved_run_names_no_other_file(tmp_path: Path) -> None:
+    save_resolved(PENDULUM, tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    assert "rig:\n  name: pendulum\n" in text
+    assert "task:\n  name: swingup\n" in text
+
+
+def test_a_resolved_run_is_checked_again(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    save_resolved(PENDULUM, path)
+    path.write_text(path.read_text().replace("lease_periods: 5", "lease_periods: 0"))
+    with pytest.raises(ConfigError, match="must be 1 to 255"):
+        load_resolved(path)
+
+
+@pytest.mark.parametrize(
+    ("selection", "capacity"),
+    [
+        (Selection("FULL[Uniform]"), 100_000),
+        (Selection("FULL[Uniform]", 120_000), 120_000),
+        (Selection("FIFO[Uniform]"), 10_000),
+        (Selection("FIFO[Uniform]", 77), 77),
+        (Selection("FIFO[Uniform]", capacity_bytes=32 * 77 + 31), 77),
+        (Selection("FULL[Uniform]", capacity_bytes=10**9), 100_000),
+    ],
+)
+def test_the_capacity_is_what_was_asked_or_the_papers_or_the_whole_run(selection: Selection, capacity: int) -> None:
+    assert capacity_of(msgspec.structs.replace(PENDULUM, selection=selection)) == capacity
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"])
+@pytest.mark.parametrize("write_probability", [1.0, 0.5])
+def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy: str, write_probability: float) -> None:
+    selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
+    capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
+    parsed = parse_strategy(strategy)
+    held = fixed_bytes(parsed, thinned=write_probability < 1) + capacity * (
+        32 + overhead_bytes(parsed) + checkpoint_bytes(parsed)
+    )
+    assert 1_000_000 - 100 < held <= 1_000_000
