@@ -20,6 +20,8 @@ from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenb
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.task import compile_reward
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
 

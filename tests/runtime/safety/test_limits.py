@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.limit_checks import limit_findings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.limits import limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 
