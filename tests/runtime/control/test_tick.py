@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.rig import Observation
-from onrig.runtime.config.limits import Envelope, Limits
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
