@@ -113,10 +113,25 @@ class Tick:
                 *[c * r for c, r in zip(state.u_end, self._resolutions, strict=True)],
             )
         zeros, in_force = self._zeros, state.u_end
-        step = Step(
-            *(self._tick, self._episode, self._kind),
-            *(state.frame, state.t_us, state.status, state.fault, state.answers, state.sensors, in_force, in_force),
-            *(observation, zeros, zeros, zeros, zeros, in_force, zeros),
+        step = Step(  # by position: by name it takes a microsecond more
+            self._tick,
+            self._episode,
+            self._kind,
+            state.frame,
+            state.t_us,
+            state.status,
+            state.fault,
+            state.answers,
+            state.sensors,
+            in_force,
+            in_force,
+            observation,
+            zeros,
+            zeros,
+            zeros,
+            zeros,
+            in_force,
+            zeros,
         )
         if not self._last_frame:
             step.flags |= Flag.FIRST
