@@ -12,6 +12,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from onrig.hw.rig import Rig
+from onrig.runtime.record import Step
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.reset.schema import Reset
 
@@ -51,6 +52,8 @@ class EpisodeReset:
         """Start from the first attempt."""
         self.attempt = 0
         self.detail = ""
+        self.progress = Progress.GOING
+        self._last_us = 0
         self._next_attempt()
 
     def _next_attempt(self) -> None:
@@ -58,6 +61,12 @@ class EpisodeReset:
         self._elapsed_s = self._held_s = self._rested_s = 0.0
         self._resting = False
         self._driver.begin(self.attempt)
+
+    def act(self, step: Step) -> None:
+        """Fill in the action of a step on the way; ``progress`` tells how it stands then."""
+        passed_s = (step.t_device_us - self._last_us) * 1e-6 if self._last_us else 0.0
+        self._last_us = step.t_device_us
+        step.policy, self.progress = self.decide(step.observation, passed_s)
 
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
         """Judge the frame that came ``passed_s`` (device time) after the one before; 0 for the first."""
