@@ -20,8 +20,6 @@ from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
 
-_ATTEMPTS = 3
-
 
 class Histogram(NamedTuple):
     """Durations, counted in bins of an eighth of an octave."""
@@ -136,7 +134,7 @@ class ViewReader:
 
     def figures(self) -> Figures | None:
         """The newest figures, some 0.25 s old; None before the first."""
-        raw = self._take(figures=True)
+        raw = self._parts.figures.take()
         if raw is None or len(raw) != FIGURES.itemsize:
             return None
         row = np.frombuffer(raw, FIGURES)[0]
@@ -176,7 +174,7 @@ class ViewReader:
 
         It is renewed about once a second, and only while somebody calls ``keep_sampling``.
         """
-        raw = self._take(figures=False)
+        raw = self._parts.sample.take()
         if raw is None or len(raw) % self._sample.itemsize:
             return None
         return np.frombuffer(raw, self._sample)
@@ -184,14 +182,6 @@ class ViewReader:
     def keep_sampling(self) -> None:
         """Say that somebody is watching: to be repeated every second or two."""
         self._parts.watched[0] = time.monotonic_ns()
-
-    def _take(self, *, figures: bool) -> bytes | None:
-        box = self._parts.figures if figures else self._parts.sample
-        for _ in range(_ATTEMPTS):
-            content = box.take()
-            if content is not None:
-                return content
-        return None
 
     def close(self) -> None:
         """Unmap."""

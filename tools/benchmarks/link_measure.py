@@ -22,8 +22,8 @@ from onrig.runtime.link.messages import Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from onrig.tools.benchmarks.link_policies import untrained
 from onrig.tools.benchmarks.link_rig import Hosted, new_policy_desk
 from onrig.tools.benchmarks.rig_end import RigEnd, with_memory

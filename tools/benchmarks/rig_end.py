@@ -19,8 +19,8 @@ from onrig.runtime.replay.memory import Memory
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
 
 def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:

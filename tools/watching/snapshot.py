@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
@@ -21,7 +22,6 @@ from onrig.runtime.run_state.event_kinds import COUNT, times
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.runtime.view.tail import Tail
 
 _RECENT: Final = 400
 """Records looked at in one go: what came since the last look, as far as it is worth a look."""
@@ -81,7 +81,7 @@ class Watcher:
         self._view, self._folder = view, folder
         self._seen = 0
         self._now: Now | None = None
-        self._episodes, self._events = Tail(folder / "episodes.csv"), Tail(folder / "events.jsonl")
+        self._episodes, self._events = LineTail(folder / "episodes.csv"), LineTail(folder / "events.jsonl")
         self._train: deque[float] = deque(maxlen=_EPISODES)
         self._evaluation: deque[float] = deque(maxlen=_EPISODES)
         self._happened: deque[Happened] = deque(maxlen=_EVENTS)

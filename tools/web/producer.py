@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Running, SegmentError, running_rigs
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.runtime.view.tail import Tail
 from onrig.tools.web.about import about
 from onrig.tools.web.coverage import pack_sample
 from onrig.tools.web.curve import Curve
@@ -67,8 +67,8 @@ class Producer:
 
     def _open_files(self) -> None:
         self._curve, self._story = Curve(), Story()
-        self._episodes = Tail(self._folder / "episodes.csv")
-        self._events = Tail(self._folder / "events.jsonl")
+        self._episodes = LineTail(self._folder / "episodes.csv")
+        self._events = LineTail(self._folder / "events.jsonl")
 
     # -- for the hub -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.shm.slot import MAX_POLICY_BYTES
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.web.axes import Axis, axes_of
 
 COLUMNS: Final = 56
