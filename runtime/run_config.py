@@ -13,16 +13,15 @@ import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration
 from onrig.runtime.link.settings import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
-from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 

@@ -18,7 +18,14 @@ from onrig.runtime.run_state.running import Running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
+from onrig.runtime.shm.view_segment import (
+    BINS_PER_OCTAVE,
+    FIGURES,
+    HISTOGRAM_BINS,
+    sample_dtype,
+    view_parts,
+    view_schema,
+)
 
 
 class Histogram(NamedTuple):
@@ -169,7 +176,7 @@ class ViewReader:
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
-        """The newest sample of the memory (dtype ``onrig.runtime.view.layout.sample_dtype``), spread evenly over its
+        """The newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over its
         slots.
 
         It is renewed about once a second, and only while somebody calls ``keep_sampling``.

@@ -11,7 +11,7 @@ import msgspec
 
 from onrig.runtime.line_tail import LineTail
 from onrig.runtime.record import Miss, RecordLayout
-from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.event_kinds import times
 from onrig.runtime.run_state.states import State
