@@ -15,8 +15,8 @@ from pathlib import Path
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load
 
 _LINE_EVERY_S = 10.0
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--lockstep", type=int, default=1000, help="through the lockstep stack (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="of plants, errors, delays and policies")
     p.add_argument("--picture", type=Path, metavar="PNG", help="draw the safe sets and run nothing")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     return p
 
 
