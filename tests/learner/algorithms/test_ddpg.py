@@ -106,7 +106,7 @@ def test_targets_follow_by_tau() -> None:
         blend = 0.75 * np.asarray(before[f"target_{net}"], np.float64) + 0.25 * np.asarray(
             after[f"online_{net}"], np.float64
         )
-        np.testing.assert_allclose(np.asarray(after[f"target_{net}"]), blend, rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(after[f"target_{net}"], np.float64), blend, rtol=1e-12)
         assert not np.array_equal(before[f"online_{net}"], after[f"online_{net}"])
 
 
