@@ -13,8 +13,7 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.replay.budget import bytes_of
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.run_checks import MIN_RATE_HZ, MOST_CAPACITY, findings, guard_findings
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.plants import uncovered

@@ -17,7 +17,7 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
 from onrig.runtime.replay.learners.desk import LearnerDesk
-from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.keys import main as make_keys
 from tests.runtime.samples import PENDULUM
@@ -131,7 +131,9 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
     monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
     monkeypatch.setattr(client_module, "RETRY_MS", 20)
     taken: list[float] = []
-    monkeypatch.setattr(rig.end.memory, "take_errors", lambda slots, generations, values: taken.extend(values.tolist()))
+    monkeypatch.setattr(
+        rig.end.memory, "take_feedback", lambda signal, slots, generations, values: taken.extend(values.tolist())
+    )
     rig.end.fill(100)
     with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
         link = attachment(wire.endpoint)

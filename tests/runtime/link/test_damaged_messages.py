@@ -10,7 +10,7 @@ import pytest
 from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
-from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.bench.link.rig_end import untrained
 from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
 
 QUICK, LONG = 300, 100_000
