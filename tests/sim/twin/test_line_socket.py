@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onrig.hw.transport import LinkError, open_port
-from onrig.sim.twin.socket_line import SocketLine
+from onrig.sim.twin.line import SocketLine
 
 SECOND_NS = 1_000_000_000
 
