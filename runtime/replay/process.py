@@ -74,7 +74,7 @@ class ReplayProcess:
         resumes: bool = False,
     ) -> None:
         rig = config.rig
-        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        layout = RecordLayout.of(rig)
         self._folder, self._lockstep = run_folder, config.lockstep
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
         self._board, loop_state = Board(board), loop_state_in(board)
