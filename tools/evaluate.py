@@ -13,7 +13,7 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
-from onrig.runtime.control.episode import begin_episode
+from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
@@ -72,7 +72,7 @@ def evaluate(
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int) -> list[Step]:
     steps: list[Step] = []
-    answer_to = begin_episode(tick, lambda step: tick.ask(step, policy, policy_id))
+    answer_to = begin_episode(tick, by_policy(tick, policy, policy_id))
     while True:
         state = _next_state(session)
         answer = answer_to(state)

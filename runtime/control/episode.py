@@ -12,7 +12,9 @@ from typing import NamedTuple, cast
 
 from onrig.hw.messages import State
 from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
+from onrig.runtime.reset.attempts import EpisodeReset
 
 Act = Callable[[Step], None]
 """Fills in a step's ``policy``: the action that a policy, or a reset controller, wishes for."""
@@ -63,6 +65,20 @@ class Answer(NamedTuple):
     """Whether the episode ends here; nothing more is answered."""
     times_ns: tuple[int, ...]
     """The clock before and after each stage: observe, policy, explore, shield."""
+
+
+def by_policy(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
+    """Act as one policy does."""
+    return lambda step: tick.ask(step, policy, policy_id)
+
+
+def by_reset(reset: EpisodeReset) -> Act:
+    """Act as a reset controller does."""
+
+    def act(step: Step) -> None:
+        step.policy = reset.action(step.observation, step.t_device_us)
+
+    return act
 
 
 def no_clock() -> int:

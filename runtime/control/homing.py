@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.conduct import Conduct
-from onrig.runtime.control.episode import begin_episode
+from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.orders import Orders
 from onrig.runtime.control.tick import Tick, precedes_arming
@@ -53,7 +53,7 @@ class Homing:
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
         reset.begin()
-        answer_to = begin_episode(tick, reset.act)
+        answer_to = begin_episode(tick, by_reset(reset))
         step: Step | None = None
         while True:
             if self._orders.stopped:

@@ -12,7 +12,6 @@ from math import isfinite
 from typing import NamedTuple
 
 from onrig.hw.rig import Rig
-from onrig.runtime.record import Step
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.reset.schema import Reset
 
@@ -62,11 +61,12 @@ class EpisodeReset:
         self._resting = False
         self._driver.begin(self.attempt)
 
-    def act(self, step: Step) -> None:
-        """Fill in the action of a step on the way; ``progress`` tells how it stands then."""
-        passed_s = (step.t_device_us - self._last_us) * 1e-6 if self._last_us else 0.0
-        self._last_us = step.t_device_us
-        step.policy, self.progress = self.decide(step.observation, passed_s)
+    def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
+        """Answer the frame of a device time; ``progress`` tells how it stands then."""
+        passed_s = (t_us - self._last_us) * 1e-6 if self._last_us else 0.0
+        self._last_us = t_us
+        action, self.progress = self.decide(observation, passed_s)
+        return action
 
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
         """Judge the frame that came ``passed_s`` (device time) after the one before; 0 for the first."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.control.episode import Fade, begin_episode
+from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.budgets import Pause
 from onrig.runtime.explore.explorer import Explorer
@@ -131,7 +131,7 @@ class Recomputation:
                 self._within, self._lost = False, "the configuration has no reset controller"
             else:
                 self._reset.begin()
-                self._answer_to = begin_episode(tick, self._reset.act)
+                self._answer_to = begin_episode(tick, by_reset(self._reset))
             return
         if not (self._state_known or self._historyless):
             self._within, self._lost = False, NO_STATE

@@ -14,7 +14,7 @@ import numpy as np
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Status
-from onrig.runtime.control.episode import begin_episode, never
+from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -56,11 +56,10 @@ class _Lane:
 
     def __init__(self, tick: Tick, law: Law, name: str, loss: float, rng: random.Random) -> None:
         self.name, self.loss, self.rng = name, loss, rng
-        self.policy = cast(PolicySession, Adversary(law))
         self.before = self.command = tick.safe_counts
         self.lost = 0
         tick.begin(1, Kind.TRAIN, [])
-        self.answer_to = begin_episode(tick, lambda step: tick.ask(step, self.policy, 1), ends=never)
+        self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
 
 def sight_of(config: RunConfig, box: PlantBox) -> Sight:

@@ -17,7 +17,7 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
-from onrig.runtime.control.episode import begin_episode, never
+from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -80,7 +80,7 @@ def _run_episode(
     session.arm()
     session.reset(seed)
     tick.begin(1, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, lambda step: tick.ask(step, policy, 1), ends=never)
+    answer_to = begin_episode(tick, by_policy(tick, policy, 1), ends=never)
     envelope = config.limits.envelope[box.velocity]
     limit, fastest = min(-envelope.low, envelope.high), 0.0
     for _ in range(episode_steps(config.task, config.rate_hz)):
