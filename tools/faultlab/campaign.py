@@ -1,4 +1,4 @@
-"""A campaign: many cases of one kind of harm, in pieces that are filed one by one, so that it can be gone on with."""
+"""A campaign: many cases of one kind of harm, in pieces that are filed one by one, so that it can be continued."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
 GROWN_MB: Final = 10.0
-"""What a process may hold more in the last tenth of a campaign than in the first."""
+"""Growth that a process may show from the first tenth of a piece to the last."""
 
 
 class Piece(msgspec.Struct):
-    """What came of one piece."""
+    """Outcome of one piece."""
 
     number: int
     cases: int
     findings: list[str] = []
-    """What did not hold, one line each, with how to bring it about again."""
+    """What did not hold, one line each, with how to reproduce it."""
     counts: dict[str, int] = {}
-    """What came of the cases, by name."""
+    """Outcomes of the cases, by name."""
     grown_mb: dict[str, float] = {}
-    """How much more the processes that lived long enough held at its end than in the beginning, by role."""
+    """Growth of the processes that lived long enough, by role."""
     took_s: float = 0.0
 
 
 class Campaign(Protocol):
-    """What ``Attack`` runs."""
+    """One part of an attack."""
 
     @property
     def name(self) -> str:
-        """By which it is chosen."""
+        """Name by which it is chosen."""
 
     @property
     def does(self) -> str:
-        """What is done, in a few words."""
+        """Summary of what is done."""
 
     @property
     def pieces(self) -> int:
-        """How many there are."""
+        """Number of pieces."""
 
     @property
     def piece_s(self) -> float:
-        """How long one takes, roughly."""
+        """Rough duration of one."""
 
     def run(self, number: int, folder: Path) -> Piece:
         """Do piece ``number``, from 0, in an empty folder."""
 
 
 class Filed:
-    """The pieces of a campaign that are done: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
+    """Finished pieces of a campaign: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Filed:
                     self.pieces.append(msgspec.json.decode(line, type=Piece))
 
     def left(self, pieces: int) -> list[int]:
-        """Numbers of those that are still to be done."""
+        """Numbers of the pieces still to be done."""
         done = {piece.number for piece in self.pieces}
         return [n for n in range(pieces) if n not in done]
 
@@ -79,7 +79,7 @@ class Filed:
 
 
 def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
-    """Do one piece in a folder of its own, which is kept where it found something; a campaign that breaks is found."""
+    """Do one piece in its own folder, kept where something is found; a campaign that breaks off is a finding."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began_s = time.monotonic()
@@ -95,7 +95,7 @@ def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of a campaign."""
+    """Outcome of a campaign."""
 
     name: str
     does: str
@@ -103,14 +103,14 @@ class Verdict(msgspec.Struct, frozen=True):
     findings: list[str]
     counts: dict[str, int]
     grown_mb: float | None
-    """The most that any process had grown by; None where none was followed for long enough."""
+    """Largest growth of any process; None where none was followed for long enough."""
     took_s: float
     whole: bool
     """Whether all of its pieces are done."""
 
     @property
     def holds(self) -> bool:
-        """Whether everything held."""
+        """Whether everything held, and nothing is left to do."""
         return self.whole and not self.findings
 
 
@@ -136,20 +136,3 @@ def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
         round(sum(piece.took_s for piece in pieces), 1),
         {piece.number for piece in pieces} >= set(range(campaign.pieces)),
     )
-
-
-Say = Callable[[str, float], object]
-"""Hears what goes on, and by how many seconds of the whole it has come on."""
-
-
-def attack(campaigns: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
-    """Do whatever is not yet done of each campaign; everything is filed in ``out``."""
-    verdicts = []
-    for campaign in campaigns:
-        filed = Filed(out / f"{campaign.name}.jsonl")
-        for number in filed.left(campaign.pieces):
-            say(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
-            filed.add(do_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
-            say(campaign.name, campaign.piece_s)
-        verdicts.append(verdict(campaign, filed.pieces))
-    return verdicts
