@@ -9,7 +9,6 @@ from typing import Final
 
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.exploration_checks import exploration_findings
-from onrig.runtime.config.limit_checks import limit_findings
 from onrig.runtime.config.policy_rule_checks import policy_rule_findings
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.config.resolve import is_file
@@ -19,6 +18,7 @@ from onrig.runtime.replay.budget import capacity_within
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.replay.strategy import Strategy, parse_strategy
 from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
 MIN_RATE_HZ: Final = 0.1

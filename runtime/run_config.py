@@ -13,7 +13,6 @@ import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration
@@ -23,6 +22,7 @@ from onrig.runtime.policy.settings import Probation
 from onrig.runtime.replay.budget import capacity_within
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,12 +17,13 @@ from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.supervise.run_folder_trust import check_folder
+from onrig.runtime.run_state.folder_access import check_folder
+from onrig.runtime.view.run_view import episode_columns, read_episodes, read_fields
 from onrig.tools.arguments import VerbParser
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import complain, explain
-from onrig.tools.plots import episode_columns, plot_learning_curve
+from onrig.tools.plots import plot_learning_curve
 from onrig.tools.table import Table
 
 RISEN: Final = 0.8
@@ -111,7 +111,7 @@ def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 def report_table(folder: Path, config: RunConfig) -> Table:
     """Everything that is worth a line; what a run that died early did not leave behind is left out."""
     train, curve = learning_curves(folder)
-    summary = _summary(folder)
+    summary = read_fields(folder / "summary.json")
     rows = [
         ("configuration", in_one_line(config)),
         ("strategy", _strategy(config)),
@@ -124,7 +124,8 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 def learning_curves(folder: Path) -> tuple[Curve, Curve]:
     """Training episodes, and what performance is read from: the evaluation episodes if there are any (METHODS S5)."""
-    train, evaluation = (episode_columns(folder, kind) for kind in ("train", "eval"))
+    episodes = read_episodes(folder)
+    train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
     training = Curve("train", train["episode"], taken, train["normalized"])
     if not len(evaluation["episode"]):
@@ -217,13 +218,6 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "", "but it was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
         yield "", f"but it is read off a run with {_RULE_FOR}, which this is not"
-
-
-def _summary(folder: Path) -> Summary:
-    try:
-        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.DecodeError):
-        return {}
 
 
 def _section(summary: Summary, key: str) -> Mapping[str, object]:

@@ -84,7 +84,7 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
-    from onrig.tools.benchmarks.progress import progress_for
+    from onrig.tools.bench.progress import progress_for
     from onrig.tools.faultlab.balance import checks, failed
     from onrig.tools.faultlab.mirror import WatchingMirror
     from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak

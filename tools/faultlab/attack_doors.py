@@ -19,7 +19,7 @@ from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.messages import Attach, Offer, Verdict
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.board import Word
-from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.faultlab import peers
 from onrig.tools.faultlab.audit import Observed, findings
 from onrig.tools.faultlab.campaign import Piece

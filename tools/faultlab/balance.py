@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onrig.runtime.record import Miss
-from onrig.tools.benchmarks.report import Check, at_least, at_most
+from onrig.tools.bench.report import Check, at_least, at_most
 from onrig.tools.faultlab.gauges import JUDGED_S, Trend
 from onrig.tools.faultlab.run_folder import Told
 from onrig.tools.faultlab.schedule import NATURES, Kind

@@ -32,7 +32,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.faultlab.processes import resident_bytes
 
 Mutate = Callable[[bytes, random.Random], bytes]

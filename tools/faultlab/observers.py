@@ -13,11 +13,11 @@ from onrig.runtime.log.event_tail import EventTail
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.event_kinds import times
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.runtime.supervise.event_kinds import times
-from onrig.runtime.supervise.states import State
 from onrig.tools.faultlab.balance import Life
 from onrig.tools.faultlab.mirror import WatchingMirror
 from onrig.tools.faultlab.run import Run

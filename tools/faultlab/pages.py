@@ -11,8 +11,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.replaced_file import replace_file
-from onrig.tools.benchmarks.report import Check, at_most, describe_machine
-from onrig.tools.benchmarks.table import aligned, markdown
+from onrig.tools.bench.report import Check, aligned, at_most, describe_machine, markdown
 from onrig.tools.faultlab.balance import FLAT_MB_PER_MIN, Ledger, by_kind, causes, failed
 from onrig.tools.faultlab.campaign import GROWN_MB, Verdict
 from onrig.tools.faultlab.gauges import JUDGED_S, WARM_UP_S, Gauges, trend

@@ -9,7 +9,7 @@ import enum
 import random
 from typing import Final, Literal, NamedTuple
 
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 
 Role = Literal["control", "replay", "learner", "device", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("control", "replay", "learner", "device", "supervisor")

@@ -36,7 +36,7 @@ from onrig.runtime.link.messages import (
 )
 from onrig.runtime.link.server import Ticket
 from onrig.runtime.run_loading import load_run
-from onrig.tools.benchmarks.rig_end import RigEnd, with_memory
+from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.processes import resident_bytes
 
 _EXTREMES: Final[tuple[object, ...]] = (

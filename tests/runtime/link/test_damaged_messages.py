@@ -10,7 +10,7 @@ import pytest
 from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
-from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.bench.link.rig_end import untrained
 from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
 
 QUICK, LONG = 300, 100_000
@@ -46,7 +46,7 @@ def test_no_damaged_reply_harms_the_learner(mutations: int) -> None:
 
 
 def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.replay.desk.MAX_ERRORS", "no number")
+    monkeypatch.setattr("onrig.runtime.replay.learners.desk.MAX_ERRORS", "no number")
     with pytest.raises(TypeError):
         list(fuzz_rig(50, 1, tmp_path, b""))
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from onrig.runtime.supervise.running import running_rigs
+from onrig.runtime.run_state.running import running_rigs
 from tests.tools.web.chromium import Browser, find_chromium
 from tests.tools.web.screenshots import address_in
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.running import Running, running_rigs
 from onrig.runtime.view.reader import ViewReader
 from tests.processes.rig import PATIENCE_S, Process, until
 from tests.tools.web.screenshots import address_in
