@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
 from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
-from onrig.tools.faultlab.campaign import Campaign, Filed, Verdict, do_piece, verdict
-from onrig.tools.faultlab.fuzzing import Fuzzing
+from onrig.tools.faultlab.campaign import Campaign, Filed, Fuzzing, Verdict, do_piece, verdict
 
 
 class Size(NamedTuple):

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import tty
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
@@ -111,17 +111,21 @@ class Wire(threading.Thread):
         """Lose the next state frames."""
         self.still_to_lose += frames
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close both lines."""
+    def stop(self) -> None:
+        """Carry nothing any more."""
         self._closing = True
         self.join()
+
+    def close(self) -> None:
+        """Close both lines."""
+        self.stop()
         for fd in (fd for end in self._ends for fd in end):
             os.close(fd)
 
