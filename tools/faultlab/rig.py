@@ -66,7 +66,7 @@ def steady_policy(config: RunConfig) -> bytes:
 
 def learner_keys(folder: Path) -> LearnerKeys:
     """Make keys for a rig and a learner, ``rig`` and ``learner`` in ``folder``; the learner's."""
-    from onrig.tools.keys import main as make_keys
+    from onrig.tools.verbs.keys import main as make_keys
 
     with contextlib.redirect_stdout(None):
         if make_keys([str(folder)]) != 0:
