@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.log.event_tail import EventTail
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
@@ -32,7 +32,7 @@ class EventLog:
     """New lines of ``events.jsonl``; ``names`` are (monotonic s, what a fault was called), in order."""
 
     def __init__(self, path: Path) -> None:
-        self._tail = EventTail(path)
+        self._tail = LineTail(path, from_end=True)
         self.names: list[tuple[float, str]] = []
         self.kinds: dict[str, int] = {}
         """Number of events of each kind."""
@@ -59,10 +59,6 @@ class EventLog:
             self.names.append((now_s, str(event["fault"])))
         if RESTARTED in str(event.get("message", "")):
             self.names.append((now_s, RESTARTED))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._tail.close()
 
 
 class LifeWatch:
@@ -133,7 +129,6 @@ class LifeWatch:
 
     def close(self) -> None:
         """Let go of the shared memory."""
-        self.events.close()
         if self._ring is not None and self._segment is not None:
             self._ring.close()
             self._segment.close()

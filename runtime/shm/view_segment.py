@@ -1,4 +1,4 @@
-"""The segment ``view``: a box with figures, a box with a sample of the memory.
+"""Layout of the segment ``view``: the newest figures, and the newest sample of the memory.
 
 The replay process writes it; viewers read it, but for one word by which they say that somebody is watching.  The step
 records themselves they read where the loop writes them (``onrig.runtime.shm.ring.RingHistory``).
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Miss, RecordLayout, Rule
+from onrig.runtime.shm.latest import Latest, latest_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.view.box import Box, box_bytes
 
 SAMPLE_POINTS: Final = 4096
 BINS_PER_OCTAVE: Final = 8
@@ -70,7 +70,7 @@ def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
 def view_schema(layout: RecordLayout) -> str:
     """Text that changes whenever the segment's layout does."""
     sample = sample_dtype(layout.n_observations, layout.n_actions)
-    return f"view-1 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
+    return f"view-2 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
 
 
 def view_bytes(layout: RecordLayout) -> int:
@@ -80,14 +80,14 @@ def view_bytes(layout: RecordLayout) -> int:
 
 def _sizes(layout: RecordLayout) -> tuple[int, int, int]:
     sample = SAMPLE_POINTS * sample_dtype(layout.n_observations, layout.n_actions).itemsize
-    return _WORDS_BYTES, box_bytes(FIGURES.itemsize), box_bytes(sample)
+    return _WORDS_BYTES, latest_bytes(FIGURES.itemsize), latest_bytes(sample)
 
 
 class ViewParts(NamedTuple):
     """The parts of an attached segment."""
 
-    figures: Box
-    sample: Box
+    figures: Latest
+    sample: Latest
     watched: memoryview
     """One word: monotonic time in ns at which a viewer last said that somebody is watching."""
 
@@ -104,8 +104,8 @@ def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
     body = segment.body
     sample_size = SAMPLE_POINTS * sample_dtype(layout.n_observations, layout.n_actions).itemsize
     return ViewParts(
-        Box(body[words : words + figures], FIGURES.itemsize),
-        Box(body[words + figures : words + figures + sample], sample_size),
+        Latest(body[words : words + figures], FIGURES.itemsize),
+        Latest(body[words + figures : words + figures + sample], sample_size),
         body[:8].cast("Q"),
     )
 
