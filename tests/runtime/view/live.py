@@ -18,7 +18,7 @@ from onrig.runtime.run_state.running import Running, announce
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.view.layout import view_bytes, view_schema
+from onrig.runtime.shm.view_segment import view_bytes, view_schema
 from tests.runtime.samples import PENDULUM, Records
 
 STANDING = Standing(
@@ -44,7 +44,7 @@ class LiveRun:
         shm.mkdir(exist_ok=True)
         save_resolved(config, folder / "config.yaml")
         rig = config.rig
-        self.layout = layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self.layout = layout = RecordLayout.of(rig)
         Segment.create(shm / "view", view_bytes(layout), view_schema(layout)).close()
         self._ring_segment = Segment.create(shm / "ring", ring_bytes(layout, 1024), layout.schema)
         self._board_segment = Segment.create(shm / "board", BOARD_BYTES, BOARD_SCHEMA)
