@@ -14,9 +14,8 @@ from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.config.resolve import is_file
 from onrig.runtime.link.settings import link_findings
 from onrig.runtime.log.settings import log_findings
-from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.memory.strategy import Strategy, capacity_within, parse_strategy
 from onrig.runtime.replay.settings import Weighted
-from onrig.runtime.replay.strategy import Strategy, parse_strategy
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
@@ -30,7 +29,7 @@ MIN_CHECKPOINT_S: Final = 0.1
 MAX_CHECKPOINT_S: Final = 3600.0
 _MAX_FADE_S: Final = 10.0
 MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``onrig.runtime.replay.storage``)."""
+"""Slots are numbered in 32 bits (``onrig.runtime.replay.memory.storage``)."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:

@@ -19,9 +19,8 @@ from onrig.runtime.explore.settings import Exploration, NoExploration
 from onrig.runtime.link.settings import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
-from onrig.runtime.replay.budget import capacity_within
+from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps

@@ -13,13 +13,12 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.replay.budget import bytes_of
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.run_checks import MIN_RATE_HZ, MOST_CAPACITY, findings, guard_findings
 from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.sim.plants import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.covered import uncovered
 from onrig.tools.serial_port import no_port
 
 

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.layout import Layout
-from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
@@ -214,7 +214,7 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
     megabytes = size.experiences * row_bytes / 1e6
     yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
-    yield "", f"which took the run to {LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)"
+    yield "", f"which took the run to {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)"
     if not size.settled:
         yield "", "but it was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:

@@ -31,7 +31,7 @@ from onrig.runtime.view.sentences import Event, parse_event
 from onrig.runtime.view.tail import Tail
 
 if TYPE_CHECKING:
-    from onrig.runtime.replay.memory import Memory
+    from onrig.runtime.replay.memory.experiences import Memory
 
 Fields = Mapping[str, object]
 Values = NDArray[np.float64]
@@ -124,8 +124,8 @@ class RunView:
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.identity import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
-        from onrig.runtime.replay.layout import Layout
-        from onrig.runtime.replay.memory import Memory
+        from onrig.runtime.replay.memory.experiences import Memory
+        from onrig.runtime.replay.memory.layout import Layout
 
         rig = self.config.rig
         if capacity_of(self.config) * Layout(len(rig.signals), len(rig.actuators)).row_bytes > most_bytes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
-from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.slot import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import RunView

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.record import Miss, RecordLayout
-from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.event_kinds import times
 from onrig.runtime.run_state.states import State
@@ -70,7 +70,7 @@ class LifeWatch:
         rig = config.rig
         self.life, self.folder = life, run_folder
         self._config = config
-        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._layout = RecordLayout.of(rig)
         self._builder = TransitionBuilder(rig)
         self._board: Board | None = None
         self._ring: RingHistory | None = None
