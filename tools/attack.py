@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain
+from onrig.tools.arguments import VerbParser, complain
 
 _DEFAULT: Final = "attack"
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load_for_rig
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load_for_rig
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plot", type=Path, metavar="FILE", help="draw memory and faults over time here")
     p.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and outputs here")
     p.add_argument("--plan", action="store_true", help="print the faults to come and start nothing")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     return p
 
 

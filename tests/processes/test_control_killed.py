@@ -16,9 +16,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Word
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.load import load
 from tests.processes.rig import CONTROL, ENDLESS, PATIENCE_S, TWIN, Process, Run, a_policy, process_of, until
 from tests.processes.tap import Tap

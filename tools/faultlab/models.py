@@ -29,8 +29,8 @@ from onrig.runtime.policy.probation import Terms
 from onrig.runtime.policy.probes import probe_states
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.faultlab.processes import resident_bytes
 
 Mutate = Callable[[bytes, random.Random], bytes]

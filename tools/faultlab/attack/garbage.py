@@ -41,7 +41,7 @@ class Listening(OpenRig):
     """A run with all its doors open: tcp with keys, ipc, and the page."""
 
     def __init__(self, folder: Path) -> None:
-        from onrig.tools.keys import main as make_keys
+        from onrig.tools.verbs.keys import main as make_keys
 
         keys = folder / "keys"
         with contextlib.redirect_stdout(None):

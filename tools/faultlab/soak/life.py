@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
@@ -28,9 +29,7 @@ class EventTail:
     """Reads ``events.jsonl`` as it grows; ``names`` are (monotonic s, how a fault was told of), in order."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._at = path.stat().st_size if path.exists() else 0
-        self._rest = b""
+        self._tail = LineTail(path, from_end=True)
         self.names: list[tuple[float, str]] = []
         self.kinds: dict[str, int] = {}
         """How many events of each kind."""
@@ -39,11 +38,7 @@ class EventTail:
 
     def read(self) -> None:
         """Take what is new."""
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
-            file.seek(self._at)
-            data = file.read()
-            self._at += len(data)
-            *lines, self._rest = (self._rest + data).split(b"\n")
+        while lines := self._tail.lines():
             for line in lines:
                 with contextlib.suppress(msgspec.DecodeError):
                     self._take(msgspec.json.decode(line, type=dict[str, object]))

@@ -45,7 +45,7 @@ class SoakRig(Rig):
     """Everything that is started; a context that leaves no process behind."""
 
     def __init__(self, name: str, settings: Sequence[str], folder: Path, seed: int) -> None:
-        from onrig.tools.keys import main as make_keys
+        from onrig.tools.verbs.keys import main as make_keys
 
         keys = folder / "keys"
         with contextlib.redirect_stdout(None):
