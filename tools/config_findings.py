@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.serial_port import no_port
+from onrig.tools.doctor.ports import no_port
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from onrig.runtime.run_checks import guard_warnings
 from onrig.runtime.run_config import Port, RunConfig
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.sim.twin.options import TwinOptions
+from onrig.tools.arguments import complain as complain
 from onrig.tools.config_findings import learner_findings, plant_findings, rig_findings
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -62,9 +63,3 @@ def explain(error: ConfigError) -> int:
     """Print the problems of a configuration, one per line; returns the exit code that goes with them."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
-
-
-def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print one line on what is wrong with a command (and stands in no file); returns the exit code."""
-    sys.stderr.write(f"onrig {verb}: {message}\n")
-    return code
