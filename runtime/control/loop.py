@@ -36,7 +36,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 
 _WARM_UPS: Final = 200
@@ -55,7 +55,7 @@ class ControlLoop:
         board: Board,
         seat: PolicySeat,
         orders: Orders,
-        keepsake: Keepsake | None = None,
+        keepsake: Latest | None = None,
     ) -> None:
         self._keepsake, self._device_us = keepsake, 0
         self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
