@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
 from onrig.runtime.explore.processes import raw_signal
-from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.schedule import (
+    Retreat,
+    after_trip,
+    amplitudes,
+    attenuation,
+    interpolate,
+    is_quiet,
+    retreat_factor,
+    room,
+    schedules,
+)
 from onrig.runtime.explore.settings import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
