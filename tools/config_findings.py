@@ -14,8 +14,9 @@ import msgspec
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.replay.budget import bytes_of
+from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.replay.strategy import parse_strategy
-from onrig.runtime.run_checks import MIN_RATE_HZ, MOST_CAPACITY, findings, guard_findings
+from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems

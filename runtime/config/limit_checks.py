@@ -8,8 +8,7 @@ from typing import Final
 
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants, Plants, SafeOutput
-from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import NodePath, format_path
+from onrig.runtime.config.problem import NodePath, format_path, suggestion
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.magman import MAX_MAGNETS, hold_problem, table_problem
 from onrig.runtime.safety.pendulum import cases

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.problem import NodePath, suggestion
 from onrig.runtime.run_config import RunConfig
 
 PLACEHOLDER: Final = "alpha"

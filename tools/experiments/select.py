@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import suggestion
 from onrig.tools.experiments.axes import short_name
 from onrig.tools.experiments.store import Cell
 

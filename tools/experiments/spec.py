@@ -7,7 +7,8 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.document import Document, convert_by_section, load_document, problem_at
+from onrig.runtime.config.conversion import convert_by_section
+from onrig.runtime.config.document import Document, load_document, problem_at
 from onrig.runtime.config.problem import ConfigError, Problem
 
 MAX_TRIALS: Final = 100_000
