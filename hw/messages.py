@@ -120,7 +120,7 @@ class Channel(NamedTuple):
 
 
 class State(NamedTuple):
-    """One sample, and what was applied in the period before it (ARCHITECTURE §2, *timing rule*)."""
+    """One sample, and what was applied in the period before it (docs/architecture.md, *timing rule*)."""
 
     frame: int
     t_us: int

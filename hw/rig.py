@@ -53,7 +53,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of what the policy sees; [low, high] maps onto [-1, 1] (not clipped: 000 App. A.1)."""
+    """One component of what the policy sees; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
     unit: str
@@ -75,7 +75,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
     lease_periods: int = 5
-    """Periods without a command after which the device falls safe by itself (ARCHITECTURE §5)."""
+    """Periods without a command after which the device falls safe by itself."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, where the delay matters)."""
 

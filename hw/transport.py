@@ -1,7 +1,7 @@
 """Byte transports: a serial port or pty through its descriptor, and a loopback inside one process.
 
 pyserial opens and configures the port; the tick reads and writes the descriptor itself, because pyserial's own reading
-goes byte by byte and costs a hundred microseconds (TRAPS, *Serial*).
+goes byte by byte and costs a hundred microseconds.
 """
 
 from __future__ import annotations

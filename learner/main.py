@@ -26,7 +26,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.supervise.report import report
+from onrig.runtime.run_state.report import report
 
 _NICE: Final = 10
 

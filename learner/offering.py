@@ -10,7 +10,7 @@ from typing import Final
 from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment, Unfit
 from onrig.runtime.link.messages import RATE, Offer, Ruling, Verdict
-from onrig.runtime.supervise.report import report
+from onrig.runtime.run_state.report import report
 
 _AGAIN_S: Final = 1.0
 """After an offer that came too soon for a rig that may be waiting for one."""

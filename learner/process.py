@@ -20,7 +20,7 @@ from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.report import report, show_life
+from onrig.runtime.run_state.report import report, show_life
 
 NAME: Final = "learner"
 """As whom the process reports."""

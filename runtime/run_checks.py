@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from onrig.hw.rig import rig_problems
-from onrig.runtime.config.limit_checks import limit_findings
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.config.resolve import is_file
 from onrig.runtime.explore.schedule import follows_episode_alone
@@ -15,6 +14,7 @@ from onrig.runtime.explore.settings import NoExploration, exploration_findings
 from onrig.runtime.link.settings import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
 MIN_RATE_HZ: Final = 0.1

@@ -13,7 +13,6 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration
@@ -21,6 +20,7 @@ from onrig.runtime.link.settings import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.replay.settings import Selection, capacity_for
+from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 

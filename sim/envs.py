@@ -6,6 +6,7 @@ Importing this module registers ``onrig/PendulumTwin-v0`` and ``onrig/MagmanTwin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,7 +29,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
-"""Of the observation space.  Velocities are normalised but not clipped (000 App. A.1): the pendulum reaches about 2."""
+"""Of the observation space.  Velocities are normalised but not clipped: a pendulum reaches about 2."""
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
@@ -39,8 +40,9 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     """One episode is one episode of the task; everything passes the device's counts, limits and noise.
 
     Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
-    clipped.  The reward is in the task's raw units.  ``info`` holds ``observation`` and ``applied`` (action), both
-    float64 in SI.
+    clipped.  The reward is in the task's raw units times ``reward_scale``: the pendulum's are near -130 a step, and few
+    learners cope with that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied`` (action),
+    both float64 in SI.
 
     ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is what stands in YAML under
     ``device.twin`` (faults on the line have no meaning here and are ignored).
@@ -54,6 +56,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         task: Task | str | Path,
         twin: TwinOptions | Mapping[str, object],
         rate_hz: float = 50.0,
+        reward_scale: float = 1.0,
         render_mode: None = None,
     ) -> None:
         self.rig = _load("rigs", rig, Rig)
@@ -64,8 +67,11 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         options = twin if isinstance(twin, TwinOptions) else msgspec.convert(twin, TwinOptions)
         if not rate_hz > 0:
             raise ValueError(f"rate_hz must be positive, got {rate_hz}")
+        if not 0 < reward_scale < math.inf:
+            raise ValueError(f"reward_scale must be positive and finite, got {reward_scale}")
         self.render_mode = render_mode
         self.rate_hz = rate_hz
+        self.reward_scale = reward_scale
         self.episode_steps = episode_steps(self.task, rate_hz)
         self._device = TwinDevice(self.rig, options, self.task.start, time_scale=0.0)
         self._observer = Observer(self.rig, 1.0 / rate_hz)
@@ -112,7 +118,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         observation, info, seen, acted = self._sample()
         self._steps += 1
         truncated = self._steps >= self.episode_steps
-        return observation, self._reward(seen, acted), self._terminated(seen), truncated, info
+        return observation, self.reward_scale * self._reward(seen, acted), self._terminated(seen), truncated, info
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._state.decode(self._device.sample())

@@ -1,4 +1,4 @@
-"""Pickle runs whatever it is sent (TRAPS, "ZeroMQ"): no module of ours may load it, or make a library load it."""
+"""Pickle runs whatever it is sent: no module of ours may load it, or make a library load it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     if problem is not None:
         return complain("attack", problem)
 
-    from onrig.tools.benchmarks.progress import progress_for
+    from onrig.tools.bench.progress import progress_for
     from onrig.tools.faultlab.attack.page import line, table, text, write_json
     from onrig.tools.faultlab.campaign import Filed, attack
 

@@ -1,4 +1,4 @@
-"""The ``onrig`` command: finds the verb and leaves the rest to it; each verb is a module of its own."""
+"""The ``onrig`` command: finds the verb's module and leaves the rest to it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,19 @@ VERBS: Final = {
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 
+_PLACES: Final = {"bench": "bench.verb"}
+"""Modules below ``onrig.tools`` of verbs that are not called like their module."""
+
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (onrig VERB --help tells more)\n\n"
 _EXIT_CODES: Final = """
 exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 70 internal,
 130 interrupted
 """
+
+
+def module_of(verb: str) -> str:
+    """Return the module whose ``main`` runs the verb."""
+    return f"onrig.tools.{_PLACES.get(verb, verb)}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     from onrig.tools.terminal import printable_streams
 
-    module = importlib.import_module(f"onrig.tools.{verb}")
+    module = importlib.import_module(module_of(verb))
     try:
         with printable_streams():
             code: int = module.main(arguments[1:])

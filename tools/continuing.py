@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.run_config import RunConfig, differences
-from onrig.runtime.supervise.run_folder import FolderBusy, claim
-from onrig.runtime.supervise.running import running_rigs
+from onrig.runtime.run_state.folder_access import FolderBusy, claim
+from onrig.runtime.run_state.running import running_rigs
 from onrig.tools.load import load_for_rig
 
 _PATIENCE_S: Final = 30.0

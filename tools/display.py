@@ -7,7 +7,7 @@ import time
 from typing import Final, Protocol
 
 from onrig.runtime.printable import printable
-from onrig.runtime.supervise.report import Report
+from onrig.runtime.run_state.report import Report
 from onrig.tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 5.0

@@ -21,8 +21,8 @@ from onrig.runtime.control.tick import Step, Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, RecordLayout
-from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeRow
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.limits import Damp, Hold
 from onrig.runtime.replay.layout import Layout
 from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
+from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.explain_policies import policy_table

@@ -14,7 +14,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import PATIENCE_S
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import KeyFault, load_learner_keys
-from onrig.runtime.supervise.report import speak_to_a_person
+from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load_for_learner
 

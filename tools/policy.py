@@ -10,9 +10,9 @@ from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.admission import Admitted, Refused
-from onrig.runtime.replay.episodes import EpisodeRow
-from onrig.runtime.replay.policy_desk import admission_limits
+from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load
 from onrig.tools.verdict import judge, read_model

@@ -17,12 +17,12 @@ from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.budget import bytes_of
 from onrig.runtime.replay.keepers import keeper_for
-from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
 from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.safety.shield import Shield
-from onrig.runtime.shm.tape import tape_bytes
+from onrig.runtime.shm.frame_log import frame_log_bytes
 from onrig.runtime.task import compile_reward, compile_terminated, normalized
 from onrig.sim.plants.integrate import step
 from onrig.sim.synthetic.model import PlantModel
@@ -82,7 +82,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
     Fade(config.supervision.fade_s, config.rate_hz, safe)
     terms_of(config)
     yield "the period on the wall clock", float(config.wall_period_ns)
-    yield "the tape's size", float(tape_bytes(config.rate_hz))
+    yield "the tape's size", float(frame_log_bytes(config.rate_hz))
     RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
 
 

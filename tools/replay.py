@@ -18,7 +18,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.arguments import VerbParser
-from onrig.tools.benchmarks.progress import progress_for
+from onrig.tools.bench.progress import progress_for
 from onrig.tools.load import complain
 from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.recorded import recorded_config

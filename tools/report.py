@@ -18,7 +18,7 @@ from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
 from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.supervise.run_folder_trust import check_folder
+from onrig.runtime.run_state.folder_access import check_folder
 from onrig.tools.arguments import VerbParser
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.running import Remote, SegmentError
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.running import Remote, SegmentError
+from onrig.runtime.run_state.states import State
 from onrig.tools.arguments import VerbParser
 from onrig.tools.stop import choose, complain
 

@@ -17,12 +17,13 @@ import msgspec
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.wholeness import told
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.actuators import UNCONFIRMED
-from onrig.runtime.supervise.keyboard import HELP, keyboard
-from onrig.runtime.supervise.report import Report
-from onrig.runtime.supervise.run_folder import FolderBusy, fresh_folder, hold, reopen_run_folder, write_run_folder
+from onrig.runtime.run_state.actuators import UNCONFIRMED
+from onrig.runtime.run_state.folder_access import FolderBusy, hold
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.run_state.wholeness import told
+from onrig.runtime.supervise.requests import HELP, keyboard
+from onrig.runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.arguments import VerbParser
 from onrig.tools.continuing import CannotResume, continued, wait_for_folder
@@ -30,7 +31,7 @@ from onrig.tools.display import display_for
 from onrig.tools.load import complain, explain, load_for_rig, on_port, tell
 from onrig.tools.serial_port import missing_port, no_port
 from onrig.tools.web.address import parse_address
-from onrig.tools.web.beside import NoView, live_view
+from onrig.tools.web.live_view import NoView, live_view
 
 _NO_TORCH: Final = (
     "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"

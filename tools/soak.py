@@ -84,7 +84,7 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
-    from onrig.tools.benchmarks.progress import progress_for
+    from onrig.tools.bench.progress import progress_for
     from onrig.tools.faultlab.soak.ledger import checks, failed
     from onrig.tools.faultlab.soak.mirror import Watcher
     from onrig.tools.faultlab.soak.page import text, write_json

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
-from onrig.runtime.supervise.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
 from onrig.tools.arguments import VerbParser
 
 _SAFE_S: Final = 15.0

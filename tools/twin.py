@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.supervise.report import speak_to_a_person
+from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.sim.twin.main import serve
 from onrig.tools.arguments import VerbParser
 from onrig.tools.load import complain, explain, load

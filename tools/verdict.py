@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.contract import contract_for
-from onrig.runtime.replay.policy_desk import admission_limits, desk_probes
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
 from onrig.runtime.run_config import RunConfig
 
 

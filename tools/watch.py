@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.keyboard import Keyboard, keyboard
-from onrig.runtime.supervise.running import Remote, Running, SegmentError
+from onrig.runtime.run_state.running import Remote, Running, SegmentError
+from onrig.runtime.supervise.requests import Keyboard, keyboard
 from onrig.tools.arguments import VerbParser
 from onrig.tools.stop import choose, outcome
 from onrig.tools.terminal import drawing_stream

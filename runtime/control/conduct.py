@@ -1,6 +1,6 @@
 """Carries out what the state table asks, and waits where it says so: arming, disarming, re-arming, pauses.
 
-What to do is ``onrig.runtime.supervise.states``'; this module has the device, the board and the clock.
+What to do is ``onrig.runtime.run_state.states``'; this module has the device, the board and the clock.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from onrig.runtime.control.journal import Journal
 from onrig.runtime.control.orders import AT_ONCE, Orders
 from onrig.runtime.control.tick import is_faulted
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
-from onrig.runtime.supervise.report import report
-from onrig.runtime.supervise.states import Action, Event, State, StateMachine
 
 _ME: Final = "control"
 _RECOVERIES: Final = 10

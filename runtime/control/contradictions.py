@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.messages import State
 from onrig.hw.rig import Rig
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 
 RATE_WINDOW: Final = 128
 """Frames in which a device's clock may stray by half a period from the grid of the rate that was set: 0.4 %."""

@@ -13,8 +13,8 @@ from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.tick import Step
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName, LinkFault
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.faults import FaultName, LinkFault
 
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""

@@ -16,8 +16,8 @@ from onrig.runtime.control.orders import Orders
 from onrig.runtime.control.tick import Step, Tick, is_faulted, is_unfit
 from onrig.runtime.record import Kind
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
+from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.faults import FaultName
 
 
 class Homing:

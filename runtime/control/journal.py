@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.report import report
-from onrig.runtime.supervise.states import Transition, describe
 
 _KEPT: Final = 4096
 """Transitions that wait for a supervisor that does not read; far more than an episode has."""

@@ -1,7 +1,7 @@
 """The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
 
 One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``onrig.runtime.control.tick``), states those of ``onrig.runtime.supervise.states``; this module owns the order of
+(``onrig.runtime.control.tick``), states those of ``onrig.runtime.run_state.states``; this module owns the order of
 things.
 """
 
@@ -31,13 +31,13 @@ from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.reset.attempts import EpisodeReset
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName, LinkFault, link_fault
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.states import Event
+from onrig.runtime.run_state.states import State as RunState
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter
-from onrig.runtime.supervise.faults import FaultName, LinkFault, link_fault
-from onrig.runtime.supervise.report import report
-from onrig.runtime.supervise.states import Event
-from onrig.runtime.supervise.states import State as RunState
 
 _WARM_UPS: Final = 200
 """Dry ticks before the first one, so that nothing is slow the first time it counts."""

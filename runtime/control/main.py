@@ -32,14 +32,14 @@ from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.frame_log import tap_of
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from onrig.runtime.shm.tape import tap_of
-from onrig.runtime.supervise.faults import FAULTS, FaultName, Halted, link_fault
-from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _REMEDIES: Final = {

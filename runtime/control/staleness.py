@@ -16,8 +16,8 @@ from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.settings import Staleness
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
-from onrig.runtime.supervise.report import report
 
 _ME: Final = "control"
 _HINT: Final = "look whether learner, network and replay process are up"

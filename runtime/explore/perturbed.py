@@ -7,7 +7,7 @@ from typing import Final
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.supervise.report import report
+from onrig.runtime.run_state.report import report
 
 _WARM_UPS: Final = 3
 

@@ -20,9 +20,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import Tcp, endpoint_of, listening_at
 from onrig.runtime.link.guests import Guest, may_read, outstayed, too_many
-from onrig.runtime.link.listener import endpoint_of, listening_at
 from onrig.runtime.link.relay import Relay
 from onrig.runtime.link.zmtp import NotZmtp
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import Tcp
+from onrig.runtime.link.endpoint import Tcp, parse_tcp
 from onrig.runtime.link.gate import DOMAIN, Gate
 from onrig.runtime.link.guests import HANDSHAKE_S, Guest
-from onrig.runtime.link.keys import RigKeys
+from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
     Confirm,
@@ -31,6 +32,7 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.porch import Porch, Shed, peer_name
+from onrig.runtime.link.settings import Link
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
@@ -279,3 +281,24 @@ class LinkServer:
         self._context.term()
         if self._porch is not None:  # last: it passes on what they had still to say
             self._porch.close()
+
+
+class Unreachable(Exception):
+    """An endpoint cannot be listened at; says why."""
+
+
+def listen(local: str, link: Link) -> LinkServer:
+    """Listen at ``local`` (ipc) and where ``link`` says; raises KeyFault, or Unreachable when an address is taken."""
+    try:
+        return LinkServer(local, _door(link))
+    except zmq.ZMQError as error:
+        raise Unreachable(f"{link.listen or local}: {zmq.strerror(error.errno or 0)}; see link.listen") from None
+    except OSError as error:
+        raise Unreachable(f"{link.listen}: {error.strerror or error}; see link.listen") from None
+
+
+def _door(link: Link) -> TcpDoor | None:
+    if link.listen is None:
+        return None
+    keys = None if link.keys is None else load_rig_keys(Path(link.keys).expanduser())
+    return TcpDoor(parse_tcp(link.listen), keys)

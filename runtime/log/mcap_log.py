@@ -25,9 +25,9 @@ from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
-from onrig.runtime.replay.episodes import EpisodeRow
-from onrig.runtime.replay.wholeness import LogAccount
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.runtime.run_state.wholeness import LogAccount
 
 FORMAT: Final = "1"
 """Of the channels and their schemas; the metadata record ``onrig`` names it."""

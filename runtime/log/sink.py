@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.replay.episodes import EpisodeRow
-from onrig.runtime.replay.wholeness import LogAccount
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.runtime.run_state.wholeness import LogAccount
 
 Event = Callable[..., None]
 

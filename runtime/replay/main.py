@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
-from onrig.runtime.link.listening import Unreachable
+from onrig.runtime.link.server import Unreachable
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
@@ -28,8 +28,8 @@ from onrig.runtime.replay.recovery import Recovery
 from onrig.runtime.replay.resynthesis import Resynthesiser
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.supervise.report import report
-from onrig.runtime.supervise.run_folder import FolderBusy, claim
+from onrig.runtime.run_state.folder_access import FolderBusy, claim
+from onrig.runtime.run_state.report import report
 
 _CLAIM_S: Final = 20.0
 """A predecessor that hangs keeps the folder no longer than this from its successor, which then does not start."""

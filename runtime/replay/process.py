@@ -10,40 +10,38 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.link.listening import listen
+from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.admission_rate import admission_rate
+from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents
+from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
+from onrig.runtime.replay.accounts.telemetry import open_telemetry
+from onrig.runtime.replay.accounts.timing import FILE as TIMING_FILE
+from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
-from onrig.runtime.replay.desk import LearnerDesk, run_id
-from onrig.runtime.replay.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.horizon import Horizon, since, takable
+from onrig.runtime.replay.learners.admission_rate import admission_rate
+from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.parts import Parts
-from onrig.runtime.replay.policy_desk import PolicyDesk, admission_limits
-from onrig.runtime.replay.policy_watch import PolicyWatch
+from onrig.runtime.replay.parts import FILE as SUMMARY_FILE
+from onrig.runtime.replay.parts import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.replay.resynthesis import Resynthesiser
-from onrig.runtime.replay.run_figures import RunFigures
-from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
-from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
-from onrig.runtime.replay.telemetry import Standing as ViewStanding
-from onrig.runtime.replay.telemetry import open_telemetry
-from onrig.runtime.replay.tick_events import TickEvents
-from onrig.runtime.replay.timing import FILE as TIMING_FILE
-from onrig.runtime.replay.timing import TimingFile
 from onrig.runtime.replay.transitions import TransitionBuilder
-from onrig.runtime.replay.wholeness import Whole, whole_of
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
+from onrig.runtime.run_state.events import EventFile
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.wholeness import Whole, whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
-from onrig.runtime.supervise.events import EventFile
-from onrig.runtime.supervise.report import report
 
 NAME: Final = "replay"
 """As whom the process reports."""

@@ -16,10 +16,10 @@ import msgspec
 
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
-from onrig.runtime.replay.run_figures import Durations
-from onrig.runtime.replay.withdrawn import Withdrawn
+from onrig.runtime.replay.learners.rolled_back import RolledBack
+from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
 
 Say = Callable[[str], object]
 
@@ -97,7 +97,7 @@ def recover(
     # From here on things are taken away; in whatever order, and however often it begins anew, it ends the same.
     policies = _cut_policies(folder / "policies", newest_policy)
     if lockstep:
-        Withdrawn(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
+        RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
     keep_rows(path, filed, kept)
     with contextlib.suppress(FileNotFoundError):
         (folder / "summary.json").unlink()  # of a run that is not over
@@ -108,7 +108,7 @@ def recover(
     durations = point.durations if point is not None else None
     start = loop if lockstep else _after(loop, filed, unrecorded)
     if not lockstep:
-        start = msgspec.structs.replace(start, seat=_without(start.seat, Withdrawn(folder / "policies")))
+        start = msgspec.structs.replace(start, seat=_without(start.seat, RolledBack(folder / "policies")))
     return Recovery(start, rows, unrecorded, durations, newest_policy, cut)
 
 
@@ -135,7 +135,7 @@ def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> L
     )
 
 
-def _without(seat: SeatState, withdrawn: Withdrawn) -> SeatState:
+def _without(seat: SeatState, withdrawn: RolledBack) -> SeatState:
     """The seat without the policies that were rolled back after the checkpoint: their predecessor acts."""
     gone = tuple(s.policy_id for s in seat.seated if withdrawn.has(s.policy_id))
     left = tuple(s for s in seat.seated if s.policy_id not in gone)

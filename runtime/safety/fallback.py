@@ -1,6 +1,6 @@
-"""Fallback controllers: what acts when a policy may not (ARCHITECTURE §5).
+"""Fallback controllers, which act when a policy may not.
 
-Each maps an observation (SI, the rig's order) to an action (SI) without memory, and is exempt from the rate limit.
+Each maps an observation (SI, the rig's order) to an action (SI), has no memory and is exempt from the rate limit.
 """
 
 from __future__ import annotations
@@ -8,10 +8,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
 
+import msgspec
+
+from onrig.hw.bounds import Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Damp, Fallback, Hold
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
+
+
+class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
+    """Brake: actuator = -sign(gain) |limit| sat(observation / full_at), full effort from ``full_at`` on."""
+
+    actuator: str
+    observation: str
+    full_at: Positive
+
+
+class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
+    """Coils off while fast, then hold at the nearest magnet: its coil is on up to the speed ``slow``, and from there up
+    to ``brake_below`` only while the body moves away from it, which brakes."""
+
+    position: str
+    velocity: str
+    magnets: dict[str, Quantity]
+    """Actuator to position of its magnet (m)."""
+    slow: Quantity = 0.05
+    """m/s."""
+    brake_below: Quantity = 0.2
+    """m/s."""
+
+
+class SafeOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="safe", tag_field="kind"):
+    """Every actuator at its safe value (coils off)."""
+
+
+Fallback = Damp | Hold | SafeOutput
 
 
 def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:

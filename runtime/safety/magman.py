@@ -1,4 +1,4 @@
-"""The predicted envelope of a magnetic manipulator: what the coils can still give, as energy (ARCHITECTURE §5).
+"""The shield's magnetic manipulators: what the coils can still give, as energy.
 
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
 c2)^2), friction only takes energy, and a wall leaves almost none.  So v^2 / 2 never exceeds its present value by more
@@ -10,21 +10,31 @@ strongest coils of the box (the gain is proportional to c1/m, and friction count
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import inf, sqrt
-from typing import Final
+from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Hold, Limits, MagmanPlants
-from onrig.runtime.safety.prediction import FARTHEST, error_bound
+from onrig.runtime.config.problem import Finding
+from onrig.runtime.safety.fallback import Hold, SafeOutput
+from onrig.runtime.safety.plant_box import (
+    FARTHEST,
+    MAX_MAGNETS,
+    Setting,
+    Sketch,
+    common_findings,
+    error_bound,
+    magnet_findings,
+)
 
 Values = NDArray[np.float64]
 
-MAX_MAGNETS: Final = 4
 MAX_CELLS: Final = 200_000
 """Of a table: a track of fifty metres."""
 _HERE_M: Final = 2.5e-4
@@ -40,32 +50,97 @@ def potential(distance: Values, c2: float) -> Values:
     return np.asarray(0.25 / (distance * distance + c2) ** 2)
 
 
+class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="magman", tag_field="kind"):
+    """Plants x'' = -(b/m) x' - (c1/m) sum_j u_j d_j / (d_j^2 + c2)^3, d_j = x - x_j; c1/m and b/m within ``spread``."""
+
+    position: str
+    """Observation; its range is the track between the walls."""
+    velocity: str
+    """Observation; its envelope is what is promised."""
+    magnets: dict[str, Quantity]
+    """Actuator to position x_j of its magnet (m), four at most."""
+    pull_m6_per_a2_s2: Positive
+    """c1 / m."""
+    friction_per_s: NotNegative
+    """b / m."""
+    c2_m2: Positive
+    spread: Quantity = 0.3
+    late_us: int = 1000
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    sensor_error: dict[str, NotNegative] = {}
+    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+
+    # A held command has a potential only where its pull is constant: one that was strong downhill and weak uphill
+    # would give energy for nothing.
+    varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
+
+    @property
+    def place(self) -> str:
+        """The position's observation."""
+        return self.position
+
+    @property
+    def nominal(self) -> dict[str, float]:
+        """c1/m and b/m."""
+        return {"pull_m6_per_a2_s2": self.pull_m6_per_a2_s2, "friction_per_s": self.friction_per_s}
+
+    def findings(self, setting: Setting) -> Iterator[Finding]:
+        """List what keeps the prediction from promising anything."""
+        found = [*common_findings(self, setting, "position"), *magnet_findings(setting.rig, "predicted", self.magnets)]
+        yield from found or self._infeasible(setting)
+
+    def _infeasible(self, setting: Setting) -> Iterator[Finding]:
+        rig, fallback = setting.rig, setting.fallback
+        if problem := _table_problem(self, rig):
+            yield ("predicted", "magnets"), problem
+            return
+        for a in rig.actuators:
+            low, _ = setting.ranges[a.name]
+            if a.name in self.magnets and (low < 0 or a.safe != 0):
+                yield ("predicted", "magnets", a.name), "expected squared currents: 0 or more, and off (0) when safe"
+        if isinstance(fallback, Hold):
+            if fallback.magnets != self.magnets:
+                yield ("fallback", "magnets"), "expected the same magnets as in limits.predicted"
+            elif problem := hold_problem(fallback, self, setting):
+                yield ("fallback", "brake_below"), problem
+        elif not isinstance(fallback, SafeOutput):
+            yield ("predicted",), "expected a fallback that switches the coils off: 'safe' or 'hold'"
+
+    def prediction(self, setting: Setting) -> MagmanPrediction:
+        """Compute the tables of the potentials."""
+        return MagmanPrediction(self, setting)
+
+    def sketch(self) -> Sketch:
+        """A ball on a track above coils."""
+        return {"kind": "magman", "position": self.position, "magnets": self.magnets}
+
+
 class MagmanPrediction:
     """Energy now and to come, from tables of the magnets' potentials."""
 
-    def __init__(self, plants: MagmanPlants, limits: Limits, rig: Rig) -> None:
+    def __init__(self, box: MagmanBox, setting: Setting) -> None:
+        rig = setting.rig
         names = [o.name for o in rig.observations]
-        self._position, self._velocity = names.index(plants.position), names.index(plants.velocity)
+        self._position, self._velocity = names.index(box.position), names.index(box.velocity)
         observed = rig.observations[self._velocity]
         self._per_unit = 2.0 / (observed.high - observed.low)
-        envelope = limits.envelope[plants.velocity]
+        envelope = setting.envelope[box.velocity]
         self._fastest = min(-envelope.low, envelope.high)
         actuators = [a.name for a in rig.actuators]
-        self._coils = tuple([actuators.index(name) for name in plants.magnets])
+        self._coils = tuple([actuators.index(name) for name in box.magnets])
         self._none = (0.0,) * (MAX_MAGNETS - len(self._coils))
-        late_s = plants.late_us * 1e-6
-        pull = plants.pull_m6_per_a2_s2 * (1.0 + plants.spread)
-        at = np.array(list(plants.magnets.values()))
-        strongest = [limits.range.get(a.name, (a.low, a.high))[1] for a in rig.actuators]
-        most = np.array([strongest[i] for i in self._coils])
-        self._speed_error = error_bound(plants, rig, plants.velocity) + late_s * _hardest(at, most, pull, plants.c2_m2)
-        blur = error_bound(plants, rig, plants.position) + late_s * self._fastest
+        late_s = box.late_us * 1e-6
+        pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
+        at = np.array(list(box.magnets.values()))
+        most = np.array([setting.ranges[name][1] for name in box.magnets])
+        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _hardest(at, most, pull, box.c2_m2)
+        blur = error_bound(box, rig, box.position) + late_s * self._fastest
         track = rig.observations[self._position]
-        self._start, self._here = track.low, _least_potentials(at, plants.c2_m2, pull, track.low, track.high, blur)
-        self._deep = _deepest_potentials(at, plants.c2_m2, pull)
+        self._start, self._here = track.low, _least_potentials(at, box.c2_m2, pull, track.low, track.high, blur)
+        self._deep = _deepest_potentials(at, box.c2_m2, pull)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`onrig.runtime.safety.prediction.Prediction`."""
+        """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
@@ -84,10 +159,10 @@ class MagmanPrediction:
         return 0.0, 1.0 - reached / self._fastest
 
 
-def table_problem(plants: MagmanPlants, rig: Rig) -> str | None:
+def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
     """Say why there can be no tables of the potentials; None where there can."""
-    track = next(o for o in rig.observations if o.name == plants.position)
-    at = sorted(plants.magnets.values())
+    track = next(o for o in rig.observations if o.name == box.position)
+    at = sorted(box.magnets.values())
     if (track.high - track.low) / _HERE_M > MAX_CELLS:
         return f"a track of {track.high - track.low:g} m is too long, {MAX_CELLS * _HERE_M:g} m at most"
     if (at[-1] - at[0]) / _spacing(at) * _DEEP_SHARE > MAX_CELLS:
@@ -95,19 +170,18 @@ def table_problem(plants: MagmanPlants, rig: Rig) -> str | None:
     return None
 
 
-def hold_problem(hold: Hold, plants: MagmanPlants, limits: Limits, rig: Rig) -> str | None:
+def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     """Say why holding at a magnet would not keep the envelope; None where it does.
 
     A coil is switched on below ``brake_below`` only, and may then stay on as long as it likes.
     """
-    envelope = limits.envelope[plants.velocity]
+    envelope = setting.envelope[box.velocity]
     fastest = min(-envelope.low, envelope.high)
-    strongest = {a.name: limits.range.get(a.name, (a.low, a.high))[1] for a in rig.actuators}
-    pull = plants.pull_m6_per_a2_s2 * (1.0 + plants.spread)
-    most = np.array([strongest[name] for name in plants.magnets])
-    at = np.array(list(plants.magnets.values()))
-    error = error_bound(plants, rig, plants.velocity) + plants.late_us * 1e-6 * _hardest(at, most, pull, plants.c2_m2)
-    depth = pull * float(most.max()) * 0.25 / plants.c2_m2**2
+    pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
+    most = np.array([setting.ranges[name][1] for name in box.magnets])
+    at = np.array(list(box.magnets.values()))
+    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _hardest(at, most, pull, box.c2_m2)
+    depth = pull * float(most.max()) * 0.25 / box.c2_m2**2
     reached = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
     if reached <= fastest:
         return None
@@ -143,7 +217,7 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
 
 
 def _spacing(at: Sequence[float]) -> float:
-    """Smallest distance of neighbours, in ascending order; that of a lone magnet is a matter of taste."""
+    """Smallest distance of neighbours, in ascending order; arbitrary for a lone magnet."""
     return min((b - a for a, b in pairwise(at)), default=2e-3)
 
 

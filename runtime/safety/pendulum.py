@@ -1,64 +1,157 @@
-"""The predicted envelope of a pendulum: a command passes only where it leads into the safe set (``phase_plane``)."""
+"""The shield's pendulums: a command passes only where it leads into the safe set (``phase_plane``)."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import ceil, floor, inf, pi
-from typing import Final
+from typing import ClassVar, Final
 
-from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Damp, Limits, PendulumPlants
-from onrig.runtime.safety.phase_plane import LEVELS, NODES, Box, Case, Span, mirrored, upper_side
-from onrig.runtime.safety.prediction import FARTHEST, error_bound
+import msgspec
+
+from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.runtime.config.problem import Finding
+from onrig.runtime.safety.fallback import Damp
+from onrig.runtime.safety.phase_plane import (
+    LEVELS,
+    NODES,
+    Box,
+    Case,
+    NoSafeSet,
+    Span,
+    feasible,
+    mirrored,
+    upper_side,
+)
+from onrig.runtime.safety.plant_box import (
+    FARTHEST,
+    Setting,
+    Sketch,
+    common_findings,
+    error_bound,
+    unknown,
+)
 
 _PER_RAD: Final = NODES / (2.0 * math.pi)
 _TOP: Final = LEVELS - 1
+_MAX_DELAY_S: Final = 5.0
+"""Longest lease for which a safe set is computed."""
 
 
-def cases(plants: PendulumPlants, limits: Limits, rig: Rig, period_s: float) -> tuple[Case, Case]:
+class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pendulum", tag_field="kind"):
+    """Plants theta'' = -A sin(theta) - D theta' + G u; each parameter within ``spread`` of the one given."""
+
+    angle: str
+    """Observation, 0 hanging down."""
+    velocity: str
+    """Observation; its envelope is what is promised."""
+    actuator: str
+    gravity_per_s2: NotNegative
+    """A = M g l / J."""
+    damping_per_s: NotNegative
+    """D = (b + K^2 / R) / J."""
+    gain_per_v_s2: Positive
+    """G = K / (R J)."""
+    spread: Quantity = 0.3
+    late_us: int = 1000
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    sensor_error: dict[str, NotNegative] = {}
+    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+
+    varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2"})
+
+    @property
+    def place(self) -> str:
+        """The angle's observation."""
+        return self.angle
+
+    @property
+    def nominal(self) -> dict[str, float]:
+        """A, D and G."""
+        return {
+            "gravity_per_s2": self.gravity_per_s2,
+            "damping_per_s": self.damping_per_s,
+            "gain_per_v_s2": self.gain_per_v_s2,
+        }
+
+    def findings(self, setting: Setting) -> Iterator[Finding]:
+        """List what keeps the prediction from promising anything."""
+        found = [*common_findings(self, setting, "angle")]
+        if message := unknown(setting.rig, "actuator", self.actuator):
+            found.append((("predicted", "actuator"), message))
+        yield from found or self._infeasible(setting)
+
+    def _infeasible(self, setting: Setting) -> Iterator[Finding]:
+        fallback, named = setting.fallback, (self.actuator, self.velocity)
+        if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != named:
+            yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
+            return
+        delay_s = _longest_delay_s(setting)
+        if delay_s > _MAX_DELAY_S:
+            yield ("predicted",), f"a lease and a tick of {delay_s:g} s are too long, {_MAX_DELAY_S:g} s at most"
+            return
+        try:
+            for case in cases(self, setting):
+                feasible(case)
+        except NoSafeSet as error:
+            yield ("predicted",), f"{error}: widen the envelope, shorten the lease (rig.lease_periods) or the spread"
+
+    def prediction(self, setting: Setting) -> PendulumPrediction:
+        """Look up the safe set's tables."""
+        return PendulumPrediction(self, setting)
+
+    def sketch(self) -> Sketch:
+        """A mass on an arm."""
+        return {"kind": "pendulum", "angle": self.angle, "velocity": self.velocity, "actuator": self.actuator}
+
+
+def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     """What the upper and the (mirrored) lower side of the safe set depend on.
 
-    The longest delay is the lease and the one tick; the rounding of a command to counts goes to the velocity's error.
+    The longest delay is the lease and one tick; the rounding of a command to counts goes to the velocity's error.
     """
-    fallback = limits.fallback
+    rig, period_s, fallback = setting.rig, setting.period_s, setting.fallback
     if not isinstance(fallback, Damp):
         raise ValueError("the pendulum's prediction is made for the fallback 'damp'")
-    actuator = next(a for a in rig.actuators if a.name == plants.actuator)
-    low, high = limits.range.get(actuator.name, (actuator.low, actuator.high))
-    gain = _around(plants.gain_per_v_s2, plants.spread)
+    actuator = next(a for a in rig.actuators if a.name == box.actuator)
+    gain = _around(box.gain_per_v_s2, box.spread)
     case = Case(
-        box=Box(_around(plants.gravity_per_s2, plants.spread), _around(plants.damping_per_s, plants.spread), gain),
-        command=Span(low, high),
-        limit=limits.envelope[plants.velocity].high,
+        box=Box(_around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain),
+        command=Span(*setting.ranges[actuator.name]),
+        limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,
         period_s=period_s,
-        delay_s=(rig.lease_periods + 1) * period_s,
-        late_s=min(plants.late_us * 1e-6, period_s),
-        angle_error=error_bound(plants, rig, plants.angle),
-        velocity_error=error_bound(plants, rig, plants.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
+        delay_s=_longest_delay_s(setting),
+        late_s=min(box.late_us * 1e-6, period_s),
+        angle_error=error_bound(box, rig, box.angle),
+        velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
     )
-    return case, mirrored(case, limits.envelope[plants.velocity].low)
+    return case, mirrored(case, setting.envelope[box.velocity].low)
+
+
+def _longest_delay_s(setting: Setting) -> float:
+    return (setting.rig.lease_periods + 1) * setting.period_s
 
 
 class PendulumPrediction:
     """Tables of the highest and lowest measured velocity, by command and angle."""
 
-    def __init__(self, plants: PendulumPlants, limits: Limits, rig: Rig, period_s: float) -> None:
+    def __init__(self, box: PendulumBox, setting: Setting) -> None:
+        rig = setting.rig
         names = [o.name for o in rig.observations]
-        self._angle, self._velocity = names.index(plants.angle), names.index(plants.velocity)
-        self._actuator = [a.name for a in rig.actuators].index(plants.actuator)
+        self._angle, self._velocity = names.index(box.angle), names.index(box.velocity)
+        self._actuator = [a.name for a in rig.actuators].index(box.actuator)
         observed = rig.observations[self._velocity]
         self._per_unit = 2.0 / (observed.high - observed.low)
-        upper, lower = cases(plants, limits, rig, period_s)
+        upper, lower = cases(box, setting)
         self._lowest = upper.command.low
         self._per_volt = _TOP / (upper.command.high - upper.command.low)
         self._high, self._low = _tables(upper, lower)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`onrig.runtime.safety.prediction.Prediction`."""
+        """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         angle, velocity = observation[self._angle], observation[self._velocity]
         if not (-FARTHEST < angle < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0

@@ -1,4 +1,4 @@
-"""Where a pendulum may be: the safe set S of ARCHITECTURE §5, as a highest velocity for each angle.
+"""Where a pendulum may be: the safe set S, as a highest velocity for each angle.
 
 One side is computed, the highest velocity; the lowest follows by mirroring angle, velocity and voltage.  Everything
 rests on one comparison.  Let f(theta, omega) be the largest acceleration that any plant of the box can have under the

@@ -1,4 +1,4 @@
-"""The shield: every command passes here, and nothing reaches the wire otherwise (ARCHITECTURE §5).
+"""The shield: every command passes here, and nothing reaches the wire otherwise.
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command; a command that is none, a state outside the envelope
@@ -14,12 +14,11 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.record import Rule
-from onrig.runtime.safety.command_rules import WHOLE_RANGE, Jerk, Range, Rate, is_sound
-from onrig.runtime.safety.envelope import Bounds
 from onrig.runtime.safety.fallback import Controller, compile_fallback
-from onrig.runtime.safety.prediction import Prediction, compile_prediction
+from onrig.runtime.safety.limits import Limits, compile_prediction
+from onrig.runtime.safety.plant_box import Prediction
+from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 MOST: Final = 1e6
 """Amounts are told up to here: records hold float32."""
@@ -47,11 +46,11 @@ class Shield:
     def __init__(self, limits: Limits, rig: Rig, period_s: float) -> None:
         self._n_actuators = len(rig.actuators)
         self._halves = tuple([a.half_range for a in rig.actuators])
-        self._range = Range(limits, rig)
-        self._rate = Rate(limits, rig, period_s) if limits.rate_per_s else None
-        unlimited = Rate(limits, rig, period_s)
-        self._jerk = Jerk(limits, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
-        self._bounds = Bounds(limits, rig)
+        self._range = Range(limits.range, rig)
+        self._rate = Rate(limits.rate_per_s, rig, period_s) if limits.rate_per_s else None
+        unlimited = Rate(limits.rate_per_s, rig, period_s)
+        self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
+        self._envelopes = Envelopes(limits.envelope, rig)
         self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
         released = limits.envelope[limits.predicted.velocity].release if limits.predicted else 1.0
         self._margin_to_leave = 1.0 - released
@@ -77,17 +76,17 @@ class Shield:
         self._previous = previous
         if action is None or not is_sound(action, self._n_actuators):
             return self._enter(observation, Rule.FINITE, WHOLE_RANGE)
-        outside, margin = self._bounds.judge(observation)
+        outside, margin = self._envelopes.judge(observation)
         if outside:
             return self._enter(observation, Rule.ENVELOPE, outside)
-        out, rule, amount = self._bounded(action, previous, before)
+        out, rule, amount = self._within_rules(action, previous, before)
         if self._prediction is not None:
             excess, ahead = self._prediction.judge(observation, out)
             margin = min(margin, ahead)
         else:
             excess, ahead = 0.0, 1.0
         if self._in_fallback:
-            inside = self._bounds.well_inside(observation) and ahead >= self._margin_to_leave
+            inside = self._envelopes.well_inside(observation) and ahead >= self._margin_to_leave
             if self._remaining > 0 or not inside:
                 self._remaining -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
@@ -96,7 +95,7 @@ class Shield:
             return self._enter(observation, Rule.PREDICTED, excess)
         return Verdict(out, rule, amount, margin)
 
-    def _bounded(
+    def _within_rules(
         self, action: Sequence[float], previous: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """The rules about the command alone; the last one that changed it is told of."""

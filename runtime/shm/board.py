@@ -25,7 +25,7 @@ class Word(enum.IntEnum):
     REPLAY_PID = 2
     """replay: pid of the process that drains the ring."""
     STATE = 3
-    """control: a ``onrig.runtime.supervise.states.State``."""
+    """control: a ``onrig.runtime.run_state.states.State``."""
     EPISODE = 4
     """control: training episode in progress."""
     TICK = 5

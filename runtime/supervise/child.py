@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.control.realtime import PARENT
-from onrig.runtime.supervise.report import ALIVE, Report, parse_report
+from onrig.runtime.run_state.report import ALIVE, Report, parse_report
 
 _PIECE: Final = 65536
 _PIECES: Final = 16

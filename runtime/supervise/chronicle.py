@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.events import EventFile
-from onrig.runtime.supervise.faults import FAULTS, FaultName
-from onrig.runtime.supervise.report import Report
+from onrig.runtime.run_state.events import EventFile
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.report import Report
 
 _ME: Final = "supervisor"
 _FILED: Final = ("error", "warning", "fault", "transition", "event")

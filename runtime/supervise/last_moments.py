@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout, WireError
 from onrig.hw.rig import Rig
 from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule
-from onrig.runtime.shm.tape import Taped
+from onrig.runtime.shm.frame_log import LoggedFrame
 
 _WORDS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
 """Columns that are written as words."""
@@ -80,12 +80,12 @@ def flag_words(flags: int) -> str:
     return "|".join([*(str(f.name).lower() for f in known), *([str(rest)] if rest else [])])
 
 
-def frames_jsonl(frames: Iterable[Taped], rig: Rig) -> bytes:
+def frames_jsonl(frames: Iterable[LoggedFrame], rig: Rig) -> bytes:
     """One line per frame: host time, who sent it, type, what it says where that is known, and the bytes as hex."""
     return b"".join(_ENCODER.encode(line) + b"\n" for line in _lines(frames, rig))
 
 
-def _lines(frames: Iterable[Taped], rig: Rig) -> Iterator[dict[str, object]]:
+def _lines(frames: Iterable[LoggedFrame], rig: Rig) -> Iterator[dict[str, object]]:
     states = StateLayout(len(rig.sensors), len(rig.actuators))
     commands = CommandLayout(len(rig.actuators))
     for t_ns, body in frames:

@@ -13,7 +13,7 @@ import socket
 from collections.abc import MutableMapping
 from typing import Final
 
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.states import State
 
 _TELL_EVERY_S: Final = 5.0
 """Without a watchdog, that often the status is renewed."""
@@ -63,7 +63,7 @@ def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
 
 
 def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
-    """One line on a run for ``systemctl status``; ``state``: a ``onrig.runtime.supervise.states.State``."""
+    """One line on a run for ``systemctl status``; ``state``: a ``onrig.runtime.run_state.states.State``."""
     if hangs:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}

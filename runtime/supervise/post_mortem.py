@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, FrameLogReader, LoggedFrame
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.runtime.shm.tape import TAPE_SCHEMA, Taped, TapeReader
-from onrig.runtime.supervise.faults import FAULTS, FaultName
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
-from onrig.runtime.supervise.report import Report
-from onrig.runtime.supervise.states import State
 
 FOLDER: Final = "post-mortem"
 RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
@@ -73,7 +73,7 @@ class PostMortem:
         self._segments: list[Segment] = []
         self._board: Board | None = None
         self._ring: RingHistory | None = None
-        self._tape: TapeReader | None = None
+        self._tape: FrameLogReader | None = None
 
     def open(self, shm: Path) -> None:
         """Map what the run shares; a segment that is not there is done without."""
@@ -82,7 +82,7 @@ class PostMortem:
         self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
         self._ring = RingHistory(self._attached(shm / "ring", layout.schema), layout)
         with contextlib.suppress(SegmentError):
-            self._tape = TapeReader(self._attached(shm / "frames", TAPE_SCHEMA))
+            self._tape = FrameLogReader(self._attached(shm / "frames", FRAME_LOG_SCHEMA))
 
     def _attached(self, path: Path, schema: str) -> Segment:
         segment = Segment.attach(path, schema)
@@ -196,7 +196,7 @@ class PostMortem:
         end = int(faulted[-1]) + 1 if len(faulted) else len(records)
         return records[max(0, end - math.ceil(BEFORE_S * self._config.rate_hz)) : end] if end else None
 
-    def _frames(self, pending: _Pending) -> list[Taped]:
+    def _frames(self, pending: _Pending) -> list[LoggedFrame]:
         if self._tape is None:
             return []
         if self._config.lockstep:
@@ -206,7 +206,7 @@ class PostMortem:
             last_ns = min(last_ns, int(newest["t_receive_ns"][-1]))
         return self._tape.since(last_ns - self._before_ns)
 
-    def _story(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[Taped]) -> bytes:
+    def _story(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
         entry = FAULTS[pending.fault]
         config = self._config
         recent_ns = pending.t_ns - round(_RECENT_S * 1e9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.metadata
 import os
 import platform
@@ -18,15 +17,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.replay.wholeness import Whole
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
-from onrig.runtime.supervise.run_folder_trust import check_folder, check_way
+from onrig.runtime.run_state.folder_access import check_folder, check_way
+from onrig.runtime.run_state.wholeness import Whole
 
 _PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
 
 
-_LOOK_S: Final = 0.05
 _LONGEST_LINE: Final = 1 << 20
 
 
@@ -72,49 +70,6 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         take_back()
         raise
     return take_back
-
-
-class FolderBusy(Exception):
-    """Processes of a run that ended a moment ago still write to its folder."""
-
-
-def claim(folder: Path, patience_s: float) -> int:
-    """Wait until nobody writes to the memory and the files of a run; whoever holds the descriptor returned may.
-
-    The kernel gives the claim back when the process ends, however it ends.  Raises FolderBusy after ``patience_s``.
-    """
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    limit = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > limit:
-                os.close(fd)
-                raise FolderBusy(f"{folder}: another process still writes to it") from None
-            time.sleep(_LOOK_S)
-        except OSError:  # a file system that knows no locks: the check for a running supervisor has to do
-            return fd
-        else:
-            return fd
-
-
-def hold(folder: Path) -> int:
-    """Keep every other `onrig run` from going on in this folder, for as long as the descriptor returned is open.
-
-    Raises FolderBusy where another one does already, OSError where the folder cannot be written to, or not by us alone.
-    """
-    check_folder(folder)
-    # A file that is never replaced.
-    fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise FolderBusy(f"{folder}: another `onrig run` is at work in it") from None
-    except OSError:  # as in claim
-        return fd
-    return fd
 
 
 class Reopened(NamedTuple):

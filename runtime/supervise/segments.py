@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
-from onrig.runtime.shm.tape import TAPE_SCHEMA, tape_bytes
 from onrig.runtime.view.layout import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
@@ -46,7 +46,7 @@ def _plan(config: RunConfig) -> list[_Planned]:
         _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
         _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),
         _Planned("view", view_bytes(layout), view_schema(layout)),
-        _Planned("frames", tape_bytes(config.rate_hz), TAPE_SCHEMA),
+        _Planned("frames", frame_log_bytes(config.rate_hz), FRAME_LOG_SCHEMA),
         _Planned("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
 

@@ -13,24 +13,23 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.wholeness import Whole, unaccounted
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.actuators import Actuators
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.run_state.running import announce
+from onrig.runtime.run_state.states import State
+from onrig.runtime.run_state.wholeness import Whole, unaccounted
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
-from onrig.runtime.supervise.actuators import Actuators
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.chronicle import Chronicle, OnReport
 from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
-from onrig.runtime.supervise.faults import FAULTS, FaultName
-from onrig.runtime.supervise.keyboard import Keyboard
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
-from onrig.runtime.supervise.report import Report
-from onrig.runtime.supervise.requests import LIVE_VIEW, Requests
+from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
 from onrig.runtime.supervise.run_folder import complete_summary
-from onrig.runtime.supervise.running import announce
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
-from onrig.runtime.supervise.states import State
 from onrig.runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
 _START_TIMEOUT_S: Final = 60.0

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.actuators import Actuators
+from onrig.runtime.run_state.running import Running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.actuators import Actuators
-from onrig.runtime.supervise.running import Running
 from onrig.runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
 
 _ATTEMPTS = 3
@@ -80,7 +80,7 @@ class Figures(NamedTuple):
 class ViewReader:
     """Looks into a run that is under way; a context.  Every method returns at once.
 
-    >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.supervise.running.Running
+    >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.run_state.running.Running
     ...     seen, records = view.records(seen=0, limit=500)
     ...     view.keep_sampling()
     """

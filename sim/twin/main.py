@@ -17,8 +17,8 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replaced_file import replace_file
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
-from onrig.runtime.supervise.report import report
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.line import Line, LinkError
 from onrig.sim.twin.options import TwinOptions

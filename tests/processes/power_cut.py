@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from onrig.runtime.replay.episodes import read_rows
+from onrig.runtime.run_state.episodes import read_rows
 from onrig.tools.faultlab.run import Cable
 
 __all__ = ["Cable", "Outcome", "last_episode", "outcome_of", "resumes"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.episodes import read_rows
+from onrig.runtime.run_state.episodes import read_rows
 from tests.processes.power_cut import Cable, last_episode, outcome_of, resumes
 from tests.processes.rig import ENDLESS, PATIENCE_S
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.states import State
 from onrig.tools.load import load
 from tests.processes.rig import CONTROL, ENDLESS, Run, a_policy
 

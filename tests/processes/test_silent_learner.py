@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.states import State
 from tests.processes.rig import ENDLESS, LEARNER, Run
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.limits import Limits
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck
 from onrig.runtime.replay.settings import Selection, Synthetic
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.limits import Limits
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RUN = """\

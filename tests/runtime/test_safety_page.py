@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.states import State
 from onrig.tools.cli import VERBS
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ import pytest
 
 from onrig.hw.transport import open_port
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise import report
+from onrig.runtime.run_state import report
 from onrig.tools.cli import main
 from onrig.tools.load import load
 from tests.tools import policies

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from onrig.tools.cli import VERBS, main
+from onrig.tools.cli import VERBS, main, module_of
 
 HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}
 OURS = {"runtime", "hw", "sim", "learner", "configs"}
@@ -57,7 +57,7 @@ def test_an_unknown_verb_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert callable(importlib.import_module(f"tools.{verb}").main)
+    assert callable(importlib.import_module(module_of(verb)).main)
     with pytest.raises(SystemExit) as leaving:
         main([verb, "--help"])
     assert leaving.value.code == 0

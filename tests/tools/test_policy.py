@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replay.episodes import EpisodeRow
+from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.cli import main
 from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load

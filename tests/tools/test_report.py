@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.replay.episodes import COLUMNS
 from onrig.runtime.run_loading import save_resolved
+from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.tools.cli import main
 from onrig.tools.load import load
 from onrig.tools.report import Curve, best_stretch, learning_curves, report_table, rise_time

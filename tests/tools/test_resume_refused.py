@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.run_folder import claim, write_run_folder
-from onrig.runtime.supervise.running import Running
+from onrig.runtime.run_state.folder_access import claim
+from onrig.runtime.run_state.running import Running
+from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools import continuing
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.wholeness import Counted, Whole
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.tools import run
 from tests.runtime.samples import PENDULUM
 

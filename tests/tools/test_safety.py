@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.config.limits import PendulumPlants
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.plants.integrate import advance as exactly
 from onrig.tools import safety
@@ -71,7 +71,7 @@ def test_the_batched_plants_move_as_the_twin_s_do(run: str, plant: Plant) -> Non
     physics, rng = physics_of(plants, config.rig), np.random.default_rng(0)
     n, m = 7, len(config.rig.actuators)
     parameters = draw(physics.nominal, plants.spread, n, rng)
-    pendulum = isinstance(plants, PendulumPlants)
+    pendulum = isinstance(plants, PendulumBox)
     state = rng.uniform([[-3.0], [-9.0]], [[3.0], [9.0]], (2, n)) if pendulum else rng.uniform(0.0, 0.1, (2, n))
     command = rng.uniform(0.0, 0.6, (m, n))
     after, peak = advance(physics, parameters, state, command, np.full(n, 0.02), 8)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from onrig.runtime.supervise.report import Report
+from onrig.runtime.run_state.report import Report
 from onrig.tools import cli
 from onrig.tools.display import PlainDisplay, RichDisplay
 from onrig.tools.terminal import PrintableStream, drawing_stream, printable_streams

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.run_state.running import Running
 from onrig.runtime.shm import segment
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder
-from onrig.runtime.supervise.running import Running
 from onrig.tools.cli import main
 from onrig.tools.watch import StopKeys
 from tests.runtime.view.live import LiveRun

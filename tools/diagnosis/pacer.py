@@ -18,7 +18,7 @@ import numpy as np
 
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
 from onrig.runtime.control.settings import RealTime
-from onrig.runtime.replay.histogram import DurationHistogram
+from onrig.runtime.histogram import DurationHistogram
 
 READY: Final = b"ready\n"
 """Said before the first tick: locking memory keeps a CPU busy, and whoever measures beside this begins after it."""

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from onrig.runtime.run_state.folder_access import check_folder as check_own
+from onrig.runtime.run_state.folder_access import check_way
 from onrig.runtime.supervise.run_folder import circumstances
-from onrig.runtime.supervise.run_folder_trust import check_folder as check_own
-from onrig.runtime.supervise.run_folder_trust import check_way
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.identity import same
 from onrig.tools.experiments.spec import Spec

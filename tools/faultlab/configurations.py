@@ -1,17 +1,18 @@
-"""Configurations that somebody, or something, has spoilt: made from the shipped ones, and judged by what must hold.
+"""Damaged configurations: made from the shipped ones, and judged by what must hold whatever a file says.
 
-`mutants` makes them, `judge` tells what a mutant brings about that it must not.
+`mutants` makes them; `judge` tells what a mutant does that no configuration may do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import resource
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,23 +25,42 @@ from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import check
-from onrig.tools.faultlab.spoiling import emitted, spoil_text, spoil_tree
 from onrig.tools.load import load_for_rig
 from onrig.tools.rehearsal import rehearse
 
 _PLACED: Final = re.compile(r".+:[1-9]\d*:[1-9]\d*: .+")
 _NO_NUMBER: Final = re.compile(r"(?<!\w)(?:nan|inf)(?!\w)")
 _MAX_SECONDS: Final = 30.0
-"""Of processor time for one configuration, its shield's tables included."""
+"""Processor time for one configuration, tables of the shield included."""
 _MAX_GROWTH_BYTES: Final = 1 << 30
 _MOST_CHANGES: Final = 3
 _INLINE_SHARE: Final = 0.7
 _OVERRIDE_SHARE: Final = 0.1
 _RAW_SHARE: Final = 0.15
+_SCALARS: Final = """
+1:30 012 on yes no 0x10 0o17 1_000 +1 .5 5. 1e ~ null true 2026-01-01
+1e308 -1e308 1.7976931348623157e308 1.8e308 5e-324 -5e-324 1e-300 1e400 -0.0 0 -1
+.inf -.inf .nan NaN nan inf Infinity 1e9 -1e9 1e-18 1e15 4294967296
+9223372036854775807 -9223372036854775809 18446744073709551615 99999999999999999999
+"""
+_TRICKS: Final = (
+    *_SCALARS.split(),
+    *("9" * 5000, "''", "' '", "[]", "{}", "[[]]", "[1, 2, 3, 4]", "{a: 1}", "*nobody", "&a [*a]", "&a x", "<<: {}"),
+    *("? x", "- x", '"\\e[31m"', '"\\a\\b\\0"', '"\\u202e"', '"\\ud800"', '"\\U0010ffff"', '"[/x]"', '"[bold]"'),
+    *("'<b>'", "'%s{0}'", "!!python/object/apply:os.system [id]", "!!str 12", "!mine x", "!!binary aGk=", "|\n   text"),
+    *("'../../etc/passwd'", "/dev/null", "tcp://*:0", "x" * 300, "é" * 40, "'" + "a/" * 3000 + "'"),
+    *("{rig: {rig: {rig: 1}}}", "auto", "lockstep", "FULL[PER]", "TDE(1e308)[PER]", "Expl(0.999999999)[PropPER]"),
+    *("'Resv[Uniform]'", "{scaled: 1e3}", "damp", "hold"),
+)
+"""Values that a parser may trip over."""
+_CHARACTERS: Final = "\x00\x07\x1b\t\r\n\x85\u2028\u202e\u200b\ufeff:-{}[]&*!|>'\"%@`#, ~"
+_DEPTH: Final = 40
+_GIANT: Final = 30_000
+_PARTS: Final = {"rig": "rigs", "task": "tasks"}
 
 
 class Mutant(NamedTuple):
-    """One spoilt configuration."""
+    """One damaged configuration."""
 
     name: str
     content: bytes
@@ -48,7 +68,7 @@ class Mutant(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a mutant did that no configuration may do."""
+    """Something a mutant did that no configuration may do."""
 
     mutant: Mutant
     what: str
@@ -73,10 +93,10 @@ def mutants(seed: int) -> Iterator[Mutant]:
 
 
 def judge(mutant: Mutant, folder: Path, *, max_seconds: float = _MAX_SECONDS) -> Finding | None:
-    """Check a mutant in this process, as `onrig check --explain` would; None where all is as it must be.
+    """Check a mutant in this process, as `onrig check --explain` would; None where everything holds.
 
-    Exit code 0 or 2 and no traceback; each problem at a place; nothing on the terminal that is not text; bounded time
-    and memory; and where the configuration is called sound, all that a run makes of it can be made and is a number.
+    Exit code 0 or 2 and no traceback; every problem has a place; nothing but text on the terminal; bounded time and
+    memory; and from a configuration that is called sound a run can build all it needs, without NaN or infinity.
     """
     path = folder / "mutant.yaml"
     path.write_bytes(mutant.content)
@@ -131,15 +151,12 @@ def _peak_bytes() -> int:
 
 
 def _base(name: str, *, inline: bool) -> Data:
-    """A shipped configuration, its rig and task spelled out where ``inline``."""
+    """A shipped configuration; with ``inline``, its rig and task are spelled out."""
     data = load_document(find(name)).data
     if inline and isinstance(data, dict):
         parts = {key: load_document(find(str(data[key]), folder)).data for key, folder in _PARTS.items()}
         return {**data, **parts}
     return data
-
-
-_PARTS: Final = {"rig": "rigs", "task": "tasks"}
 
 
 def _path(tree: Data, rng: np.random.Generator) -> str:
@@ -157,3 +174,166 @@ def _leaf(tree: Data, rng: np.random.Generator) -> Data:
         items = list(tree.values()) if isinstance(tree, dict) else tree
         tree = items[int(rng.integers(len(items)))]
     return tree
+
+
+class Raw(str):
+    """A scalar that is written verbatim."""
+
+    __slots__ = ()
+
+
+class Twice(dict[str, Data]):
+    """A mapping whose first key is written twice."""
+
+
+def spoil_tree(tree: Data, rng: np.random.Generator) -> Data:
+    """Return a document with one of its values, keys or structures changed."""
+    kinds: tuple[tuple[float, Callable[[Data, Data, np.random.Generator], Data]], ...] = (
+        (0.70, _number),
+        (0.15, _trick),
+        (0.05, _elsewhere),
+        (0.05, _without_key),
+        (0.05, _renamed),
+        (0.03, _twice),
+        (0.04, _wrapped),
+        (0.03, _repeated),
+        (0.03, _deep),
+        (0.02, _giant),
+    )
+    weights = np.array([w for w, _ in kinds])
+    change = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))][1]
+    path = _somewhere(tree, rng, numbers=change is _number)
+    return _changed(tree, path, lambda value: change(value, tree, rng))
+
+
+def spoil_text(content: bytes, rng: np.random.Generator) -> bytes:
+    """Return a document's bytes with something inserted, cut off or replaced."""
+    at = int(rng.integers(len(content) + 1))
+    match int(rng.integers(8)):
+        case 0:
+            return content[:at]
+        case 1:
+            return content[:at] + bytes([int(rng.integers(256))]) + content[at:]
+        case 2:
+            return content.replace(b"\n", b"\r\n")
+        case 3:
+            return content.replace(b"  ", b"\t", int(rng.integers(4)) + 1)
+        case 4:
+            return content + b"\n---\n" + content
+        case 5:
+            return b"%YAML 99999999999999999999.1\n---\n" + content
+        case 6:
+            laughs = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9) if i else 'ha'}]\n" for i in range(9))
+            return laughs.encode() + content
+    return content[:at] + _CHARACTERS[int(rng.integers(len(_CHARACTERS)))].encode() + content[at:]
+
+
+def emitted(tree: Data, *, block: bool = False) -> str:
+    """Write a tree as YAML in flow style; with ``block`` each top-level key on its own line."""
+    if isinstance(tree, dict):
+        keys = [*tree, *([next(iter(tree))] if isinstance(tree, Twice) and tree else [])]
+        pairs = [f"{_scalar(key)}: {emitted(tree[key])}" for key in keys]
+        return "\n".join(pairs) + "\n" if block else "{" + ", ".join(pairs) + "}"
+    if isinstance(tree, list):
+        return "[" + ", ".join(emitted(item) for item in tree) + "]"
+    return _scalar(tree)
+
+
+def _scalar(value: Data) -> str:
+    return str(value) if isinstance(value, Raw) else json.dumps(value)  # which is YAML too
+
+
+def _somewhere(tree: Data, rng: np.random.Generator, *, numbers: bool = False) -> tuple[str | int, ...]:
+    """Path of a random value of a tree; of its ``numbers`` alone, if it has any."""
+    paths: list[tuple[str | int, ...]] = []
+
+    def collect(value: Data, at: tuple[str | int, ...]) -> None:
+        if len(paths) > 2000:
+            return
+        if not numbers or (isinstance(value, int | float) and not isinstance(value, bool)):
+            paths.append(at)
+        children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for step, child in children:
+            collect(child, (*at, step))
+
+    collect(tree, ())
+    return paths[int(rng.integers(len(paths)))] if paths else ()
+
+
+def _changed(tree: Data, path: tuple[str | int, ...], change: Callable[[Data], Data]) -> Data:
+    if not path:
+        return change(tree)
+    step, rest = path[0], path[1:]
+    if isinstance(tree, dict):
+        return type(tree)({k: _changed(v, rest, change) if k == step else v for k, v in tree.items()})
+    if isinstance(tree, list):
+        return [_changed(v, rest, change) if i == step else v for i, v in enumerate(tree)]
+    return tree
+
+
+def _number(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    """A number of another size or sign; anything else becomes a trick."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _trick(value, tree, rng)
+    match int(rng.integers(9)):
+        case 0:
+            return -value
+        case 1:
+            return value + int(rng.integers(-3, 4))
+        case 2:
+            return float(value) * float(10.0 ** rng.integers(-30, 31))
+        case 3:
+            return int(value * 10 ** int(rng.integers(0, 19))) % 2**63
+        case 4:
+            return float(np.nextafter(value, rng.choice([-np.inf, np.inf])))
+    return float(value) * float(rng.uniform(0.3, 3.0))
+
+
+def _trick(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    return Raw(_TRICKS[int(rng.integers(len(_TRICKS)))])
+
+
+def _elsewhere(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    """A value from elsewhere in the document."""
+    for step in _somewhere(tree, rng):
+        tree = tree[step]  # type: ignore[index]
+    return tree
+
+
+def _without_key(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    if not isinstance(value, dict) or not value:
+        return None
+    gone = list(value)[int(rng.integers(len(value)))]
+    return {k: v for k, v in value.items() if k != gone}
+
+
+def _renamed(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    if not isinstance(value, dict) or not value:
+        return _trick(value, tree, rng)
+    old = list(value)[int(rng.integers(len(value)))]
+    names = (old[:-1], old + "s", old.upper(), "\u202e" + old, "é", "[/x]", "\x1b[31m", "a b", "", "x" * 2000, "a.b[0]")
+    new = names[int(rng.integers(len(names)))]
+    return {new if k == old else k: v for k, v in value.items()}
+
+
+def _twice(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    return Twice(value) if isinstance(value, dict) else [value, value]
+
+
+def _wrapped(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    return [value] if rng.random() < 0.5 else {"value": value}
+
+
+def _repeated(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    return value * int(rng.integers(2, 60)) if isinstance(value, list) else value
+
+
+def _deep(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    for _ in range(int(rng.integers(1, _DEPTH))):
+        value = [value]
+    return value
+
+
+def _giant(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+    many = int(_GIANT ** rng.uniform(0.3, 1.0))  # mostly small: a large one takes seconds to read
+    return [0] * many if rng.random() < 0.5 else {f"k{i}": 1 for i in range(many)}

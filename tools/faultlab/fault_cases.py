@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.messages import Status
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 from onrig.sim.twin.pacing import hand_over_ns
 from onrig.tools.faultlab.ledger import AS_ASKED
 from onrig.tools.faultlab.matrix_rig import FaultRig

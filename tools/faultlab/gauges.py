@@ -1,4 +1,4 @@
-"""Memory and descriptors of every process over time; a process that is started anew is a new series."""
+"""Memory and descriptors of processes over time, and their trends; a restarted process is a new series."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
 from onrig.tools.faultlab.processes import use_of
-from onrig.tools.faultlab.trend import Trend, trend
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0
 """A slope is judged where a process lived for so long after its warm-up; over less, a page more is a slope."""
 GROWN_S: Final = 20.0
 """What a process has grown by is judged over so much, after its warm-up."""
+MOST: Final = 400
+"""Samples of one series that are paired; more are thinned out evenly."""
+SHORTEST_S: Final = 10.0
+"""Of a series after its warm-up, below which no slope is told."""
 
 
 class Series(NamedTuple):
@@ -82,3 +89,47 @@ def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: fl
 def _of_the_long(series: list[tuple[list[float], list[float]]]) -> Trend | None:
     """Trend of those that lived long enough to be judged; where there is none, of all that tell anything."""
     return trend(series, WARM_UP_S, JUDGED_S) or trend(series, WARM_UP_S)
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """Theil-Sen estimate (Sen 1968)."""
+
+    per_minute: float
+    """Median slope, units of the figure per minute."""
+    spans_s: float
+    """Length of the longest series in it."""
+    series: int
+    """Series that were long enough."""
+
+
+def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
+    """Slopes between all pairs of samples at different times, units per minute; at most MOST samples are used."""
+    t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
+    if len(t) > MOST:
+        at = np.linspace(0, len(t) - 1, MOST).astype(np.int64)
+        t, v = t[at], v[at]
+    i, j = np.triu_indices(len(t), 1)
+    apart = t[j] > t[i]
+    slopes: NDArray[np.float64] = 60.0 * (v[j] - v[i])[apart] / (t[j] - t[i])[apart]
+    return slopes
+
+
+def trend(
+    series: Sequence[tuple[Sequence[float], Sequence[float]]], warm_up_s: float, shortest_s: float = SHORTEST_S
+) -> Trend | None:
+    """Trend of one or more (times in s, values), pairs within a series only; None where none is long enough.
+
+    Of each series the first ``warm_up_s`` are left out; each remaining one counts by the square of its samples.
+    """
+    found, spans = [], []
+    for times, values in series:
+        if not times:
+            continue
+        kept = [(t, v) for t, v in zip(times, values, strict=True) if t - times[0] >= warm_up_s]
+        if len(kept) < 3 or kept[-1][0] - kept[0][0] < shortest_s:
+            continue
+        found.append(slopes_per_minute([t for t, _ in kept], [v for _, v in kept]))
+        spans.append(kept[-1][0] - kept[0][0])
+    if not found:
+        return None
+    return Trend(float(np.median(np.concatenate(found))), max(spans), len(found))

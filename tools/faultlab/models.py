@@ -7,7 +7,6 @@ later: the tick and its shield have to live with it, and the seat gets rid of it
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.tools.faultlab.processes import resident_bytes
 
 Mutate = Callable[[bytes, random.Random], bytes]
 HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10]
@@ -43,7 +43,6 @@ _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallba
 _ACTS: Final = ("admitted", "finite", "bounds")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _SETTLED: Final = 0.2
 """Share of the mutants after which the process has grown to its size."""
 
@@ -263,8 +262,3 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Sub
         1e3 * slowest_seat_s,
         resident_bytes() - settled,
     )
-
-
-def resident_bytes() -> int:
-    """Memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

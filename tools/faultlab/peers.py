@@ -1,6 +1,6 @@
-"""Peers that wish a rig's tcp door no good: idle, slow, garbled, greedy, noisy.  Loopback only, bounded in count.
+"""Hostile clients of a rig's tcp door and of its page: idle, slow, garbled and deaf ones.  Loopback only.
 
-Each is one socket or a crowd of them, without threads: whoever uses them decides when they act.
+Each is one socket or a crowd of them, without threads: the caller decides when they act.
 """
 
 from __future__ import annotations
@@ -9,38 +9,44 @@ import contextlib
 import errno
 import ipaddress
 import random
-import select
 import socket
-import time
-from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 from onrig.runtime.link.endpoint import Tcp
-from onrig.runtime.link.messages import Attach, Leave, RequestMessage, encode
 
 MOST: Final = 4000
 """Sockets of one crowd."""
-_CONNECT_S: Final = 2.0
+HERE: Final = "127.0.0.1"
+CONNECT_S: Final = 2.0
+_PATIENCE_S: Final = 30.0
 _SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
 _PIECE: Final = 65_536
 _MORE, _LONG, _COMMAND = 1, 2, 4
 
 
 def on_loopback(endpoint: Tcp) -> tuple[str, int]:
-    """Where to connect; ValueError for anything but a loopback address."""
+    """Address to connect to; ValueError for anything but a loopback address."""
     host = endpoint.host.strip("[]")
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError(f"{endpoint}: attacks stay on this machine")
     return host, endpoint.port
 
 
+def free_port() -> int:
+    """A tcp port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def greeting(mechanism: bytes = b"NULL") -> bytes:
-    """What a ZMTP 3.1 client says first, 64 bytes."""
+    """The first 64 bytes of a ZMTP 3.1 client."""
     return _SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
 def frame(data: bytes, *, more: bool = False, command: bool = False) -> bytes:
-    """Write one ZMTP frame."""
+    """Encode one ZMTP frame."""
     flags = _MORE * more | _COMMAND * command
     if len(data) > 255:
         return bytes([flags | _LONG]) + len(data).to_bytes(8, "big") + data
@@ -51,24 +57,28 @@ READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identit
 
 
 class Crowd:
-    """Up to MOST connections that say ``first`` and then only what ``trickle`` gives them; a context.
+    """Up to MOST connections that send ``first``, and then only what ``trickle`` gives them; a context.
 
-    ``source`` is the loopback address that they come from.
+    ``source`` is the loopback address they come from; ``receive_bytes`` limits what the kernel takes in for each.
     """
 
-    def __init__(self, endpoint: Tcp, count: int, *, source: str = "127.0.0.1", first: bytes = b"") -> None:
+    def __init__(
+        self, endpoint: Tcp, count: int, *, source: str = HERE, first: bytes = b"", receive_bytes: int | None = None
+    ) -> None:
         if count > MOST:
             raise ValueError(f"a crowd has at most {MOST} members")
-        here = on_loopback(endpoint)
+        address = on_loopback(endpoint)
         self.refused = 0
         """Connections that could not be made."""
-        self._members: list[socket.socket] = []
+        self.members: list[socket.socket] = []
         for _ in range(count):
             member = socket.socket()
             try:
-                member.settimeout(_CONNECT_S)
+                member.settimeout(CONNECT_S)
+                if receive_bytes is not None:
+                    member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
                 member.bind((source, 0))
-                member.connect(here)
+                member.connect(address)
                 if first:
                     member.sendall(first)
                 member.setblocking(False)
@@ -76,27 +86,25 @@ class Crowd:
                 self.refused += 1
                 member.close()
                 continue
-            self._members.append(member)
+            self.members.append(member)
 
     def __enter__(self) -> Crowd:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for member in self._members:
+    def __exit__(self, *error: object) -> None:
+        for member in self.members:
             member.close()
-        self._members.clear()
+        self.members.clear()
 
     def trickle(self, data: bytes) -> None:
         """Let each send a little more."""
-        for member in self._members:
+        for member in self.members:
             with contextlib.suppress(OSError):
                 member.send(data)
 
     def left(self) -> int:
-        """How many the other end has not hung up on."""
-        return sum(not _is_over(member) for member in self._members)
+        """Connections that the other end has not closed."""
+        return sum(not _is_over(member) for member in self.members)
 
 
 def _is_over(member: socket.socket) -> bool:
@@ -110,31 +118,28 @@ def _is_over(member: socket.socket) -> bool:
     return True
 
 
-class Tally(NamedTuple):
-    """What came of garbled connections."""
-
-    made: int
-    refused: int
-    """That were not accepted."""
+def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:
+    """Visitors that ask a page for ``path`` and read nothing."""
+    request = f"GET {path} HTTP/1.1\r\nHost: {HERE}:{port}\r\n\r\n".encode()
+    return Crowd(Tcp(HERE, port), count, source=source, first=request, receive_bytes=2048)
 
 
-def garbled(endpoint: Tcp, count: int, seed: int, *, source: str = "127.0.0.1") -> Tally:
-    """Make ``count`` connections, one after the other, that send garbage or a damaged greeting and hang up."""
-    here = on_loopback(endpoint)
+def garbled(endpoint: Tcp, count: int, seed: int, *, source: str = HERE) -> int:
+    """Make ``count`` connections in turn that send garbage or a damaged greeting; how many were not accepted."""
+    address = on_loopback(endpoint)
     rng = random.Random(seed)
     refused = 0
     for _ in range(count):
         with socket.socket() as line:
             try:
-                line.settimeout(_CONNECT_S)
+                line.settimeout(CONNECT_S)
                 line.bind((source, 0))
-                line.connect(here)
+                line.connect(address)
                 line.sendall(_garbage(rng))
             except OSError as failure:
-                refused += failure.errno in (errno.ECONNREFUSED, errno.EADDRNOTAVAIL) or isinstance(
-                    failure, TimeoutError
-                )
-    return Tally(count, refused)
+                turned_away = failure.errno in (errno.ECONNREFUSED, errno.EADDRNOTAVAIL)
+                refused += turned_away or isinstance(failure, TimeoutError)
+    return refused
 
 
 def _garbage(rng: random.Random) -> bytes:
@@ -149,74 +154,87 @@ def _garbage(rng: random.Random) -> bytes:
     return bytes(data[: rng.randrange(1, len(data) + 1)])
 
 
-class RawPeer:
-    """A plain learner without ZeroMQ, so that it can break its rules; a context.  OSError where the rig is silent."""
-
-    def __init__(self, endpoint: Tcp, *, source: str = "127.0.0.1") -> None:
-        self._line = socket.socket()
-        self._line.bind((source, 0))
-        self._line.settimeout(_CONNECT_S)
-        self._line.connect(on_loopback(endpoint))
-        self._line.sendall(greeting() + READY)
-        answer = b""
-        while b"READY" not in answer and (data := self._line.recv(_PIECE)):  # ZeroMQ takes no message before that
-            answer += data
-        self._line.setblocking(False)
-        self._asked = 0
-
-    def __enter__(self) -> RawPeer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._line.close()
-
-    def ask(self, request: RequestMessage) -> None:
-        """Send a request; its answer is not read."""
-        self._asked += 1
-        number = self._asked.to_bytes(8, "little")
-        self._line.setblocking(True)
-        self._line.settimeout(_CONNECT_S)
-        self._line.sendall(frame(number, more=True) + frame(encode(request)))
-        self._line.setblocking(False)
-
-    def read(self) -> bytes:
-        """Whatever has arrived, up to 64 KiB; empty where nothing has, or the rig has hung up."""
+def garbled_locally(path: str, rng: random.Random) -> bool:
+    """Make a garbage connection to a Unix socket; whether it was accepted."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(CONNECT_S)
+        try:
+            line.connect(path)
+        except OSError:
+            return False
         with contextlib.suppress(OSError):
-            return self._line.recv(_PIECE)
-        return b""
-
-    def flood(self, size: int, most_bytes: int, seconds: float) -> int:
-        """Send frames of ``size`` bytes of one message that never ends; how many bytes were taken.
-
-        Stops at ``most_bytes``, after ``seconds``, or where the rig hangs up.
-        """
-        piece = frame(bytes(size), more=True)
-        piece *= max(1, _PIECE // len(piece))
-        limit, sent, rest = time.monotonic() + seconds, 0, b""
-        while sent < most_bytes and time.monotonic() < limit:
-            rest = rest or piece
-            if not select.select((), (self._line,), (), 0.05)[1]:
-                continue
-            try:
-                n = self._line.send(rest)
-            except BlockingIOError:
-                continue
-            except OSError:
-                break
-            sent, rest = sent + n, rest[n:]
-        return sent
+            line.sendall(greeting()[: rng.randrange(65)] + rng.randbytes(rng.randrange(200)))
+        return True
 
 
-def noisy(endpoint: Tcp, seconds: float, most: int = 1_000_000, *, source: str = "127.0.0.1") -> int:
-    """Attach and leave over and over, up to ``most`` times, on a new connection where one is ended; how often."""
-    limit, rounds = time.monotonic() + seconds, 0
-    while time.monotonic() < limit and rounds < most:
-        with contextlib.suppress(OSError), RawPeer(endpoint, source=source) as peer:
-            while time.monotonic() < limit and rounds < most:
-                peer.ask(Attach())
-                peer.ask(Leave())
-                rounds += 1
-                peer.read()
-    return rounds
+def garbled_visit(port: int, rng: random.Random) -> bool:
+    """Send a garbage request to the page; whether the connection was accepted."""
+    # Damage could turn a bad order into a sound one, and a stop is obeyed.
+    request = bytearray(rng.choice(list(bad_requests(port).values())).replace(b"/api/stop", b"/api/none"))
+    match rng.randrange(4):
+        case 0:
+            request = bytearray(rng.randbytes(rng.randrange(300)))
+        case 1:
+            request[rng.randrange(len(request))] = rng.randrange(256)
+        case 2:
+            request = request[: rng.randrange(len(request))]
+    try:
+        # The page may rightly have hung up before everything is sent.
+        with socket.create_connection((HERE, port), CONNECT_S) as line, contextlib.suppress(OSError):
+            line.sendall(request)
+        return True
+    except OSError:
+        return False
+
+
+def bad_requests(port: int) -> dict[str, bytes]:
+    """Malformed requests, by what is wrong with them; each must get an answer (4xx or 5xx)."""
+    origin = f"http://{HERE}:{port}"
+    order = (
+        f"POST /api/stop HTTP/1.1\r\nHost: {HERE}:{port}\r\nOrigin: {origin}\r\nContent-Type: application/json\r\n"
+    ).encode()
+    body = b'{"how":"now"}'
+    get = f"GET / HTTP/1.1\r\nHost: {HERE}:{port}\r\n".encode()
+    return {
+        "a length of 5000 digits": order + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n" + body,
+        "a negative length": order + b"Content-Length: -13\r\n\r\n" + body,
+        "a length with a sign": order + b"Content-Length: +13\r\n\r\n" + body,
+        "a length with an underscore": order + b"Content-Length: 1_3\r\n\r\n" + body,
+        "a length of other digits": order + "Content-Length: \u00b9\u00b3\r\n\r\n".encode("latin-1") + body,
+        "two lengths": order + b"Content-Length: 13\r\nContent-Length: 12\r\n\r\n" + body,
+        "no length": order + b"\r\n" + body,
+        "chunked": order + b"Transfer-Encoding: chunked\r\n\r\nd\r\n" + body + b"\r\n0\r\n\r\n",
+        "chunked with a length": order + b"Transfer-Encoding: chunked\r\nContent-Length: 13\r\n\r\n" + body,
+        "a long body": order + b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000,
+        "a long line": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        "a long header": get + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
+        "many headers": get + b"X: a\r\n" * 200 + b"\r\n",
+        "a header without a colon": b"GET / HTTP/1.1\r\nnonsense\r\n\r\n",
+        "a method that is none": b"\xff\xfe / HTTP/1.1\r\n\r\n",
+        "a long method": b"A" * 5000 + b" / HTTP/1.1\r\n\r\n",
+        "another version": b"GET / HTTP/9.9\r\n\r\n",
+        "a version of 5000 digits": b"GET / HTTP/" + b"1" * 5000 + b".1\r\n\r\n",
+        "a word": b"GET\r\n\r\n",
+        "four words": b"GET / / HTTP/1.1\r\n\r\n",
+        "an empty line": b"\r\n\r\n",
+        "zeros": bytes(100) + b"\r\n\r\n",
+        "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40) + b"\n",
+    }
+
+
+def answer(port: int, data: bytes) -> bytes:
+    """Send a request as it is and read the answer to its end."""
+    with socket.create_connection((HERE, port), timeout=_PATIENCE_S) as line:
+        with contextlib.suppress(OSError):
+            line.sendall(data)
+        got = b""
+        with contextlib.suppress(OSError):
+            while data := line.recv(_PIECE):
+                got += data
+        return got
+
+
+def unanswered(port: int) -> list[str]:
+    """Malformed requests that get no answer that says so."""
+    asked = bad_requests(port).items()
+    return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]

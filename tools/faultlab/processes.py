@@ -21,7 +21,7 @@ ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "
 PATIENCE_S: Final = 90.0
 """Far more than anything here needs, for a machine that is busy with other things."""
 _LOOK_EVERY_S: Final = 0.005
-_PAGE_MB: Final = os.sysconf("SC_PAGE_SIZE") / 2**20
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 T = TypeVar("T")
 
@@ -98,9 +98,14 @@ def use_of(pid: int) -> Use | None:
     """Memory and open descriptors of a process; None once it is gone."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-        return Use((resident - shared) * _PAGE_MB, len(os.listdir(f"/proc/{pid}/fd")))
+        return Use((resident - shared) * _PAGE_BYTES / 2**20, len(os.listdir(f"/proc/{pid}/fd")))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
 def children(pid: int) -> dict[str, int]:

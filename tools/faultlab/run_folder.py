@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
-from onrig.runtime.replay.checkpoint.problem import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.episodes import EpisodeRow, read_rows
 from onrig.runtime.replay.memory import Memory
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.tools.replaying.recorded import recorded_config
 
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.supervise.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
 
 FADE_S: Final = 12.0
 """The longest fade that a configuration may ask for, and some room."""

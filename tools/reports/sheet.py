@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.learner.trials.measures import Bounds
-from onrig.tools.benchmarks.table import aligned
+from onrig.tools.bench.report import aligned
 from onrig.tools.reports.markup import escape
 
 BETTER: Final = "▲"

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import Limits, PendulumPlants, Plants
-from onrig.runtime.safety.prediction import Prediction
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import PlantBox, Prediction
 
 Action = tuple[float, ...]
 Wish = Sequence[float] | None
@@ -65,10 +67,12 @@ class Pusher(Protocol):
         """Return it for a state (n,) SI."""
 
 
-def laws(limits: Limits, rig: Rig, plants: Plants, prediction: Prediction) -> dict[str, Callable[[random.Random], Law]]:
+def laws(
+    limits: Limits, rig: Rig, plants: PlantBox, prediction: Prediction
+) -> dict[str, Callable[[random.Random], Law]]:
     """All of them by name, each to be made anew for an episode with its random numbers."""
     ranges = [limits.range.get(a.name, (a.low, a.high)) for a in rig.actuators]
-    push, aim = _pendulum(rig, plants, ranges) if isinstance(plants, PendulumPlants) else _magman(rig, plants, ranges)
+    push, aim = _pendulum(rig, plants, ranges) if isinstance(plants, PendulumBox) else _magman(rig, plants, ranges)
     m = len(ranges)
 
     def uniform(rng: random.Random) -> Law:
@@ -118,7 +122,7 @@ def _strongest_that_passes(prediction: Prediction, observation: Sequence[float],
     return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
 
 
-def _pendulum(rig: Rig, plants: PendulumPlants, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
+def _pendulum(rig: Rig, plants: PendulumBox, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
     names = [o.name for o in rig.observations]
     angle, velocity = names.index(plants.angle), names.index(plants.velocity)
     (low, high) = ranges[[a.name for a in rig.actuators].index(plants.actuator)]
@@ -135,9 +139,9 @@ def _pendulum(rig: Rig, plants: PendulumPlants, ranges: Sequence[tuple[float, fl
     return push, swing_up
 
 
-def _magman(rig: Rig, plants: Plants, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
-    if isinstance(plants, PendulumPlants):
-        raise TypeError("a pendulum has no magnets")
+def _magman(rig: Rig, plants: PlantBox, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
+    if not isinstance(plants, MagmanBox):
+        raise TypeError("only a magnetic manipulator has magnets")
     names = [o.name for o in rig.observations]
     position, velocity = names.index(plants.position), names.index(plants.velocity)
     where = [plants.magnets.get(a.name, math.inf) for a in rig.actuators]

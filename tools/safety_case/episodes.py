@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.config.limits import PendulumPlants, Plants
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.limits import compile_prediction
+from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import NODES, upper_side
-from onrig.runtime.safety.prediction import compile_prediction, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, error_bound
 from onrig.runtime.task import episode_steps
 from onrig.tools.safety_case.adversaries import Adversary, Law, laws
 from onrig.tools.safety_case.plants import SUBSTEPS, Physics, Values, advance, draw, physics_of
@@ -62,10 +62,10 @@ class _Lane:
         tick.begin(1, Kind.TRAIN, [])
 
 
-def sight_of(config: RunConfig, plants: Plants) -> Sight:
+def sight_of(config: RunConfig, plants: PlantBox) -> Sight:
     """How the rig sees a plant; only rigs whose sensors measure place and velocity themselves can be tried."""
     rig = config.rig
-    place = plants.angle if isinstance(plants, PendulumPlants) else plants.position
+    place = plants.place
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in (place, plants.velocity)]
     if sorted(names) != sorted(s.name for s in rig.sensors):
         raise ValueError(f"rig '{rig.name}' measures more or less than place and velocity")
@@ -106,17 +106,17 @@ def run_core(
     return campaign
 
 
-def start_states(config: RunConfig, plants: Plants, n: int, rng: np.random.Generator) -> Values:
+def start_states(config: RunConfig, plants: PlantBox, n: int, rng: np.random.Generator) -> Values:
     """States (2, n) of the safe set: at rest or anywhere in it."""
     limits, rig = config.limits, config.rig
-    if isinstance(plants, PendulumPlants):
-        upper, lower = (upper_side(c).safe for c in cases(plants, limits, rig, config.period_us * 1e-6))
+    if isinstance(plants, PendulumBox):
+        upper, lower = (upper_side(c).safe for c in cases(plants, limits.setting(rig, config.period_us * 1e-6)))
         place = rng.uniform(-np.pi, np.pi, n)
         cell = ((place + np.pi) / (2 * np.pi) * NODES).astype(int) % NODES
         high = np.minimum(upper, np.roll(upper, -1))[cell]
         low = -np.minimum(lower, np.roll(lower, -1))[NODES - 1 - cell]
     else:
-        track = next(o for o in rig.observations if o.name == plants.position)
+        track = next(o for o in rig.observations if o.name == plants.place)
         envelope = limits.envelope[plants.velocity]
         place, high, low = rng.uniform(track.low, track.high, n), np.full(n, envelope.high), np.full(n, envelope.low)
     speed = np.where(rng.random(n) < _AT_REST, 0.0, rng.uniform(low, high))
@@ -125,7 +125,7 @@ def start_states(config: RunConfig, plants: Plants, n: int, rng: np.random.Gener
 
 def _run_lanes(
     config: RunConfig,
-    plants: Plants,
+    plants: PlantBox,
     physics: Physics,
     sight: Sight,
     lanes: list[_Lane],

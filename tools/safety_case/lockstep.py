@@ -17,12 +17,13 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
-from onrig.runtime.config.limits import PendulumPlants, Plants
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.prediction import compile_prediction
+from onrig.runtime.safety.limits import compile_prediction
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.twin.device import TwinDevice
@@ -32,9 +33,9 @@ from onrig.tools.safety_case.plants import SUBSTEPS, Values, draw, physics_of
 from onrig.tools.safety_case.tally import Campaign, Tally
 
 
-def plant_of(plants: Plants, parameters: Values, base: Plant) -> Plant:
+def plant_of(plants: PlantBox, parameters: Values, base: Plant) -> Plant:
     """A twin's plant with given lumped parameters; raises ValueError where ``base`` is of another kind."""
-    if isinstance(plants, PendulumPlants) and isinstance(base, Pendulum):
+    if isinstance(plants, PendulumBox) and isinstance(base, Pendulum):
         gravity, damping, gain = parameters.tolist()
         inertia = base.inertia_kg_m2
         # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
@@ -48,7 +49,7 @@ def plant_of(plants: Plants, parameters: Values, base: Plant) -> Plant:
             torque_constant=torque_constant,
             resistance=torque_constant / (gain * inertia),
         )
-    if not isinstance(plants, PendulumPlants) and isinstance(base, Magman):
+    if not isinstance(plants, PendulumBox) and isinstance(base, Magman):
         pull, friction = parameters.tolist()
         return msgspec.structs.replace(base, c1=pull * base.mass, friction=friction * base.mass)
     raise ValueError("limits.predicted and device.twin.plant are of different kinds")
@@ -80,7 +81,7 @@ def run_lockstep(
 
 
 def _run_episode(
-    config: RunConfig, plants: Plants, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
+    config: RunConfig, plants: PlantBox, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
 ) -> None:
     device = TwinDevice(config.rig, twin, config.task.start, time_scale=0.0)
     clock, reader = VirtualClock(), FrameReader()

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onrig.runtime.config.limits import MagmanPlants, PendulumPlants
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.magman import MagmanPrediction
-from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.magman import MagmanBox, MagmanPrediction
+from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side
 from onrig.tools.safety_case.plants import Values, advance, physics_of
 
@@ -30,17 +29,17 @@ def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
     figure, axes = plt.subplots(1, len(configs), figsize=(6.2 * len(configs), 5.2), layout="constrained", squeeze=False)
     for config, ax in zip(configs, axes[0], strict=True):
         plants = config.limits.predicted
-        if isinstance(plants, PendulumPlants):
+        if isinstance(plants, PendulumBox):
             _pendulum(config, plants, ax)
-        elif isinstance(plants, MagmanPlants):
+        elif isinstance(plants, MagmanBox):
             _magman(config, plants, ax)
         ax.set_title(config.rig.name)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _pendulum(config: RunConfig, plants: PendulumPlants, ax: Axes) -> None:
-    upper, lower = cases(plants, config.limits, config.rig, config.period_us * 1e-6)
+def _pendulum(config: RunConfig, plants: PendulumBox, ax: Axes) -> None:
+    upper, lower = cases(plants, config.limits.setting(config.rig, config.period_us * 1e-6))
     angle = np.linspace(-np.pi, np.pi, NODES, endpoint=False)
     high, low = upper_side(upper), upper_side(lower)
 
@@ -66,7 +65,7 @@ def _pendulum(config: RunConfig, plants: PendulumPlants, ax: Axes) -> None:
     ax.legend(loc="upper center", fontsize=7, ncols=2, bbox_to_anchor=(0.5, -0.12))
 
 
-def _swing_up(config: RunConfig, plants: PendulumPlants) -> Values:
+def _swing_up(config: RunConfig, plants: PendulumBox) -> Values:
     """Path (2, n) of energy control to the upright, without a shield."""
     physics = physics_of(plants, config.rig)
     state, parts, step_s = np.array([[0.01], [0.0]]), [], np.array([config.period_us * 1e-6 / 10])
@@ -82,8 +81,8 @@ def _swing_up(config: RunConfig, plants: PendulumPlants) -> Values:
     return np.array(parts).T
 
 
-def _magman(config: RunConfig, plants: MagmanPlants, ax: Axes) -> None:
-    prediction = MagmanPrediction(plants, config.limits, config.rig)
+def _magman(config: RunConfig, plants: MagmanBox, ax: Axes) -> None:
+    prediction = MagmanPrediction(plants, config.limits.setting(config.rig, config.period_us * 1e-6))
     envelope = config.limits.envelope[plants.velocity]
     names = [o.name for o in config.rig.observations]
     track = config.rig.observations[names.index(plants.position)]

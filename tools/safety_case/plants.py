@@ -1,4 +1,4 @@
-"""Plants of a shield's box, many at once: drawn at its vertices and inside, constant or changing in every period."""
+"""PlantBox of a shield's box, many at once: drawn at its vertices and inside, constant or changing in every period."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.limits import MagmanPlants, PendulumPlants, Plants
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import PlantBox
 
 Values = NDArray[np.float64]
 
@@ -35,7 +37,7 @@ class Physics(Protocol):
 class PendulumPhysics:
     """Parameters A, D, G."""
 
-    def __init__(self, plants: PendulumPlants) -> None:
+    def __init__(self, plants: PendulumBox) -> None:
         self.nominal = np.array([plants.gravity_per_s2, plants.damping_per_s, plants.gain_per_v_s2])
         self.varying = np.array([True, True, True])
 
@@ -52,7 +54,7 @@ class PendulumPhysics:
 class MagmanPhysics:
     """Parameters c1/m and b/m."""
 
-    def __init__(self, plants: MagmanPlants, rig: Rig) -> None:
+    def __init__(self, plants: MagmanBox, rig: Rig) -> None:
         self.nominal = np.array([plants.pull_m6_per_a2_s2, plants.friction_per_s])
         # A held command has a potential only where its pull is constant: one that was strong downhill and weak uphill
         # would give energy for nothing.
@@ -79,9 +81,13 @@ class MagmanPhysics:
         return np.stack([np.clip(x, self._low, self._high), v])
 
 
-def physics_of(plants: Plants, rig: Rig) -> Physics:
+def physics_of(plants: PlantBox, rig: Rig) -> Physics:
     """The dynamics that a prediction is made for."""
-    return PendulumPhysics(plants) if isinstance(plants, PendulumPlants) else MagmanPhysics(plants, rig)
+    if isinstance(plants, PendulumBox):
+        return PendulumPhysics(plants)
+    if isinstance(plants, MagmanBox):
+        return MagmanPhysics(plants, rig)
+    raise ValueError(f"there is no campaign for plants like {plants}")
 
 
 def draw(nominal: Values, spread: float, n: int, rng: np.random.Generator) -> Values:

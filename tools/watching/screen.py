@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from onrig.runtime.printable import printable
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.states import State
 from onrig.tools.watching import words
 from onrig.tools.watching.rig_text import Sketch, rig_rows
 from onrig.tools.watching.snapshot import Happened, Snapshot

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Rule
-from onrig.runtime.replay.episodes import COLUMNS
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.actuators import Actuators
+from onrig.runtime.run_state.episodes import COLUMNS
+from onrig.runtime.run_state.event_kinds import COUNT, times
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.actuators import Actuators
-from onrig.runtime.supervise.event_kinds import COUNT, times
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.tail import Tail
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.supervise.states import State
+from onrig.runtime.run_state.states import State
 from onrig.runtime.view.reader import Figures, Histogram, bin_edges_us
 from onrig.tools.watching.canvas import bar, columns, sparkline
 from onrig.tools.watching.snapshot import Snapshot

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from onrig.runtime.config.limits import Damp, Hold, MagmanPlants, PendulumPlants
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.fallback import Damp, Hold
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.plants.magman import Magman
 from onrig.sim.twin.options import TwinOptions
 
@@ -20,9 +22,9 @@ def drawing_of(config: RunConfig) -> Drawing:
     names = [o.name for o in config.rig.signals]
     actuators = [a.name for a in config.rig.actuators]
     plants = config.limits.predicted
-    if isinstance(plants, PendulumPlants):
+    if isinstance(plants, PendulumBox):
         return _pendulum(config, names.index(plants.angle), names.index(plants.velocity))
-    if isinstance(plants, MagmanPlants):
+    if isinstance(plants, MagmanBox):
         return _magman(config, names.index(plants.position), plants.magnets)
     fallback, reset = config.limits.fallback, config.task.reset
     if isinstance(fallback, Hold):

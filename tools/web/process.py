@@ -25,14 +25,13 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.supervise.report import report
-from onrig.runtime.supervise.running import Remote, SegmentError
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.running import Remote, SegmentError
 from onrig.tools.web.address import TOKEN, listen_at, new_token, parse_address, url_of
-from onrig.tools.web.assets import load_assets
 from onrig.tools.web.guard import Guard
 from onrig.tools.web.hub import Hub
 from onrig.tools.web.producer import MOTION_S, Producer
-from onrig.tools.web.server import PageServer, Site
+from onrig.tools.web.server import PageServer, Site, load_assets
 from onrig.tools.web.surface import Surfaces
 
 _ME: Final = "web"

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
+from onrig.runtime.run_state.running import Running, SegmentError, running_rigs
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.actuators import SAFE, UNTOUCHED, Actuators
-from onrig.runtime.supervise.running import Running, SegmentError, running_rigs
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.tail import Tail
 from onrig.tools.web.about import about

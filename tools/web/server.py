@@ -1,37 +1,54 @@
-"""The page's server: files, a stream of events, and one order (stop)."""
+"""The page's server: files, a stream of events, surfaces, and one order (stop)."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import socket
-import threading
-import time
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from onrig.tools.web.assets import Asset
+from onrig.tools.web.connections import BoundedServer, PatientHandler, Stage
 from onrig.tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
 from onrig.tools.web.hub import Hub, Message
-from onrig.tools.web.places import Places, Stage
 
-_PATIENCE_S: Final = 10.0
-"""For a request to arrive whole, and for a watcher to take what it is sent."""
 _PULSE_S: Final = 5.0
 """A comment goes out after so long a silence: it shows a browser that is gone."""
 _ORDER_BYTES: Final = 256
 _LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
-_UNREAD_BYTES: Final = 1 << 18
-_UNREAD_S: Final = 0.5
-"""What came and was not read is taken in so far before a connection is closed: else its answer would be lost."""
-_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
-_TOO_SLOW: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
 STOP_LEVELS: Final = {"fade": 1, "now": 2}
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+class Asset(NamedTuple):
+    """One file of the page."""
+
+    content_type: str
+    body: bytes
+
+
+def load_assets() -> dict[str, Asset]:
+    """Read all files of ``static`` once, by the path that a browser asks for; ``/`` is the page.
+
+    Nothing is ever looked up by a name that came from outside.
+    """
+    found = {}
+    for file in files("onrig.tools.web").joinpath("static").iterdir():
+        suffix = f".{file.name.rpartition('.')[2]}"
+        if suffix in _TYPES:
+            found[f"/{file.name}"] = Asset(_TYPES[suffix], file.read_bytes())
+    found["/"] = found["/index.html"]
+    return found
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,145 +67,25 @@ class Site(NamedTuple):
     surface: Callable[[int, int, int], dict[str, object] | None]
     """(policy id, x, y) to the surface."""
     stop: Callable[[int], bool]
-    """Level (1 fades out, 2 at once); False where nothing runs."""
+    """Level (1 fades out, 2 disarms now); False where nothing runs."""
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves a site on a listening socket, with a bounded number of connections."""
-
-    daemon_threads = True
+class PageServer(BoundedServer):
+    """Serves a site on a listening socket."""
 
     def __init__(self, listening: socket.socket, site: Site) -> None:
-        self.address_family = listening.family
-        super().__init__(listening.getsockname()[:2], Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
+        super().__init__(listening, Handler)
         self.site = site
-        self._lock = threading.Lock()
-        self._places: Places[socket.socket] = Places()
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in a thread of its own; where there are too many, one gives way or it is turned away."""
-        if not isinstance(request, socket.socket):
-            raise TypeError("a stream socket was expected")
-        with self._lock:
-            place, left = self._places.take(_host_of(client_address), request)
-            if left is not None:
-                hang_up(left.who, _BUSY if left.stage is Stage.ARRIVING else b"")
-        if place is None:
-            with contextlib.suppress(OSError):
-                request.settimeout(0.2)
-                request.sendall(_BUSY)
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
-            self._leave(request)
-            raise
-
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        """Give the place back when the connection is done."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            if isinstance(request, socket.socket):
-                self._leave(request)
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Close a connection; while it has a place, nobody else hangs up on a descriptor that is another's by then."""
-        if isinstance(request, socket.socket):
-            self._leave(request)
-        super().shutdown_request(request)
-
-    def _leave(self, request: socket.socket) -> None:
-        with self._lock:
-            place = self._places.of(request)
-            if place is not None:
-                self._places.give(place)
-
-    def come_to(self, request: socket.socket, stage: Stage) -> None:
-        """Note how far a connection has come."""
-        with self._lock:
-            place = self._places.of(request)
-            if place is not None:
-                place.stage = stage
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that has gone is no error; nothing a page does is worth a line on the terminal."""
 
 
-def hang_up(line: socket.socket, word: bytes) -> None:
-    """End a connection from another thread, with a last word if it takes one at once."""
-    with contextlib.suppress(OSError):
-        if word:
-            line.send(word, socket.MSG_DONTWAIT)
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)
-
-
-def _host_of(client_address: object) -> str:
-    return str(client_address[0]) if isinstance(client_address, tuple) else ""
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(PatientHandler):
     """One request."""
 
     server: PageServer
-    server_version = "onrig"
-    sys_version = ""
-    default_request_version = "HTTP/1.0"  # who names no version gets an answer of today all the same
-    timeout = _PATIENCE_S
-    raw_requestline: bytes
 
-    def setup(self) -> None:
-        """A request that comes a byte at a time is no reason to wait for ever: it must be there whole in good time."""
-        super().setup()
-        self._arrival = threading.Timer(_PATIENCE_S, self._give_up)
-        self._arrival.daemon = True
-        self._arrival.start()
-
-    def finish(self) -> None:
-        """End of the connection."""
-        self._arrival.cancel()
-        super().finish()
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Take in what has come and nobody has read, for a moment: closing on it would cost the answer."""
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            limit, unread = time.monotonic() + _UNREAD_S, _UNREAD_BYTES
-            while unread > 0 and (left_s := limit - time.monotonic()) > 0:
-                self.connection.settimeout(left_s)
-                if not (data := self.connection.recv(65536)):
-                    return
-                unread -= len(data)
-
-    def _give_up(self) -> None:
-        hang_up(self.connection, _TOO_SLOW)
-
-    def _arrived(self, stage: Stage = Stage.ANSWERING) -> None:
-        self._arrival.cancel()
-        self.server.come_to(self.connection, stage)
-
-    def parse_request(self) -> bool:
-        """Read the request's head; an empty line is answered, too."""
-        if not self.raw_requestline.strip():
-            self.requestline, self.request_version, self.command = "", self.default_request_version, ""
-            self.close_connection = True
-            self.send_error(HTTPStatus.BAD_REQUEST)
-            return False
-        return super().parse_request()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the terminal belongs to the run."""
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
         """Files, the stream, surfaces."""
-        self._arrived()
+        self.arrived()
         site = self.server.site
         try:
             url = urlsplit(self.path)
@@ -197,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(Refusal(HTTPStatus.BAD_REQUEST, "this is no address"))
             return
         offered = query.get("token", [None])[0]
-        refusal = site.guard.refuse(self._named_headers(), offered)
+        refusal = site.guard.refuse(self._judged_headers(), offered)
         if refusal is not None:
             self._refuse(refusal)
         elif url.path == "/api/stream":
@@ -211,10 +108,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(Refusal(HTTPStatus.NOT_FOUND, "there is nothing here"))
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802
         """The one order."""
         site = self.server.site
-        headers = self._named_headers()
+        headers = self._judged_headers()
         refusal = site.guard.refuse(headers) or site.guard.refuse_order(headers)
         if refusal is None and self.path != "/api/stop":
             refusal = Refusal(HTTPStatus.NOT_FOUND, "there is nothing here")
@@ -222,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(refusal)
             return
         level = self._level()
-        self._arrived()
+        self.arrived()
         if level is None:
             self._refuse(Refusal(HTTPStatus.BAD_REQUEST, 'expected {"how": "fade"} or {"how": "now"}'))
         elif not site.stop(level):
@@ -230,8 +127,8 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.OK, b'{"stopping":true}', "application/json")
 
-    def _named_headers(self) -> dict[str, str]:
-        """The headers that are judged; one that comes twice is none."""
+    def _judged_headers(self) -> dict[str, str]:
+        """The headers that the guard judges; one that comes twice counts as missing."""
         found = {name: self.headers.get_all(name, []) for name in JUDGED}
         return {name: values[0] for name, values in found.items() if len(values) == 1}
 
@@ -264,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         if watcher is None:
             self._refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open"))
             return
-        self._arrived(Stage.STREAMING)
+        self.arrived(Stage.STREAMING)
         try:
             self.send_response(HTTPStatus.OK)
             self._headers("text/event-stream; charset=utf-8")
@@ -279,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             site.hub.leave(watcher)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the standard library turns away by itself (no HTTP, an unknown method) is answered as all else is."""
+        """Answer what the standard library turns away by itself (no HTTP, an unknown method) like everything else."""
         self._refuse(Refusal(HTTPStatus(code), message or HTTPStatus(code).phrase))
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -294,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_header("Set-Cookie", cookie)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":  # whose answer has no body, not even one that says no
+            if self.command != "HEAD":  # which gets no body, not even with a refusal
                 self.wfile.write(body)
 
     def _headers(self, content_type: str) -> None:

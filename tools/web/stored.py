@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError
 from onrig.runtime.replay.checkpoint.identity import identity_of
-from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.telemetry import Surprise, sample_of
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 _LARGEST: Final = 4_000_000

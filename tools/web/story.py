@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.printable import printable
-from onrig.runtime.supervise.event_kinds import times
+from onrig.runtime.run_state.event_kinds import times
 
 Event = dict[str, object]
 Item = dict[str, object]

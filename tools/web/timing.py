@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from onrig.runtime.replay.timing import FILE, Counts, Timing
+from onrig.runtime.replay.accounts.timing import FILE, Counts, Timing
 from onrig.runtime.view.reader import Figures, Histogram
 
 

@@ -1,4 +1,4 @@
-"""The memory on disk: what the replay process owns survives kill -9 and power loss (ARCHITECTURE §1, §6).
+"""The memory on disk: what the replay process owns survives kill -9 and power loss.
 
 A folder (``buffer/`` of a run folder) holds the newest checkpoint, the one before it, and what the two share:
 
@@ -28,8 +28,8 @@ which there are at most three.
 
 from __future__ import annotations
 
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError
 from onrig.runtime.replay.checkpoint.identity import Experiences, Identity, identity_of
-from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import Restored, restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 

@@ -16,7 +16,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.checkpoint.problem import Damage
+
+class CheckpointError(Exception):
+    """One line: which file, what is wrong with it, what to do."""
+
+
+class Damage(Exception):
+    """A file is not what was written; the checkpoint before may still be good."""
+
 
 _MAGIC: Final = b"ONRB"
 _HEADER: Final = struct.Struct("<4sHHIQ")

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.replay.checkpoint.blocks import Damage
 from onrig.runtime.replay.checkpoint.identity import Identity
-from onrig.runtime.replay.checkpoint.problem import Damage
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 4 << 20

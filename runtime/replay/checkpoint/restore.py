@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.checkpoint.blocks import Found, Kind, read
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage, Found, Kind, read
 from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest
-from onrig.runtime.replay.checkpoint.problem import CheckpointError, Damage
 from onrig.runtime.replay.keepers.keeper import Arrays
 from onrig.runtime.replay.layout import Words
 from onrig.runtime.replay.storage import STAMP_WORDS

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.replaced_file import sync
-from onrig.runtime.replay.checkpoint.blocks import chain_start, encode
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, chain_start, encode
 from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
 from onrig.runtime.replay.checkpoint.manifest import (
     FORMAT,
@@ -27,10 +27,9 @@ from onrig.runtime.replay.checkpoint.manifest import (
     ours,
     segment_numbers,
 )
-from onrig.runtime.replay.checkpoint.orders import OrderLog
-from onrig.runtime.replay.checkpoint.problem import CheckpointError
 from onrig.runtime.replay.checkpoint.restore import Restored
 from onrig.runtime.replay.checkpoint.rows import Append, RowLog
+from onrig.runtime.replay.checkpoint.tables import TableLog
 
 _LOOK_S: Final = 0.1
 
@@ -60,7 +59,7 @@ class CheckpointWriter:
         after = restored.manifest if restored is not None else None
         names = itertools.count(max(segment_numbers(folder), default=0) + 1)
         self._rows = RowLog(lambda: f"rows-{next(names):08d}.seg", after)
-        self._orders = OrderLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
+        self._orders = TableLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
         self._number = max(numbers, default=0)
         self._ends = {s.name: s for s in after.rows} if after is not None else {}
         self._kept = [after] if after is not None else []

@@ -10,9 +10,9 @@ import pytest
 
 from onrig.runtime.control import conduct
 from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.run_state.faults import FaultName, Halted
+from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.faults import FaultName, Halted
-from onrig.runtime.supervise.states import Event
 from tests.runtime.control.test_loop import Bench
 
 LIMIT_S = 10.0

@@ -6,7 +6,7 @@ import pytest
 
 from onrig.hw.messages import State
 from onrig.runtime.control.contradictions import RATE_WINDOW, Contradictions
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 from onrig.tools.load import load
 from tests.hw.fake_device import state_of
 

@@ -24,13 +24,13 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import Flag, Kind, RecordLayout
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.run_state.faults import FaultName, Halted
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from onrig.runtime.supervise.faults import FaultName, Halted
-from onrig.runtime.supervise.states import State
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions

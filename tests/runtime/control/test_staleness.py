@@ -15,8 +15,8 @@ from onrig.runtime.control.settings import Staleness
 from onrig.runtime.control.staleness import Listener, Silence, Turn, expects_learner
 from onrig.runtime.link.settings import Link
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.faults import FaultName, Halted
 from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
 from tests.runtime.samples import PENDULUM
 

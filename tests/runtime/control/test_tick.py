@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault, State, Status
 from onrig.hw.rig import Observation
-from onrig.runtime.config.limits import Envelope, Limits
 from onrig.runtime.control.tick import Step, Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.task import compile_reward
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
 

@@ -12,8 +12,8 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status, encode_hello
 from onrig.hw.session import RequestRefused
 from onrig.runtime.control.frames import Stopped
+from onrig.runtime.run_state.faults import FaultName, Halted, LinkFault
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.faults import FaultName, Halted, LinkFault
 from tests.runtime.control.test_loop import STEPS, Bench
 
 FROM = 20

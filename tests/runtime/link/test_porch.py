@@ -18,9 +18,11 @@ from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.porch import Porch
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.faultlab.network import LossyLink
-from onrig.tools.faultlab.peers import Crowd, RawPeer, garbled, greeting
+from onrig.tools.faultlab.peers import Crowd, garbled, greeting
+from onrig.tools.faultlab.processes import resident_bytes
 from onrig.tools.keys import main as make_keys
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
+from tests.runtime.link.raw_peer import RawPeer
 
 CROWD = 700
 MIB = 1 << 20
@@ -46,10 +48,6 @@ def enters(endpoint: str, keys: LearnerKeys | None) -> bool:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def until(holds: Callable[[], bool], rig: OpenRig) -> None:

@@ -27,8 +27,8 @@ from onrig.runtime.log.settings import Log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.record import Flag, Kind
-from onrig.runtime.replay.episodes import EpisodeAccounts
-from onrig.runtime.replay.wholeness import LogAccount
+from onrig.runtime.run_state.episodes import EpisodeAccounts
+from onrig.runtime.run_state.wholeness import LogAccount
 from tests.runtime.log.test_staged_file import fill
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 

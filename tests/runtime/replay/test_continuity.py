@@ -13,10 +13,10 @@ from onrig.runtime.control.loop_state import LoopState, decode_state, encode_sta
 from onrig.runtime.log.sink import NoLog
 from onrig.runtime.record import Kind
 from onrig.runtime.replay import continuity
+from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.recovery import Point, encode_point
-from onrig.runtime.replay.run_figures import Durations
 
 LIFE = 5
 LAST = 100

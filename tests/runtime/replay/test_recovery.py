@@ -10,11 +10,11 @@ import pytest
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_seat import SeatedState, SeatState
 from onrig.runtime.policy.probation import Record
+from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.episodes import EpisodeFile, EpisodeRow, read_rows
+from onrig.runtime.replay.learners.rolled_back import RolledBack
 from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
-from onrig.runtime.replay.run_figures import Durations
-from onrig.runtime.replay.withdrawn import Withdrawn
+from onrig.runtime.run_state.episodes import EpisodeFile, EpisodeRow, read_rows
 
 ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 4, 2, 5, 10**18)
 LOOP = LoopState(3, False, 700, 14_000_000, {"training_steps": 600.0}, SeatState((SeatedState(3, Record(50)),), 4))
@@ -70,9 +70,9 @@ def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
 def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_path: Path) -> None:
     filed(tmp_path, 3)
     for n in (1, 3):
-        Withdrawn(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
+        RolledBack(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
     recovered(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
-    left = Withdrawn(tmp_path / "policies")
+    left = RolledBack(tmp_path / "policies")
     assert (left.has(1), left.has(3)) == (True, False)
 
 
@@ -133,6 +133,6 @@ def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_i
     filed(tmp_path, 3)
     seated = (SeatedState(2, Record(90)), SeatedState(3, Record(50)))
     note = encode_point(Point(LoopState(3, seat=SeatState(seated, 3, (1,))), DURATIONS))
-    Withdrawn(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
+    RolledBack(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
     recovery, _ = recovered(tmp_path, counts(rows=5), note, lockstep=False)
     assert recovery.start.seat == SeatState(seated[:1], 3, (1, 3))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.config.limits import Damp, Hold, SafeOutput
-from onrig.runtime.safety.fallback import compile_fallback
+from onrig.runtime.safety.fallback import Damp, Hold, SafeOutput, compile_fallback
 from onrig.sim.plants import Magman
 from onrig.sim.plants.integrate import step
 from tests.runtime.samples import MAGMAN, PENDULUM

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.limits import PendulumPlants
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
-from onrig.runtime.safety.pendulum import cases
+from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side
 
 H = 2 * math.pi / NODES
@@ -21,8 +20,8 @@ RUNS = ("pendulum", "pendulum-hardware")
 @cache
 def case(run: str) -> Case:
     config = load_run(run)
-    assert isinstance(config.limits.predicted, PendulumPlants)
-    return cases(config.limits.predicted, config.limits, config.rig, config.period_us * 1e-6)[0]
+    assert isinstance(config.limits.predicted, PendulumBox)
+    return cases(config.limits.predicted, config.limits.setting(config.rig, config.period_us * 1e-6))[0]
 
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.limits import Hold, MagmanPlants, PendulumPlants
 from onrig.runtime.run_loading import load_run
-from onrig.runtime.safety.magman import hold_problem
-from onrig.runtime.safety.prediction import Prediction, compile_prediction
+from onrig.runtime.safety.fallback import Hold
+from onrig.runtime.safety.limits import compile_prediction
+from onrig.runtime.safety.magman import MagmanBox, hold_problem
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import Prediction
 from onrig.sim.plants import Magman, Pendulum
 from tests.runtime.samples import MAGMAN, PENDULUM
 
@@ -35,7 +37,7 @@ def prediction(run: str) -> Prediction:
 def test_a_shipped_pendulum_is_limited_for_the_plant_of_its_twin(run: str) -> None:
     config = load_run(run)
     plants, section = config.limits.predicted, config.device.twin
-    assert isinstance(plants, PendulumPlants)
+    assert isinstance(plants, PendulumBox)
     assert section is not None
     p = msgspec.convert(section["plant"], Pendulum)
     inertia = p.inertia_kg_m2
@@ -46,7 +48,7 @@ def test_a_shipped_pendulum_is_limited_for_the_plant_of_its_twin(run: str) -> No
 
 def test_the_shipped_magman_is_limited_for_the_plant_of_its_twin() -> None:
     plants, p = MAGMAN.limits.predicted, Magman()
-    assert isinstance(plants, MagmanPlants)
+    assert isinstance(plants, MagmanBox)
     assert plants.pull_m6_per_a2_s2 == pytest.approx(p.c1 / p.mass, rel=1e-12)
     assert plants.friction_per_s == pytest.approx(p.friction / p.mass, rel=1e-12)
     assert plants.c2_m2 == p.c2
@@ -56,10 +58,11 @@ def test_the_shipped_magman_is_limited_for_the_plant_of_its_twin() -> None:
 def test_the_shipped_fallback_keeps_what_it_holds() -> None:
     hold, plants = MAGMAN.limits.fallback, MAGMAN.limits.predicted
     assert isinstance(hold, Hold)
-    assert isinstance(plants, MagmanPlants)
-    assert hold_problem(hold, plants, MAGMAN.limits, MAGMAN.rig) is None
+    assert isinstance(plants, MagmanBox)
+    setting = MAGMAN.limits.setting(MAGMAN.rig, MAGMAN.period_us * 1e-6)
+    assert hold_problem(hold, plants, setting) is None
     faster = msgspec.structs.replace(hold, brake_below=0.5)
-    assert "0.5 m/s may bring the body to" in (hold_problem(faster, plants, MAGMAN.limits, MAGMAN.rig) or "")
+    assert "0.5 m/s may bring the body to" in (hold_problem(faster, plants, setting) or "")
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.limits import Damp, Envelope, Limits, SafeOutput
 from onrig.runtime.record import Rule
+from onrig.runtime.safety.fallback import Damp, SafeOutput
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.shield import MOST, Shield
 from tests.runtime.samples import MAGMAN, PENDULUM
 

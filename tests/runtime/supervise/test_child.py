@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.report import Report
 
 PATIENCE_S = 60.0
 Start = Callable[..., Child]

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.chronicle import Chronicle
-from onrig.runtime.supervise.report import Report
 
 
 def events(path: Path) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ import pytest
 
 from onrig.hw.messages import CommandLayout, MessageType, StateLayout
 from onrig.runtime.record import Flag, Kind, Miss, Rule
-from onrig.runtime.shm.tape import Taped
+from onrig.runtime.shm.frame_log import LoggedFrame
 from onrig.runtime.supervise.last_moments import flag_words, frames_jsonl, records_csv
 from tests.runtime.samples import PENDULUM, records, state
 
@@ -62,7 +62,7 @@ def test_flags_are_words(flags: int, words: str) -> None:
 def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
     sent = CommandLayout(1).encode(7, (-250,))
     came = StateLayout(2, 1).encode(state(8, (5, -6)))
-    first, second = lines(frames_jsonl([Taped(10, sent), Taped(20, came)], RIG))
+    first, second = lines(frames_jsonl([LoggedFrame(10, sent), LoggedFrame(20, came)], RIG))
     assert (first["from"], first["type"], first["answers"], first["values"]) == ("host", "command", 7, [-250])
     assert (second["from"], second["type"], second["frame"], second["sensors"]) == ("device", "state", 8, [5, -6])
     assert bytes.fromhex(str(second["body"])) == came
@@ -71,6 +71,6 @@ def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
 
 @pytest.mark.parametrize("body", [bytes([MessageType.STATE, 1, 2]), b"\xee\x01", b""])
 def test_a_frame_that_says_nothing_known_is_kept_as_bytes(body: bytes) -> None:
-    [line] = lines(frames_jsonl([Taped(1, body)], RIG))
+    [line] = lines(frames_jsonl([LoggedFrame(1, body)], RIG))
     assert line["body"] == body.hex()
     assert "frame" not in line

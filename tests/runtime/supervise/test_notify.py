@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.control.orders import Orders
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.notify import Beat, Notifier, Pulse, status_line, watchdog_s
-from onrig.runtime.supervise.states import State
 
 
 class Systemd:

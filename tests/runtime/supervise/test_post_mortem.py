@@ -14,14 +14,14 @@ import pytest
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.runtime.control.tick import Step
 from onrig.runtime.record import Kind
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, FrameLogWriter, frame_log_bytes
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.tape import TAPE_SCHEMA, TapeWriter, tape_bytes
-from onrig.runtime.supervise.faults import FAULTS, FaultName
 from onrig.runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
-from onrig.runtime.supervise.report import Report
-from onrig.runtime.supervise.states import State
 from onrig.tools.load import load
 from tests.runtime.samples import LAYOUT, state
 
@@ -42,7 +42,9 @@ class Rig:
         ring = Segment.create(self.shm / "ring", ring_bytes(LAYOUT, 512), LAYOUT.schema)
         self.ring, self.reader = RingWriter(ring, LAYOUT), RingReader(ring, LAYOUT)
         self.board = Board(Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA))
-        self.tape = TapeWriter(Segment.create(self.shm / "frames", tape_bytes(CONFIG.rate_hz), TAPE_SCHEMA))
+        self.frame_log = FrameLogWriter(
+            Segment.create(self.shm / "frames", frame_log_bytes(CONFIG.rate_hz), FRAME_LOG_SCHEMA)
+        )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.tick = 0
         self.post_mortem = self.another()
@@ -58,8 +60,8 @@ class Rig:
         for _ in range(ticks):
             self.now_ns += PERIOD_NS
             frame = state(self.tick + 1)
-            self.tape.write(self.now_ns, StateLayout(2, 1).encode(frame))
-            self.tape.write(self.now_ns, CommandLayout(1).encode(frame.frame, (5,)))
+            self.frame_log.write(self.now_ns, StateLayout(2, 1).encode(frame))
+            self.frame_log.write(self.now_ns, CommandLayout(1).encode(frame.frame, (5,)))
             step = Step(self.tick, 1, Kind.TRAIN, frame, (0.0,))
             step.observation, step.t_receive_ns = (0.0, 0.0), self.now_ns
             if not self.ring.push(step.fields()):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.run_state.running import Remote, Running
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.keyboard import KEYS, Keyboard, keyboard
-from onrig.runtime.supervise.requests import Request, Requests
+from onrig.runtime.supervise.requests import KEYS, LIVE_VIEW, Keyboard, Request, Requests, keyboard
 
 
 @pytest.fixture
@@ -136,3 +136,19 @@ def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch
     with Path("/dev/null").open() as null:
         monkeypatch.setattr("sys.stdin", null)
         assert keyboard() is None
+
+
+@pytest.mark.parametrize(("from_view", "by"), [(True, LIVE_VIEW), (False, "onrig stop")])
+def test_a_stop_says_by_which_way_it_came(
+    board: Board, requests: Requests, tmp_path: Path, from_view: bool, by: str
+) -> None:
+    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+        remote.stop(1, from_view=from_view)
+    assert (requests.stop, requests.by) == (1, by)
+
+
+def test_who_asked_first_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:
+    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+        remote.stop(1)
+        remote.stop(2, from_view=True)
+    assert (requests.stop, requests.by, board[Word.STOP_VIEW]) == (2, "onrig stop", 0)

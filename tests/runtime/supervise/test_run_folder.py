@@ -7,14 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from onrig.runtime.replay.wholeness import Counted, Whole
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
+from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.supervise.run_folder import (
-    FolderBusy,
-    claim,
     complete_summary,
     fresh_folder,
-    hold,
     reopen_run_folder,
     write_run_folder,
 )

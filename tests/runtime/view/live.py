@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.accounts.telemetry import Standing, Telemetry, open_telemetry
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.telemetry import Standing, Telemetry, open_telemetry
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
+from onrig.runtime.run_state.running import Running, announce
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.running import Running, announce
 from onrig.runtime.view.layout import view_bytes, view_schema
 from tests.runtime.samples import PENDULUM, Records
 

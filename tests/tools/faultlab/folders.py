@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from onrig.runtime.replay.episodes import EpisodeRow
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun
 
 STEPS = 200

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.config.yaml_nodes import read_tree
-from onrig.tools.faultlab.configurations import Mutant, judge, mutants
-from onrig.tools.faultlab.spoiling import Raw, emitted, spoil_text, spoil_tree
+from onrig.tools.faultlab.configurations import Mutant, Raw, emitted, judge, mutants, spoil_text, spoil_tree
 
 
 def test_two_hundred_mutants_are_refused_at_a_place_or_sound(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.supervise.faults import FAULTS, FaultName
-from onrig.tools.benchmarks.faults import parser, report, worst_ms
-from onrig.tools.benchmarks.table import markdown
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.tools.bench.faults import parser, report, worst_ms
+from onrig.tools.bench.report import markdown
 from onrig.tools.faultlab.fault_cases import CASES, Outcome
 from onrig.tools.faultlab.wire import Seen, device_time_us, safe_since_us
 

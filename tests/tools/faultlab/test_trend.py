@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.tools.faultlab.trend import MOST, slopes_per_minute, trend
+from onrig.tools.faultlab.gauges import MOST, slopes_per_minute, trend
 
 TIMES = [float(t) for t in range(120)]
 

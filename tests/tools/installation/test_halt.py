@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.run_state.running import Remote, Running
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.supervise.running import Remote, Running
-from onrig.runtime.supervise.states import State
 from onrig.tools.installation.halt import FADE_S, find, halt, main
 
 

@@ -22,15 +22,15 @@ from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.episodes import EpisodeAccounts
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, save_resolved
+from onrig.runtime.run_state.episodes import EpisodeAccounts
+from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.keepsake import Keepsake
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
-from onrig.runtime.supervise.events import EventFile
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions

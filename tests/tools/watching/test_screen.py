@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Miss, Rule
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import ViewReader
 from onrig.tools.watching.rig_text import sketch_of
 from onrig.tools.watching.snapshot import Watcher, read_event

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.web.assets import load_assets
+from onrig.tools.web.server import load_assets
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "tools" / "web" / "static").iterdir())

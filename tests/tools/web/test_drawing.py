@@ -3,9 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onrig.runtime.config.limits import Limits, SafeOutput
 from onrig.runtime.run_config import Device, Port, RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.fallback import SafeOutput
+from onrig.runtime.safety.limits import Limits
 from onrig.tools.web.about import about, schedule
 from onrig.tools.web.drawing import drawing_of
 from tests.runtime.samples import MAGMAN, PENDULUM

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from onrig.runtime.supervise.running import running_rigs
-from onrig.tools.web.chromium import Browser, find_chromium
-from onrig.tools.web.screenshots import address_in
+from onrig.runtime.run_state.running import running_rigs
+from tests.tools.web.chromium import Browser, find_chromium
+from tests.tools.web.screenshots import address_in
 
 CHROMIUM: Final = find_chromium()
 PATIENCE_S: Final = 60.0

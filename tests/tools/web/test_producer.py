@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.replay.timing import TimingFile
+from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.running import Running
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.running import Running
-from onrig.runtime.supervise.states import State
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.tools.web import producer as module
 from onrig.tools.web.hub import Message

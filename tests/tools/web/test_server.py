@@ -10,16 +10,13 @@ import msgspec
 import pytest
 
 from onrig.runtime.link.endpoint import Tcp
-from onrig.tools.faultlab.peers import Crowd
-from onrig.tools.faultlab.visitors import StalledReaders, answer, bad_requests
-from onrig.tools.web import places
-from onrig.tools.web import server as module
+from onrig.tools.faultlab.peers import Crowd, answer, bad_requests, stalled_readers
+from onrig.tools.web import connections
 from onrig.tools.web.address import Address, listen_at
-from onrig.tools.web.assets import load_assets
+from onrig.tools.web.connections import PER_ADDRESS
 from onrig.tools.web.guard import SECURITY_HEADERS, Guard
 from onrig.tools.web.hub import Hub, Message
-from onrig.tools.web.places import PER_ADDRESS
-from onrig.tools.web.server import PageServer, Site
+from onrig.tools.web.server import PageServer, Site, load_assets
 
 JSON = {"Content-Type": "application/json"}
 
@@ -234,9 +231,9 @@ def test_stop_gets_through_however_many_hold_on_to_connections(served: Served, f
 
 def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
     with (
-        StalledReaders(served.port, 40, "/app.js"),
-        StalledReaders(served.port, 40, "/api/stream"),
-        StalledReaders(served.port, 40, "/api/stream", source="127.0.0.2"),
+        stalled_readers(served.port, 40, "/app.js"),
+        stalled_readers(served.port, 40, "/api/stream"),
+        stalled_readers(served.port, 40, "/api/stream", source="127.0.0.2"),
     ):
         assert served.order(b'{"how":"fade"}') == 200
         for n in range(100):
@@ -250,9 +247,10 @@ def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
 
 
 def test_where_everybody_watches_the_next_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PER_ADDRESS", 2)
-    with StalledReaders(served.port, 2, "/api/stream") as readers:
-        for line in readers._lines:
+    monkeypatch.setattr(connections, "PER_ADDRESS", 2)
+    with stalled_readers(served.port, 2, "/api/stream") as readers:
+        for line in readers.members:
+            line.settimeout(60)
             assert line.recv(12) == b"HTTP/1.0 200"
         assert served.ask("GET", "/")[0] == 503
 
@@ -266,7 +264,7 @@ def test_whatever_is_no_request_gets_an_answer(served: Served, what: str) -> Non
 
 
 def test_a_request_that_never_arrives_whole_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.02)
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
         line.sendall(b"GET / HT")
         assert line.recv(12) == b"HTTP/1.0 408"

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
+from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import Word
-from onrig.runtime.supervise.running import Running, running_rigs
 from onrig.runtime.view.reader import ViewReader
-from onrig.tools.web.screenshots import address_in
 from tests.processes.rig import PATIENCE_S, Process, until
+from tests.tools.web.screenshots import address_in
 
 SHORT: Final = ("episodes=100000", "task.episode_s=1", "learner.updates_per_episode=5", "evaluate_every=0")
 

@@ -18,7 +18,7 @@ from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.messages import Attach, Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.shm.board import Word
-from onrig.tools.benchmarks.link_policies import untrained
+from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.faultlab.campaign import Piece
 from onrig.tools.faultlab.gauges import Gauges
 from onrig.tools.faultlab.ledger import Beside, findings

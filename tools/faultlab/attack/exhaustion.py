@@ -17,7 +17,7 @@ from onrig.tools.faultlab.attack.lockstep import SETTINGS, ticks_of
 from onrig.tools.faultlab.campaign import Piece
 from onrig.tools.faultlab.ledger import Beside, findings, lost
 from onrig.tools.faultlab.processes import Impatient
-from onrig.tools.faultlab.room import Room, can_be_built
+from onrig.tools.faultlab.run import Room, can_be_built
 from onrig.tools.faultlab.run import Run
 from onrig.tools.faultlab.run_folder import config_of, left_by, tracebacks
 

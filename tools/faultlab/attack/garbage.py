@@ -16,14 +16,21 @@ from onrig.runtime.link.keys import load_learner_keys
 from onrig.runtime.link.messages import Attach
 from onrig.tools.faultlab.attack.door import OpenRig
 from onrig.tools.faultlab.campaign import Piece
-from onrig.tools.faultlab.peers import MOST, Crowd, garbled, greeting
+from onrig.tools.faultlab.peers import (
+    MOST,
+    Crowd,
+    free_port,
+    garbled,
+    garbled_locally,
+    garbled_visit,
+    greeting,
+    unanswered,
+)
 from onrig.tools.faultlab.run import Run
-from onrig.tools.faultlab.visitors import answer, bad_requests
 
 Door = Literal["tcp", "ipc", "web"]
 DOORS: Final[tuple[Door, ...]] = ("tcp", "ipc", "web")
 _BATCH: Final = 500
-_KNOCK_S: Final = 2.0
 _LET_IN_S: Final = 20.0
 _PAGE_S: Final = 10.0
 _SPARE: Final = 200
@@ -40,7 +47,7 @@ class Listening(OpenRig):
         with contextlib.redirect_stdout(None):
             make_keys([str(keys)])
         self.keys = load_learner_keys(keys / "learner")
-        self.link, self.page = (Tcp("127.0.0.1", _free_port()) for _ in range(2))
+        self.link, self.page = (Tcp("127.0.0.1", free_port()) for _ in range(2))
         super().__init__(
             folder, self.page.port, f"link.listen=tcp://127.0.0.1:{self.link.port}", f"link.keys={keys / 'rig'}"
         )
@@ -106,50 +113,11 @@ class Garbage:
 def _knock(rig: Listening, run: Run, door: Door, count: int, seed: int) -> int:
     """So many garbage connections to a door; how many were turned away."""
     if door == "tcp":
-        return garbled(rig.link, count, seed).refused
+        return garbled(rig.link, count, seed)
     if door == "web":
-        return sum(not _visit(rig.page, random.Random(f"{seed} {n}")) for n in range(count))
+        return sum(not garbled_visit(rig.page.port, random.Random(f"{seed} {n}")) for n in range(count))
     path = f"{run.shm}/learner"
-    return sum(not _drop_in(path, random.Random(f"{seed} {n}")) for n in range(count))
-
-
-def _drop_in(path: str, rng: random.Random) -> bool:
-    """A garbage connection to a Unix socket; whether it was accepted."""
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(_KNOCK_S)
-        try:
-            line.connect(path)
-        except OSError:
-            return False
-        with contextlib.suppress(OSError):
-            line.sendall(greeting()[: rng.randrange(65)] + rng.randbytes(rng.randrange(200)))
-        return True
-
-
-def _visit(page: Tcp, rng: random.Random) -> bool:
-    """A garbage request to the page; whether it was accepted."""
-    # Damage could make a sound order of a bad one, and a stop is obeyed.
-    request = bytearray(rng.choice(list(bad_requests(page.port).values())).replace(b"/api/stop", b"/api/none"))
-    match rng.randrange(4):
-        case 0:
-            request = bytearray(rng.randbytes(rng.randrange(300)))
-        case 1:
-            request[rng.randrange(len(request))] = rng.randrange(256)
-        case 2:
-            request = request[: rng.randrange(len(request))]
-    try:
-        # It may have hung up by the time of sending, and rightly.
-        with socket.create_connection(("127.0.0.1", page.port), _KNOCK_S) as line, contextlib.suppress(OSError):
-            line.sendall(request)
-        return True
-    except OSError:
-        return False
-
-
-def unanswered(port: int) -> list[str]:
-    """Requests that are none and get no answer that says so."""
-    asked = bad_requests(port).items()
-    return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]
+    return sum(not garbled_locally(path, random.Random(f"{seed} {n}")) for n in range(count))
 
 
 class Crowds:
@@ -181,10 +149,3 @@ class Crowds:
                 rig.findings.append("the run ended in the crowd")
             rig.look("after the crowd")
         return rig.piece(number, 2 * self._members, counts)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

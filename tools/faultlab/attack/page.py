@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.benchmarks.report import Check, at_most, describe_machine
-from onrig.tools.benchmarks.table import aligned, markdown
+from onrig.tools.bench.report import Check, at_most, describe_machine
+from onrig.tools.bench.report import aligned, markdown
 from onrig.tools.faultlab.campaign import GROWN_MB, Verdict
 
 _HEAD: Final = ("part", "what was done", "findings", "what came of it", "memory, last tenth over first", "took")

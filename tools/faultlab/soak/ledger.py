@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onrig.runtime.record import Miss
-from onrig.tools.benchmarks.report import Check, at_least, at_most
-from onrig.tools.faultlab.gauges import JUDGED_S
+from onrig.tools.bench.report import Check, at_least, at_most
+from onrig.tools.faultlab.gauges import JUDGED_S, Trend
 from onrig.tools.faultlab.soak.plan import NATURES, Kind
-from onrig.tools.faultlab.trend import Trend
 
 FLAT_MB_PER_MIN: Final = 1.0
 """Slope of a process's memory above which it is not called flat."""

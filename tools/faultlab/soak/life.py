@@ -12,11 +12,11 @@ import msgspec
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.event_kinds import times
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError, live_folders
-from onrig.runtime.supervise.event_kinds import times
-from onrig.runtime.supervise.states import State
 from onrig.tools.faultlab.run_folder import kept_memory, newest_manifest
 from onrig.tools.faultlab.soak.ledger import Life, Told
 from onrig.tools.faultlab.soak.plan import MISSED, RESTARTED

@@ -10,12 +10,10 @@ from statistics import median
 import msgspec
 
 from onrig.runtime.replaced_file import replace_file
-from onrig.tools.benchmarks.report import Check, describe_machine
-from onrig.tools.benchmarks.table import aligned
-from onrig.tools.faultlab.gauges import JUDGED_S, WARM_UP_S, Gauges
+from onrig.tools.bench.report import Check, aligned, describe_machine
+from onrig.tools.faultlab.gauges import JUDGED_S, WARM_UP_S, Gauges, trend
 from onrig.tools.faultlab.soak.ledger import FLAT_MB_PER_MIN, Ledger, by_kind, causes, failed
 from onrig.tools.faultlab.soak.plan import NATURES
-from onrig.tools.faultlab.trend import trend
 
 
 def totals(ledger: Ledger) -> list[tuple[str, str]]:

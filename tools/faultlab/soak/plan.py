@@ -6,7 +6,7 @@ import enum
 import random
 from typing import Final, NamedTuple
 
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 
 
 class Place(enum.StrEnum):

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 from onrig.runtime.link.keys import load_learner_keys
 from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.faultlab.peers import free_port
 from onrig.tools.faultlab.processes import CONTROL, children
 from onrig.tools.faultlab.rig import Rig, end
 from onrig.tools.faultlab.soak.effects import BASE_DELAY_S, LineEffects, NetworkEffects
@@ -52,7 +52,7 @@ class SoakRig(Rig):
             if make_keys([str(keys)]) != 0:
                 raise OSError(f"{keys}: no keys could be made")
         self.keys, self._keys_folder = load_learner_keys(keys / "learner"), keys / "learner"
-        port = _free_port()
+        port = free_port()
         linked = [*settings, f"link.listen=tcp://127.0.0.1:{port}", f"link.keys={keys / 'rig'}"]
         rig = load(name, linked).rig
         self._line = WireProcess(len(rig.sensors), len(rig.actuators))
@@ -154,10 +154,3 @@ class SoakRig(Rig):
         if self._learner is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._learner.wait(limit_s)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.timing import FILE as TIMING_FILE
-from onrig.runtime.replay.timing import Timing
+from onrig.runtime.replay.accounts.timing import FILE as TIMING_FILE
+from onrig.runtime.replay.accounts.timing import Timing
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.event_kinds import times
+from onrig.runtime.run_state.event_kinds import times
 from onrig.runtime.view.layout import BINS_PER_OCTAVE
 from onrig.tools.plots import episode_columns
 

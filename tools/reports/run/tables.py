@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.supervise.event_kinds import COUNT, times
+from onrig.runtime.run_state.event_kinds import COUNT, times
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.run.material import Event, Material, by_episode, number
 from onrig.tools.reports.sheet import Sheet

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onrig.tools.faultlab.gauges import Trend
 from onrig.tools.faultlab.soak.ledger import JUDGED, Happening, Ledger, Life, Told, checks, failed, life_checks
 from onrig.tools.faultlab.soak.plan import Kind
-from onrig.tools.faultlab.trend import Trend
 
 COST = 1000
 

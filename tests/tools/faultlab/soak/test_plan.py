@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.supervise.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName
 from onrig.tools.faultlab.soak.plan import (
     LETHAL,
     MAX_REARMS,

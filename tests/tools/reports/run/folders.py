@@ -10,15 +10,15 @@ import numpy as np
 
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.runtime.record import Miss, Rule
+from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
-from onrig.runtime.replay.episodes import COLUMNS
 from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.timing import TimingFile
 from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
-from onrig.runtime.shm.tape import Taped
+from onrig.runtime.run_state.episodes import COLUMNS
+from onrig.runtime.shm.frame_log import LoggedFrame
 from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 from onrig.tools.load import load
 from tests.runtime.policy import models
@@ -128,8 +128,8 @@ def write_post_mortem(folder: Path, config: RunConfig, *, name: str = "001-devic
     frames = []
     for k in [k for k in range(n) if k != 20]:
         t_ns = int(rows["t_receive_ns"][k])
-        frames.append(Taped(t_ns, StateLayout(2, 1).encode(state(k + 1))))
-        frames.append(Taped(t_ns + 1000, CommandLayout(1).encode(k + 1, (0,))))
+        frames.append(LoggedFrame(t_ns, StateLayout(2, 1).encode(state(k + 1))))
+        frames.append(LoggedFrame(t_ns + 1000, CommandLayout(1).encode(k + 1, (0,))))
     (at / "frames.jsonl").write_bytes(frames_jsonl(frames, config.rig))
     story = {
         "fault": "device_lease",

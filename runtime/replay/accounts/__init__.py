@@ -1,0 +1,1 @@
+"""A run in figures, added up from its step records."""

@@ -1,0 +1,139 @@
+"""Figures of a run, added up from its step records; and the ticks among them that are worth an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.record import STAGES, Miss, Rule
+from onrig.runtime.run_state.episodes import EpisodeRow
+
+_LAST: Final = 20
+_COUNTS: Final = ("ticks", "missed", "interventions", "faults")
+
+
+Filled = tuple[int, list[tuple[int, int]]]
+"""Of a histogram: its longest duration in ns, and its bins with their counts."""
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """How long things took: what a checkpoint keeps of the figures beside the counts."""
+
+    tick: Filled
+    lateness: Filled
+    stage_ns: tuple[int, ...]
+
+
+class RunFigures:
+    """What ``summary.json`` and the progress line say of the loop; lateness only where time is real."""
+
+    def __init__(self, *, lockstep: bool) -> None:
+        self._lockstep = lockstep
+        self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
+        self._stage_ns = np.zeros(len(STAGES), np.int64)
+        self._last: list[EpisodeRow] = []
+        self.ticks = self.missed = self.interventions = self.faults = 0
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``)."""
+        self.ticks += len(records)
+        self.missed += int(records["missed"].sum())
+        self.interventions += int(np.count_nonzero(records["rule"]))
+        self.faults += int(np.count_nonzero(records["fault"]))
+        self._tick_us.add(records["tick_ns"])
+        if not self._lockstep:
+            self._lateness_us.add(records["lateness_ns"])
+        self._stage_ns += records["stage_ns"].sum(axis=0, dtype=np.int64)
+
+    def add_training(self, row: EpisodeRow) -> None:
+        """Take the next training episode; one without a step (a fault came first) has nothing to score."""
+        if row.steps:
+            self._last = [*self._last[1 - _LAST :], row]
+
+    def counts(self) -> dict[str, int]:
+        """What a checkpoint keeps of them."""
+        return {name: getattr(self, name) for name in _COUNTS}
+
+    def resume(self, counts: Mapping[str, int]) -> None:
+        """Go on counting from a checkpoint's counts."""
+        for name in _COUNTS:
+            setattr(self, name, counts[name])
+
+    def durations(self) -> Durations:
+        """The other part of what a checkpoint keeps."""
+        return Durations(self._tick_us.state(), self._lateness_us.state(), tuple(self._stage_ns.tolist()))
+
+    def restore_durations(self, durations: Durations) -> None:
+        """Go on from them; raises ValueError or IndexError when they are of another version."""
+        self._tick_us.restore(*durations.tick)
+        self._lateness_us.restore(*durations.lateness)
+        self._stage_ns[:] = durations.stage_ns
+
+    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = ()) -> None:
+        """Go on after the rows filed so far; of ``unrecorded`` ones, nothing but the rows was kept."""
+        for row in rows:
+            if row.kind == "train":
+                self.add_training(row)
+        for row in unrecorded:
+            self.ticks += row.steps + 1
+            self.missed += row.missed_ticks
+            self.interventions += row.interventions
+
+    @property
+    def normalized_last20(self) -> float | None:
+        """Mean normalised performance of the last 20 training episodes; None before the first."""
+        return float(np.mean([r.normalized for r in self._last])) if self._last else None
+
+    @property
+    def episode(self) -> int:
+        """Last training episode that was scored."""
+        return self._last[-1].episode if self._last else 0
+
+    def summary(self) -> dict[str, object]:
+        """The loop's part of ``summary.json``."""
+        return {
+            "ticks": self.ticks,
+            "missed_ticks": self.missed,
+            "lateness_us": self._lateness_us.summary_us(),
+            "tick_us": self._tick_us.summary_us(),
+            "stage_us_mean": {
+                name: round(float(ns) / max(self.ticks, 1) / 1000, 2)
+                for name, ns in zip(STAGES, self._stage_ns, strict=True)
+            },
+            "interventions": self.interventions,
+            "faults": self.faults,
+            "normalized_last20": self.normalized_last20,
+        }
+
+
+class TickEvents:
+    """Writes an event where a rule of the shield begins to act, where ticks were missed, and for a fault."""
+
+    def __init__(self, event: Callable[..., None]) -> None:
+        self._event = event
+        self._last_rule = int(Rule.NONE)
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``, at least one)."""
+        rules = records["rule"]
+        before = np.concatenate([[self._last_rule], rules[:-1]])
+        self._last_rule = int(rules[-1])
+        begins = (rules != before) & (rules != Rule.NONE) & (rules != Rule.FALLBACK)
+        for at in np.flatnonzero(begins | (records["missed"] > 0) | (records["fault"] > 0)).tolist():
+            r = records[at]
+            self._event(
+                "tick",
+                episode=int(r["episode"]),
+                tick=int(r["tick"]),
+                rule=Rule(r["rule"]).name.lower(),
+                amount=round(float(r["amount"]), 6),
+                missed=int(r["missed"]),
+                cause=Miss(r["miss"]).name.lower(),
+                fault=int(r["fault"]),
+                policy=int(r["policy_id"]),
+            )

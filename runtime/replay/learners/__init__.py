@@ -1,0 +1,1 @@
+"""Answering learners: what they may know, who of them pushes, and what becomes of the policies they offer."""

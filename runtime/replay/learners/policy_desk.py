@@ -1,0 +1,331 @@
+"""Where offered policies are judged, given their ids, filed and handed to the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Rig
+from onrig.runtime.link.messages import RATE, Verdict
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.policy.probes import probe_states
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import MAX_POLICY_ID
+from onrig.runtime.replay.learners.admission_rate import AdmissionRate
+from onrig.runtime.replay.learners.policy_folder import PolicyFolder
+from onrig.runtime.replay.learners.rolled_back import RolledBack, digest_of
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.slot import PolicySlot
+
+_PROBES: Final = 64
+_RECORDED: Final = 64
+_KEPT: Final = 64
+"""Repeated offers are answered from memory this far back, among those admitted and among those refused."""
+
+_LATENCY_US: Final = 200.0
+_LATENCY_SHARE: Final = 0.1
+"""Of a period, where that is less."""
+_TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
+
+Event = Callable[..., None]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def admission_limits(config: RunConfig) -> AdmissionLimits:
+    """What a policy may cost on this run; wall time may only warn where the run must not depend on it (lockstep)."""
+    budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
+    return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
+
+
+def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
+    """States on which every policy of a run is tried, float32 (k, n), SI units."""
+    return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
+
+
+class PolicyDesk:
+    """Judges each policy once, whoever offers it and however often.
+
+    A policy is known by its bytes.  Admitted ones get ids that count up by one; what a policy calls itself is not
+    looked at.  ``rate`` limits how often one is judged (None: never refused for that); in ``lockstep`` which files stay
+    depends on records alone.
+    """
+
+    def __init__(
+        self,
+        rig: Rig,
+        rate_hz: float,
+        seed: int,
+        limits: AdmissionLimits,
+        slot: PolicySlot,
+        folder: Path,
+        event: Event,
+        rate: AdmissionRate | None = None,
+        *,
+        lockstep: bool = False,
+    ) -> None:
+        self._wanted: PolicyContract = contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0)
+        self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
+        self._probes = desk_probes(self._wanted, seed)
+        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)
+        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals], np.float32)
+        self._admitted: dict[bytes, int] = {}
+        self._refused: dict[bytes, Verdict] = {}
+        self._training_steps: dict[int, int] = {}
+        self._given: dict[bytes, int] = {}
+        """Ids of policies that are offered once more."""
+        self.offered = self.admitted = self.refused = 0
+        self.too_soon = 0
+        """Offers that were not judged, for they came faster than the rig judges."""
+        self.active_id = 0
+        """The one admitted last."""
+        self._acting = self._dropped = 0
+        self._folder = PolicyFolder(folder)
+        self._withdrawn = RolledBack(folder)
+        if self._withdrawn.damaged:
+            event("rolled_back_unreadable", reason=self._withdrawn.damaged)
+        if not lockstep:  # there all that came after the checkpoint happens again
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Go on beside a loop that has policies from a replay process before this one.
+
+        Which of the files acted under that one is not known, so all of them stay.
+        """
+        newest = self._slot.peek()
+        if newest is None:
+            return
+        if newest.policy_id > self._folder.newest:  # the process before was killed before it had filed this one
+            self._file(newest.policy_id, newest.model)
+        _keep(self._admitted, digest_of(newest.model), newest.policy_id)
+        self.active_id = newest.policy_id
+
+    @property
+    def next_id(self) -> int:
+        """Id of the policy that is admitted next."""
+        return self._folder.newest + 1
+
+    def counts(self) -> dict[str, int]:
+        """What a checkpoint keeps of the desk."""
+        return {
+            "offered_policies": self.offered,
+            "admitted_policies": self.admitted,
+            "refused_policies": self.refused,
+            "too_soon_policies": self.too_soon,
+            "next_policy": self.next_id,
+            "acted_policy": self._folder.acted,
+            "rolled_back_policies": self.rolled_back,
+        }
+
+    def number_after(self, policy_id: int) -> None:
+        """Give out no id up to this one: the run has written of them, even if their files were lost."""
+        self._folder.newest = max(self._folder.newest, policy_id)
+
+    def resume(self, counts: Mapping[str, int]) -> None:
+        """Go on counting from a checkpoint's counts."""
+        self.offered = counts["offered_policies"]
+        self.admitted = counts["admitted_policies"]
+        self.refused = counts["refused_policies"]
+        self.too_soon = counts.get("too_soon_policies", 0)
+        newest = counts["next_policy"] - 1
+        self._folder.go_on(newest)
+        if self._lockstep:  # what came after the checkpoint happens again
+            self._folder.reopen(counts.get("acted_policy", newest))
+
+    def repeat_after(self, newest: int) -> None:
+        """What came after policy ``newest`` happens again beside a loop that has seen it (lockstep).
+
+        The same bytes get the same ids; the loop has them already.
+        """
+        for policy_id in self._folder.ids():
+            if policy_id > newest:
+                self._given[digest_of(self._folder.model(policy_id))] = policy_id
+
+    def reinstate(self) -> int:
+        """Put the newest filed policy that is still admitted into the slot; its id, 0 where there is none.
+
+        It is judged as a file is, but for its latency, which was measured when it was admitted.
+        """
+        limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
+        for policy_id in reversed(self._folder.ids()):
+            if self._withdrawn.has(policy_id):
+                continue
+            try:
+                model = self._folder.model(policy_id)
+            except OSError as error:
+                self._event("policy_not_reinstated", policy=policy_id, reason=error.strerror or str(error))
+                continue
+            if self._withdrawn.entry(digest_of(model)) is not None:
+                continue
+            result = admit(model, self._wanted, self._probes, limits)
+            if isinstance(result, Refused):
+                self._event("policy_not_reinstated", policy=policy_id, reason=result.reason)
+                continue
+            self.active_id = policy_id
+            self._slot.put(policy_id, model)
+            self._event("policy_reinstated", policy=policy_id)
+            return policy_id
+        return 0
+
+    # -- offers ------------------------------------------------------------------------------------------------------
+
+    def judge(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
+        """Admit or refuse a policy, and put an admitted one into the slot.
+
+        ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.  ``learner`` is
+        who offers it (``NAME:FINGERPRINT`` of its key), for the record; ``closed`` the last training episode that is
+        over.
+        """
+        digest = digest_of(model)
+        known = self._known(digest)
+        if known is not None:
+            return known
+        if self._rate is not None and not self._rate.take(closed):
+            self.too_soon += 1
+            return _TOO_SOON
+        return self._judge(digest, model, recorded, learner)
+
+    def adopt(self, model: bytes) -> Verdict:
+        """Judge the policy from a file that a run begins with."""
+        digest = digest_of(model)
+        known = self._known(digest)
+        if known is not None and not known.accepted:
+            return known
+        if (
+            self._slot.version and not self._lockstep
+        ):  # put there before this process was started anew; it may have been followed by others
+            return Verdict(self.active_id, accepted=True)
+        if known is not None:
+            self.active_id = known.policy_id
+            self._slot.put(known.policy_id, model)
+            return known
+        return self._judge(digest, model, np.zeros((0, len(self._centre)), np.float32), "file")
+
+    def _known(self, digest: bytes) -> Verdict | None:
+        """Answer for a policy that was judged before."""
+        entry = self._withdrawn.entry(digest)
+        if entry is not None:
+            return Verdict(
+                entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
+            )
+        policy_id = self._admitted.get(digest)
+        if policy_id is None and not self._lockstep:  # there what was judged before is judged once more
+            policy_id = self._folder.recall(digest)
+        return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
+
+    def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
+        self.offered += 1
+        repeated = self._given.pop(digest, None)
+        policy_id = self.next_id if repeated is None else repeated
+        seen = recorded[:_RECORDED] * self._half + self._centre
+        probes = np.concatenate([self._probes, seen.astype(np.float32)])
+        result = admit(model, self._wanted, probes, self._limits)
+        if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
+            result = Refused("ids", f"{MAX_POLICY_ID} policies were admitted, and records hold no higher id")
+        if isinstance(result, Refused):
+            self.refused += 1
+            verdict = Verdict(0, accepted=False, stage=result.stage, reason=result.reason)
+            _keep(self._refused, digest, verdict)
+            self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
+            return verdict
+        for warning in result.warnings:
+            self._event("policy_warning", policy=policy_id, reason=warning)
+        _keep(self._training_steps, policy_id, result.contract.training_step)
+        _keep(self._admitted, digest, policy_id)
+        self.admitted += 1
+        self.active_id = policy_id
+        if repeated is None:
+            self._file(policy_id, model)  # first: a process that takes over must not give its id to another
+        newest = None if repeated is None else self._slot.peek()
+        if newest is None or newest.policy_id < policy_id:
+            self._slot.put(policy_id, model)
+        if not self._lockstep:
+            self._folder.drop_overtaken(self._slot.taken)
+        self._event("policy_admitted", policy=policy_id, learner=learner)
+        return Verdict(policy_id, accepted=True)
+
+    def _file(self, policy_id: int, model: bytes) -> None:
+        reason = self._folder.file(policy_id, model)
+        if reason:  # a full disk must not keep a good policy from the loop
+            self._event("policy_not_filed", policy=policy_id, reason=reason)
+
+    # -- what became of them -----------------------------------------------------------------------------------------
+
+    def follow(self, records: NDArray[np.void], dropped: int) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``): who acted; ``dropped`` were lost so far."""
+        if self._rate is not None:
+            self._rate.ticked(len(records))
+        if dropped != self._dropped:
+            self._dropped = dropped
+            self._folder.keep_all()
+        ids = records["policy_id"]
+        if not len(ids) or (ids == self._acting).all():
+            return
+        self._acting = int(ids[-1])
+        superseded = self._folder.note(i for i in np.unique(ids).tolist() if i)
+        if superseded and not self._lockstep:
+            self._folder.prune()
+
+    def settle(self) -> None:
+        """At a barrier, or when a checkpoint is due: remove what never acted, file what a full disk did not take."""
+        self._folder.prune()
+        self._folder.retry()
+        self._withdrawn.retry()
+
+    @property
+    def unsynced(self) -> list[Path]:
+        """Policies filed since a checkpoint last took them along."""
+        return [self._folder.path(policy_id) for policy_id in self._folder.unsynced()]
+
+    def synced(self, paths: list[Path]) -> None:
+        """Hear that a checkpoint takes these along."""
+        self._folder.synced(int(path.stem) for path in paths)
+
+    @property
+    def waiting(self) -> int:
+        """Admitted policies that wait for room on the disk."""
+        return self._folder.unfiled
+
+    @property
+    def unfiled(self) -> int:
+        """Admitted policies that are not on file: the disk was full."""
+        return self._folder.unfiled + self._folder.lost
+
+    @property
+    def rolled_back(self) -> int:
+        """Policies of this run folder that were rolled back, by whatever process."""
+        return len(self._withdrawn)
+
+    def was_rolled_back(self, policy_id: int) -> bool:
+        """Whether a policy of this id is one of them."""
+        return self._withdrawn.has(policy_id)
+
+    def take_back(self, policy_id: int, reason: str) -> None:
+        """Never admit a policy again: the loop has rolled it back."""
+        digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
+        if digest is None:
+            try:
+                digest = digest_of(self._folder.model(policy_id))
+            except OSError:  # its bytes are unknown, and so is who offers them again
+                return
+        try:
+            self._withdrawn.add(policy_id, digest, reason)
+        except OSError as error:
+            self._event("rolled_back_not_filed", policy=policy_id, reason=error.strerror or str(error))
+
+    def training_step(self, policy_id: int) -> int | None:
+        """Updates after which a policy admitted lately was exported, by its own word; None for others."""
+        return self._training_steps.get(policy_id)
+
+
+def _keep(latest: dict[K, V], key: K, value: V) -> None:
+    """Remember one more, and forget the oldest where there are too many."""
+    latest[key] = value
+    while len(latest) > _KEPT:
+        del latest[next(iter(latest))]

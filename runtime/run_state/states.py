@@ -1,0 +1,207 @@
+"""The states of a run and the one table of how they follow each other.
+
+Pure: ``after`` maps (state, event) to the next state and to what must be done; who drives it does that and nothing
+else.  A pair the table does not list cannot happen; if it does, the rig is disarmed and the fault is the program's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+
+
+class State(enum.IntEnum):
+    """Where a run stands; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
+
+    DISCONNECTED = 0
+    """No device yet, or none any more: its own lease guards it."""
+    READY = 1
+    """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
+    RESETTING = 2
+    """On the way to the start of an episode."""
+    RUNNING = 3
+    FALLBACK = 4
+    """Running, with the shield's fallback controller in place of the policy."""
+    FADING = 5
+    """Asked to stop: the policy's command is faded to the safe output."""
+    PAUSED = 6
+    """Disarmed until a person resumes."""
+    FAULT = 7
+    """Disarmed with a latched fault until it is re-armed."""
+
+
+class Event(enum.Enum):
+    """What can happen to a run."""
+
+    CONNECTED = "connected"
+    EPISODE = "episode"
+    """The next episode is to begin."""
+    AT_START = "at_start"
+    SHIELD_ACTS = "shield_acts"
+    """The fallback controller took over."""
+    SHIELD_RELEASES = "shield_releases"
+    EPISODE_OVER = "episode_over"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    """First Ctrl-C, SIGTERM, key q, ``onrig stop``."""
+    STOP_NOW = "stop_now"
+    """Second Ctrl-C, SIGQUIT, key space, ``onrig stop --now``."""
+    FADED = "faded"
+    TRIP = "trip"
+    """A fault; comes with its name."""
+    REARM = "rearm"
+    EXPIRED = "expired"
+    """Nobody came in time."""
+    COMPLETED = "completed"
+    LINK_LOST = "link_lost"
+
+
+class Action(enum.Enum):
+    """What a transition asks of the loop, in order."""
+
+    ARM = "arm"
+    RESET = "reset"
+    FADE = "fade"
+    DISARM = "disarm"
+    CLEAR_FAULT = "clear_fault"
+    END = "end"
+
+
+class Move(NamedTuple):
+    """Where an event leads."""
+
+    state: State
+    actions: tuple[Action, ...] = ()
+    possible: bool = True
+    """False for a pair that cannot happen."""
+
+
+S, E, A = State, Event, Action
+_LEAVE: Final = Move(S.DISCONNECTED, (A.DISARM, A.END))
+_LOST: Final = Move(S.DISCONNECTED, (A.END,))
+_TRIP: Final = Move(S.FAULT, (A.DISARM,))
+_IMPOSSIBLE: Final = Move(S.FAULT, (A.DISARM,), possible=False)
+_ALWAYS: Final = {E.STOP_NOW: _LEAVE, E.LINK_LOST: _LOST, E.TRIP: _TRIP}
+
+TABLE: Final[dict[State, dict[Event, Move]]] = {
+    S.DISCONNECTED: {
+        E.CONNECTED: Move(S.READY),
+        E.STOP: _LOST,
+        E.STOP_NOW: _LOST,
+        E.LINK_LOST: _LOST,
+        E.TRIP: Move(S.FAULT),
+    },
+    S.READY: {
+        **_ALWAYS,
+        E.EPISODE: Move(S.RESETTING, (A.ARM, A.RESET)),
+        E.PAUSE: Move(S.PAUSED, (A.DISARM,)),
+        E.STOP: _LEAVE,
+        E.COMPLETED: _LEAVE,
+    },
+    S.RESETTING: {
+        **_ALWAYS,
+        E.AT_START: Move(S.RUNNING),
+        E.SHIELD_ACTS: Move(S.RESETTING),
+        E.SHIELD_RELEASES: Move(S.RESETTING),
+        E.STOP: _LEAVE,
+    },
+    S.RUNNING: {
+        **_ALWAYS,
+        E.SHIELD_ACTS: Move(S.FALLBACK),
+        E.EPISODE_OVER: Move(S.READY, (A.DISARM,)),
+        E.STOP: Move(S.FADING, (A.FADE,)),
+    },
+    S.FALLBACK: {
+        **_ALWAYS,
+        E.SHIELD_RELEASES: Move(S.RUNNING),
+        E.EPISODE_OVER: Move(S.READY, (A.DISARM,)),
+        E.STOP: Move(S.FADING, (A.FADE,)),
+    },
+    S.FADING: {
+        **_ALWAYS,
+        E.SHIELD_ACTS: Move(S.FADING),
+        E.SHIELD_RELEASES: Move(S.FADING),
+        E.STOP: Move(S.FADING),
+        E.FADED: _LEAVE,
+        E.EPISODE_OVER: _LEAVE,
+    },
+    S.PAUSED: {
+        **_ALWAYS,
+        E.RESUME: Move(S.READY),
+        E.STOP: _LEAVE,
+        E.EXPIRED: _LEAVE,
+    },
+    S.FAULT: {
+        **_ALWAYS,
+        E.TRIP: Move(S.FAULT),  # the first cause stays
+        E.REARM: Move(S.READY, (A.CLEAR_FAULT,)),
+        E.STOP: _LEAVE,
+        E.EXPIRED: _LEAVE,
+    },
+}
+
+
+def after(state: State, event: Event) -> Move:
+    """Look up where an event leads; total: every pair has an answer, and an impossible one disarms."""
+    return TABLE[state].get(event, _IMPOSSIBLE)
+
+
+class Transition(NamedTuple):
+    """One line for ``events.jsonl``."""
+
+    before: State
+    event: Event
+    state: State
+    fault: FaultName | None
+    """Latched from here on."""
+    detail: str
+
+
+class StateMachine:
+    """The state a run is in, its latched fault, and who is told of each transition."""
+
+    def __init__(self, tell: Callable[[Transition], None]) -> None:
+        self._tell = tell
+        self.state = State.DISCONNECTED
+        self.fault: FaultName | None = None
+        """The latched fault: the first since the last re-arming."""
+        self.detail = ""
+        """What goes with it: the latched fault's in one line, else that of the last transition."""
+
+    def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
+        """Let an event happen; returns what must be done, in order.
+
+        ``fault`` names the cause of a TRIP (or of LINK_LOST); one that is latched already is kept.
+        """
+        before = self.state
+        move = after(before, event)
+        if not move.possible:
+            fault = FaultName.PROGRAM
+            detail = f"'{event.value}' cannot happen while {before.name.lower()}"
+        if event is Event.REARM and move.possible:
+            self.fault = None
+        known = self.fault
+        if self.fault is None:
+            self.fault, self.detail = fault, detail
+        self.state = move.state
+        if move.state is not before or self.fault is not known:
+            self._tell(Transition(before, event, move.state, self.fault, self.detail if self.fault else detail))
+        return move.actions
+
+
+def describe(t: Transition) -> dict[str, str | None]:
+    """Fields of a transition as ``events.jsonl`` has them."""
+    entry = FAULTS[t.fault] if t.fault is not None else None
+    return {
+        "before": t.before.name.lower(),
+        "event": t.event.value,
+        "state": t.state.name.lower(),
+        "fault": t.fault.value if t.fault is not None else None,
+        "cause": entry.cause if entry is not None else None,
+        "hint": entry.hint if entry is not None else None,
+        "detail": t.detail,
+    }

@@ -1,0 +1,162 @@
+"""The section ``limits`` of a run: what the shield holds a policy to, and what may be wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from onrig.hw.bounds import Quantity
+from onrig.hw.rig import Rig, rig_problems
+from onrig.runtime.config.problem import Finding, NodePath, format_path
+from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import (
+    PlantBox,
+    Prediction,
+    Setting,
+    magnet_findings,
+    unknown,
+    with_foreign,
+)
+from onrig.runtime.safety.rules import Envelope
+
+if TYPE_CHECKING:
+    Predicted = PlantBox
+else:
+    Predicted = reduce(or_, with_foreign((PendulumBox, MagmanBox), "onrig.plant_boxes"))
+"""What ``limits.predicted`` may be: the registry of plant families; ``kind`` tells which."""
+
+_MAX_DWELL_S: Final = 3600.0
+_MIN_RATE_HZ: Final = 0.1
+_MAX_RATE_HZ: Final = 10_000.0
+"""Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the shield holds a policy to; only ever tighter than the device's own limits."""
+
+    range: dict[str, tuple[Quantity, Quantity]] = {}
+    """Per actuator [low, high] in SI; default: the rig's."""
+    rate_per_s: dict[str, Quantity] = {}
+    """Per actuator, SI units per second; default: the full range within one period."""
+    jerk_per_s2: dict[str, Quantity] = {}
+    """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
+    envelope: dict[str, Envelope] = {}
+    predicted: Predicted | None = None
+    """Commands must lead where the fallback still keeps the velocity's envelope for each of these plants."""
+    fallback: Fallback = SafeOutput()
+    unguarded: bool | msgspec.UnsetType = msgspec.UNSET
+    """Accept a rig on a port without any envelope: its device's own limits alone then bound what it does."""
+    fallback_dwell_s: Quantity = 0.1
+    """The fallback acts at least this long."""
+
+    def setting(self, rig: Rig, period_s: float) -> Setting:
+        """What a prediction under these limits depends on."""
+        ranges = {a.name: self.range.get(a.name, (a.low, a.high)) for a in rig.actuators}
+        return Setting(rig, period_s, ranges, self.envelope, self.fallback)
+
+
+def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction | None:
+    """Build the prediction that a configuration asks for; takes a few tenths of a second the first time.
+
+    Raises ValueError where nothing can be promised, KeyError for a name the rig does not have.
+    """
+    return None if limits.predicted is None else limits.predicted.prediction(limits.setting(rig, period_s))
+
+
+class _Run(Protocol):
+    """What the limits are checked against."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def rig(self) -> Rig: ...
+    @property
+    def rate_hz(self) -> float: ...
+    @property
+    def period_us(self) -> int: ...
+
+
+def limit_findings(run: _Run) -> Iterator[Finding]:
+    """List (path, message) for each value that does not fit the others; rate and rig of the run must be sound."""
+    alone = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
+    for at, message in alone or _predicted_findings(run):
+        path: NodePath = ("limits", *at)
+        yield path, f"{message} at {format_path(path)}"
+
+
+def _actuator_findings(run: _Run) -> Iterator[Finding]:
+    limits = run.limits
+    actuators = {a.name: a for a in run.rig.actuators}
+    for name, (low, high) in limits.range.items():
+        at: NodePath = ("range", name)
+        if message := unknown(run.rig, "actuator", name):
+            yield at, message
+            continue
+        a = actuators[name]
+        if not low < high:
+            yield at, f"expected low < high, got [{low:g}, {high:g}]"
+        elif low < a.low or high > a.high:
+            yield at, f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}]"
+        elif not low <= a.safe <= high:
+            yield at, f"the safe output {a.safe:g} {a.unit} lies outside"
+    yield from _change_findings(run, "rate", limits.rate_per_s, "s", 1)
+    yield from _change_findings(run, "jerk", limits.jerk_per_s2, "s^2", 2)
+
+
+def _change_findings(run: _Run, what: str, limits: Mapping[str, float], per: str, order: int) -> Iterator[Finding]:
+    actuators = {a.name: a for a in run.rig.actuators}
+    field = "rate_per_s" if order == 1 else "jerk_per_s2"
+    for name, value in limits.items():
+        at: NodePath = (field, name)
+        if message := unknown(run.rig, "actuator", name):
+            yield at, message
+            continue
+        a = actuators[name]
+        if not value > 0:
+            yield at, f"expected a positive {what}, got {value:g}"
+        elif run.rate_hz > 0 and value / run.rate_hz**order < a.resolution:
+            yield (
+                at,
+                f"{value:g} {a.unit}/{per} at {run.rate_hz:g} Hz is less than one count ({a.resolution:g} {a.unit}) "
+                "per period: it could never move",
+            )
+
+
+def _envelope_findings(run: _Run) -> Iterator[Finding]:
+    for name, e in run.limits.envelope.items():
+        if message := unknown(run.rig, "observation", name):
+            yield ("envelope", name), message
+        elif not e.low < e.high or not 0 < e.release <= 1:
+            yield ("envelope", name), "expected low < high and 0 < release <= 1"
+
+
+def _fallback_findings(run: _Run) -> Iterator[Finding]:
+    fallback, names = run.limits.fallback, []
+    match fallback:
+        case Damp():
+            names = [("actuator", "actuator", fallback.actuator), ("observation", "observation", fallback.observation)]
+        case Hold(position=position, velocity=velocity):
+            names = [("position", "observation", position), ("velocity", "observation", velocity)]
+    for field, kind, name in names:
+        if message := unknown(run.rig, kind, name):
+            yield ("fallback", field), message
+    if isinstance(fallback, Hold):
+        yield from magnet_findings(run.rig, "fallback", fallback.magnets)
+        slow, brake_below = fallback.slow, fallback.brake_below
+        if not 0 < slow <= brake_below:
+            yield ("fallback", "slow"), f"expected 0 < slow <= brake_below, got {slow:g}, {brake_below:g}"
+    if not 0 <= run.limits.fallback_dwell_s <= _MAX_DWELL_S:
+        yield ("fallback_dwell_s",), f"expected 0 to {_MAX_DWELL_S:g}"
+
+
+def _predicted_findings(run: _Run) -> Iterator[Finding]:
+    """What keeps the prediction from promising anything; the rest of the section is sound."""
+    box = run.limits.predicted
+    if box is not None and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
+        yield from box.findings(run.limits.setting(run.rig, run.period_us * 1e-6))

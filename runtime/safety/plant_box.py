@@ -1,0 +1,161 @@
+"""Boxes of plants: what the shield needs to know of a family of plants to predict where a command leads.
+
+A family is one file of this package (``pendulum``, ``magman``): what ``limits.predicted`` says of it, what is wrong
+with that, and the prediction.  Packages of other people join by an entry point of the group ``onrig.plant_boxes``,
+whose object is a msgspec struct (frozen, ``tag_field="kind"``) with the members of :class:`PlantBox`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import Finding, suggestion
+from onrig.runtime.safety.fallback import Fallback
+from onrig.runtime.safety.rules import Envelope, Ranges
+
+Sketch = dict[str, object]
+"""How a rig is drawn: ``kind`` (pendulum, magman, bars) and what that kind needs, by the rig's names."""
+
+FARTHEST: Final = 1e6
+"""Readings beyond are no place or speed, in whatever unit; NaN and infinity fail the same comparison."""
+MAX_MAGNETS: Final = 4
+
+
+class Setting(NamedTuple):
+    """What a prediction depends on beside the plants."""
+
+    rig: Rig
+    period_s: float
+    ranges: Ranges
+    """Commands that may go out, for every actuator."""
+    envelope: Mapping[str, Envelope]
+    fallback: Fallback
+
+
+class Prediction(Protocol):
+    """Judges one command in one state."""
+
+    def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
+        """Return (excess, margin) of a command (m,) in a state (n,), both SI, for one period and what may follow.
+
+        excess: by how much the worst plant would pass what is allowed, in normalised units of the velocity; the
+        command may go out where it is 0.  margin: 1 far inside, 0 where the command is refused.
+        """
+
+
+class PlantBox(Protocol):
+    """All plants of a family whose lumped parameters lie within ``spread`` of the nominal ones."""
+
+    varying: ClassVar[frozenset[str]]
+    """Parameters that may change while the plant moves; the others are constant, anywhere in the box."""
+
+    @property
+    def place(self) -> str:
+        """Observation of the position or angle."""
+
+    @property
+    def velocity(self) -> str:
+        """Observation of its rate, whose envelope is what the shield promises to keep."""
+
+    @property
+    def spread(self) -> float:
+        """Largest relative deviation of each lumped parameter."""
+
+    @property
+    def late_us(self) -> int:
+        """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+
+    @property
+    def sensor_error(self) -> Mapping[str, float]:
+        """Bound of each observation's error in its unit; default: half a count of its sensor."""
+
+    @property
+    def nominal(self) -> dict[str, float]:
+        """Lumped parameters by name."""
+
+    def findings(self, setting: Setting) -> Iterator[Finding]:
+        """List what keeps the prediction from promising anything, by paths below ``limits``."""
+
+    def prediction(self, setting: Setting) -> Prediction:
+        """Build the prediction; raises ValueError where nothing can be promised."""
+
+    def sketch(self) -> Sketch:
+        """How these plants are drawn."""
+
+
+def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
+    """Bound of an observation's error: as configured, else half a count of its sensor; KeyError for an estimate."""
+    if name in box.sensor_error:
+        return box.sensor_error[name]
+    observation = next(o for o in rig.observations if o.name == name)
+    if observation.derivative_of is not None:
+        raise KeyError(name)
+    return 0.5 * next(s.resolution for s in rig.sensors if s.name == (observation.sensor or name))
+
+
+def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterator[Finding]:
+    """List what is wrong with the members that every family has; ``place_field`` is what it calls the place."""
+    rig, place, velocity = setting.rig, box.place, box.velocity
+    period_us = round(setting.period_s * 1e6)
+    for field, name in ((place_field, place), ("velocity", velocity)):
+        if message := unknown(rig, "observation", name):
+            yield ("predicted", field), message
+    if not 0 <= box.spread < 1:
+        yield ("predicted", "spread"), f"expected 0 to less than 1, got {box.spread:g}"
+    if not 0 <= box.late_us <= period_us:
+        yield ("predicted", "late_us"), f"expected 0 to one period ({period_us} us), got {box.late_us}"
+    for name in box.sensor_error:
+        if name not in (place, velocity):
+            yield ("predicted", "sensor_error", name), f"expected 0 or more, of {place} or {velocity}"
+    for o in rig.observations:
+        if o.name in (place, velocity) and o.derivative_of is not None and o.name not in box.sensor_error:
+            yield ("predicted",), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
+    envelope = setting.envelope.get(velocity)
+    if envelope is None or not envelope.low < 0 < envelope.high:
+        yield ("predicted",), f"expected an envelope of '{velocity}' around 0 to keep (limits.envelope)"
+
+
+def unknown(rig: Rig, kind: str, name: str) -> str | None:
+    """What to say of a name the rig does not have; None of one it has."""
+    names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
+    if name in names:
+        return None
+    hint = suggestion(name, sorted(names))
+    return f"rig '{rig.name}' has no {kind} '{name}'{f', {hint}' if hint else ''}"
+
+
+def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:
+    """List what is wrong with magnets given as actuator to position (m)."""
+    for name, position in magnets.items():
+        if message := unknown(rig, "actuator", name):
+            yield (section, "magnets", name), message
+        elif not math.isfinite(position):
+            yield (section, "magnets", name), "expected a finite position"
+    if not 1 <= len(magnets) <= MAX_MAGNETS or len(set(magnets.values())) < len(magnets):
+        yield (section, "magnets"), f"expected 1 to {MAX_MAGNETS} magnets, each in a place of its own"
+
+
+def with_foreign(own: Sequence[type], group: str) -> tuple[type, ...]:
+    """Structs of a registry: ours, then those that other installed packages name as entry points of ``group``.
+
+    What cannot take part is left out with a warning: someone else's broken package must not stop a rig.
+    """
+    structs = [*own]
+    for entry in entry_points(group=group):
+        try:
+            struct = entry.load()
+            config = struct.__struct_config__
+            taken = config.tag in {s.__struct_config__.tag for s in structs}  # type: ignore[attr-defined]
+            reason = "is no struct tagged by 'kind'" if config.tag_field != "kind" else "has a kind of another"
+            if config.tag_field == "kind" and not taken:
+                structs.append(struct)
+                continue
+        except Exception as error:
+            reason = f"cannot be loaded ({type(error).__name__}: {error})"
+        warnings.warn(f"the plant '{entry.name}' ({entry.value}) {reason}: it is left out", stacklevel=2)
+    return tuple(structs)

@@ -1,0 +1,170 @@
+"""The shield's rules without a model: bounds on a command and its changes, and the envelope of the state.
+
+A rule on commands takes one, (m,) in SI, bounds it, and says by how much: ``amount`` is the largest change of a
+component in normalised units (half ranges), 0 where there was nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.hw.bounds import Quantity
+from onrig.hw.rig import Rig
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Per actuator [low, high] in SI."""
+Bounded = tuple[tuple[float, ...], float]
+
+WHOLE_RANGE: Final = 2.0
+"""Amount of an intervention that discards the command."""
+
+
+def is_sound(action: Sequence[float] | None, n_actuators: int) -> bool:
+    """Whether a command has the right shape and each component is a finite number (rule *finite*)."""
+    try:
+        if action is None or len(action) != n_actuators:
+            return False
+        for value in action:
+            if not isfinite(value):
+                return False
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+class Range:
+    """Each component within [low, high]."""
+
+    def __init__(self, ranges: Ranges, rig: Rig) -> None:
+        self.bounds = tuple([ranges.get(a.name, (a.low, a.high)) for a in rig.actuators])
+        # A float32 policy may pass its limits by a rounding error; less than half a count is no intervention.
+        self._each = tuple(
+            [
+                (low, high, 0.5 * a.resolution, a.half_range)
+                for (low, high), a in zip(self.bounds, rig.actuators, strict=True)
+            ]
+        )
+
+    def bound(self, wish: Sequence[float]) -> Bounded:
+        """Clip a sound command."""
+        out, most = [], 0.0
+        for value, (low, high, half_count, half_range) in zip(wish, self._each, strict=True):
+            beyond = 0.0
+            if value < low:
+                value, beyond = low, low - value
+            elif value > high:
+                value, beyond = high, value - high
+            if beyond > half_count:
+                most = max(most, beyond / half_range)
+            out.append(value)
+        return tuple(out), most
+
+
+class Rate:
+    """Each component within one period's step of the command before."""
+
+    def __init__(self, rate_per_s: Mapping[str, float], rig: Rig, period_s: float) -> None:
+        self.steps = tuple(
+            [rate_per_s[a.name] * period_s if a.name in rate_per_s else a.high - a.low for a in rig.actuators]
+        )
+        self._halves = tuple([a.half_range for a in rig.actuators])
+
+    def bound(self, wish: Sequence[float], previous: Sequence[float]) -> Bounded:
+        """Hold a command in range to the rate; ``previous`` went out last."""
+        out, most = [], 0.0
+        for value, last, step, half in zip(wish, previous, self.steps, self._halves, strict=True):
+            # Rounding of the previous command to counts must not count as an intervention.
+            slack = step * (1 + 1e-6) + 1e-9
+            held = value
+            if value > last + slack:
+                held = last + step
+            elif value < last - slack:
+                held = last - step
+            most = max(most, abs(held - value) / half)
+            out.append(held)
+        return tuple(out), most
+
+
+class Jerk:
+    """Each component's step within a bound of the step before; where range and rate leave no room for it, they win."""
+
+    def __init__(self, jerk_per_s2: Mapping[str, float], rig: Rig, period_s: float, range_: Range, rate: Rate) -> None:
+        self._each = tuple(
+            [
+                (jerk_per_s2.get(a.name, inf) * period_s * period_s, low, high, step, a.half_range)
+                for a, (low, high), step in zip(rig.actuators, range_.bounds, rate.steps, strict=True)
+            ]
+        )
+
+    def bound(self, wish: Sequence[float], previous: Sequence[float], before: Sequence[float]) -> Bounded:
+        """Hold a command in range and rate to the jerk; ``before`` went out before ``previous``."""
+        out, most = [], 0.0
+        for value, last, older, (change, low, high, step, half) in zip(wish, previous, before, self._each, strict=True):
+            slack = change * (1 + 1e-6) + 1e-9
+            centre = 2.0 * last - older
+            held = value
+            if value > centre + slack:
+                held = centre + change
+            elif value < centre - slack:
+                held = centre - change
+            if held is not value:
+                held = min(max(held, low, last - step), high, last + step)
+            most = max(most, abs(held - value) / half)
+            out.append(held)
+        return tuple(out), most
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Range of an observation: outside [low, high] the fallback acts, until it is back within ``release`` of it."""
+
+    low: Quantity
+    high: Quantity
+    release: Quantity = 0.8
+
+
+class _Bound(NamedTuple):
+    """Enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
+
+    observation: int
+    low: float
+    high: float
+    inner_low: float
+    inner_high: float
+    per_unit: float
+    """Normalised units per SI unit."""
+
+
+class Envelopes:
+    """Where the state may be, entered and left with hysteresis."""
+
+    def __init__(self, envelope: Mapping[str, Envelope], rig: Rig) -> None:
+        at = {o.name: i for i, o in enumerate(rig.observations)}
+        bounds = []
+        for name, e in envelope.items():
+            centre, inner = 0.5 * (e.low + e.high), 0.5 * e.release * (e.high - e.low)
+            o = rig.observations[at[name]]
+            bounds.append(_Bound(at[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low)))
+        self._bounds = tuple(bounds)
+
+    def judge(self, observation: Sequence[float]) -> tuple[float, float]:
+        """Return (excess, margin) of a state (n,) SI.
+
+        excess: how far outside, in the observation's normalised units, inf for NaN, 0 inside.  margin: 1 in the middle
+        of every envelope, 0 at the edge of one.
+        """
+        margin = 1.0
+        for at, low, high, _, _, per_unit in self._bounds:
+            value = observation[at]
+            if not low <= value <= high:
+                beyond = max(low - value, value - high) * per_unit
+                return (beyond if beyond > 0.0 else inf), 0.0
+            margin = min(margin, 2.0 * min(value - low, high - value) / (high - low))
+        return 0.0, margin
+
+    def well_inside(self, observation: Sequence[float]) -> bool:
+        """Whether the fallback may let go."""
+        return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

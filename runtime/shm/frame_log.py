@@ -1,0 +1,103 @@
+"""The last frames that went over the device's line, for the post-mortem of a fault.
+
+The control process writes, and overwrites the oldest; anybody who may map the segment reads, also once the writer was
+killed.  Nobody waits for anybody: a reader that is overtaken leaves out what was overwritten.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from onrig.runtime.shm.segment import Segment, SegmentError
+
+FRAME_LOG_SCHEMA: Final = "frames-2"
+KEPT_S: Final = 4.0
+"""Seconds of device time that are kept: twice what a post-mortem shows, for it is taken a little later."""
+_LEAST_FRAMES: Final = 2048
+_BODY_BYTES: Final = 249
+"""Largest body of a frame (``hw/PROTOCOL.md``)."""
+_HEAD: Final = struct.Struct("<QqHI")  # number, host time, length, CRC-32 of the body, begun with the number
+_SLOT_BYTES: Final = 272
+_CONTROL_BYTES: Final = 64
+
+
+class LoggedFrame(NamedTuple):
+    """One frame as it went over the line, without framing and CRC; its first byte tells its type and direction."""
+
+    t_ns: int
+    """Host time (monotonic) at which it was read or written."""
+    body: bytes
+
+
+def frame_log_bytes(rate_hz: float) -> int:
+    """Size of the body of a segment for the frames of ``KEPT_S`` at so many state frames per second."""
+    frames = max(_LEAST_FRAMES, round(2 * KEPT_S * rate_hz))
+    return _CONTROL_BYTES + frames * _SLOT_BYTES
+
+
+class _FrameLog:
+    def __init__(self, segment: Segment) -> None:
+        self._count = segment.body[:8].cast("Q")
+        self._slots = segment.body[_CONTROL_BYTES:]
+        self.capacity: Final = len(self._slots) // _SLOT_BYTES
+
+    @property
+    def written(self) -> int:
+        """Frames written since the run began."""
+        return self._count[0]
+
+    def close(self) -> None:
+        """Release the views, so that the segment can be unmapped."""
+        self._count.release()
+        self._slots.release()
+
+
+class FrameLogWriter(_FrameLog):
+    """The control process's end."""
+
+    def write(self, t_ns: int, body: bytes) -> None:
+        """Put one frame (at most 249 bytes) over the oldest; about a microsecond, nothing is allocated that stays."""
+        count = self._count[0]
+        at = (count % self.capacity) * _SLOT_BYTES
+        length = len(body)
+        # The number first: whoever reads this slot in this moment sees that it is no longer the frame it was after.
+        _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
+        at += _HEAD.size
+        self._slots[at : at + length] = body
+        self._count[0] = count + 1
+
+
+def tap_of(shm: Path) -> Callable[[int, bytes], None] | None:
+    """What a device session tells of its frames, in a run's folder; None where none are kept."""
+    try:
+        return FrameLogWriter(Segment.attach(shm / "frames", FRAME_LOG_SCHEMA)).write
+    except SegmentError:
+        return None
+
+
+class FrameLogReader(_FrameLog):
+    """Reads without the writer's knowledge."""
+
+    def since(self, t_ns: int, limit: int | None = None) -> list[LoggedFrame]:
+        """Copy the frames from ``t_ns`` on (at most ``limit``, the newest), oldest first, those still there."""
+        frames: list[LoggedFrame] = []
+        newest = self._count[0]
+        reach = self.capacity if limit is None else min(limit, self.capacity)
+        for number in range(newest - 1, max(newest - reach, 0) - 1, -1):
+            at = (number % self.capacity) * _SLOT_BYTES
+            head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, at)
+            if head[0] != number or head[2] > _BODY_BYTES or head[1] < t_ns:
+                break
+            start = at + _HEAD.size
+            body = bytes(self._slots[start : start + head[2]])
+            if _HEAD.unpack_from(self._slots, at) != head:
+                break  # overwritten in this moment, and so is everything before it
+            if zlib.crc32(body, number & 0xFFFFFFFF) != head[3]:
+                continue  # a weakly ordered memory shows the head before the body
+            frames.append(LoggedFrame(head[1], body))
+        frames.reverse()
+        return frames

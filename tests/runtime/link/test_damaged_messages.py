@@ -1,0 +1,59 @@
+"""Damaged messages of every type, quickly; `make study` sends a hundred thousand of each."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_loading import load_run
+from onrig.tools.bench.link.rig_end import untrained
+from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
+
+QUICK, LONG = 300, 100_000
+GROWTH_BYTES = 48 << 20
+
+
+def model() -> bytes:
+    config = load_run("pendulum")
+    contract = contract_for(config.rig, config.rate_hz, policy_id=5, parent_run="bench", training_step=0)
+    return untrained(config, contract)
+
+
+def check(outcomes: list[Outcome], types: set[str], mutations: int) -> None:
+    assert {o.kind for o in outcomes} == types
+    for outcome in outcomes:
+        assert outcome.mutations == mutations
+        assert mutations / 20 < outcome.refused < mutations, f"{outcome}: damage too coarse or too slight"
+        assert outcome.grown_bytes < GROWTH_BYTES, outcome
+
+
+REQUEST_TYPES = {t.__name__ for t in RequestMessage.__args__}
+REPLY_TYPES = {t.__name__ for t in ReplyMessage.__args__}
+
+
+@pytest.mark.parametrize("mutations", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
+def test_no_damaged_request_harms_the_rig(tmp_path: Path, mutations: int) -> None:
+    check(list(fuzz_rig(mutations, 1, tmp_path, model())), REQUEST_TYPES, mutations)
+
+
+@pytest.mark.parametrize("mutations", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
+def test_no_damaged_reply_harms_the_learner(mutations: int) -> None:
+    check(list(fuzz_learner(mutations, 1)), REPLY_TYPES, mutations)
+
+
+def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.runtime.replay.learners.desk.MAX_ERRORS", "no number")
+    with pytest.raises(TypeError):
+        list(fuzz_rig(50, 1, tmp_path, b""))
+
+
+def test_damage_is_damage_and_the_same_for_the_same_seed() -> None:
+    frames = [encode(request) for request, _ in requests(b"")] + [encode(reply) for reply in replies()]
+    assert len(frames) == len(REQUEST_TYPES) + len(REPLY_TYPES)
+    first, again = ([damaged(frames, random.Random(n)) for n in range(200)] for _ in range(2))
+    assert first == again
+    assert sum(out != frames for out in first) > 190

@@ -1,0 +1,80 @@
+"""How often policies are judged."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from onrig.runtime.replay.learners.admission_rate import (
+    ADMISSIONS_PER_S,
+    PerBarrier,
+    PerSecond,
+    admission_rate,
+    admissions_per_s,
+)
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_loading import load_run
+
+RATE_HZ = 50.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize(("per_s", "at_once"), [(0.5, 1), (1.0, 1), (3.0, 3)])
+def test_a_second_s_worth_is_saved_up_and_no_more(per_s: float, at_once: int) -> None:
+    rate = PerSecond(per_s, RATE_HZ, Clock())
+    rate.ticked(10**6)
+    assert [rate.take(0) for _ in range(at_once + 2)] == [True] * at_once + [False] * 2
+
+
+@pytest.mark.parametrize("per_s", [0.5, 1.0, 3.0])
+def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(per_s: float) -> None:
+    rate, seconds = PerSecond(per_s, RATE_HZ, Clock()), 40
+    taken = 0
+    for _ in range(round(RATE_HZ * seconds)):
+        rate.ticked(1)
+        taken += sum(rate.take(0) for _ in range(4))
+    assert taken == pytest.approx(per_s * seconds, abs=max(1.0, per_s))
+
+
+def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> None:
+    clock = Clock()
+    rate = PerSecond(1.0, RATE_HZ, clock)
+    assert (rate.take(0), rate.take(0)) == (True, False)
+    clock.now_s += 1.0
+    assert rate.take(0), "a run whose first policy was refused must not wait for ever"
+    rate.ticked(1)
+    clock.now_s += 1000.0
+    assert not rate.take(0)
+    rate.ticked(round(RATE_HZ))
+    assert rate.take(0)
+
+
+def test_one_at_each_barrier() -> None:
+    rate = PerBarrier()
+    closed = (0, 0, 1, 1, 2, 5, 5, 4)
+    assert [rate.take(c) for c in closed] == [True, False, True, False, True, True, False, False]
+
+
+def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() -> None:
+    config = load_run("pendulum")
+    assert isinstance(admission_rate(config), PerBarrier)
+    assert admissions_per_s(config) == ADMISSIONS_PER_S
+    assert "admissions_per_s" not in msgspec.to_builtins(config)["link"]
+    config = load_run("pendulum", ["device.pace=realtime", "link.admissions_per_s=2.5"])
+    assert isinstance(admission_rate(config), PerSecond)
+    assert admissions_per_s(config) == 2.5
+
+
+@pytest.mark.parametrize("per_s", [0.0, -1.0, 1001.0, float("nan"), float("inf")])
+def test_it_has_bounds(per_s: float) -> None:
+    config = load_run("pendulum")
+    link = msgspec.structs.replace(config.link, admissions_per_s=per_s)
+    found = list(findings(msgspec.structs.replace(config, link=link)))
+    assert [at for at, _ in found] == [("link", "admissions_per_s")]

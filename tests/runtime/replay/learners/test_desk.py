@@ -1,0 +1,603 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.link.messages import (
+    LEASE,
+    LINK_VERSION,
+    MAX_ERRORS,
+    MAX_PAYLOAD_BYTES,
+    MAX_RULINGS,
+    UNKNOWN,
+    VERSION,
+    Accepted,
+    Attach,
+    Attached,
+    Confirm,
+    Done,
+    Errors,
+    Leave,
+    Offer,
+    Pull,
+    Refused,
+    ReplyMessage,
+    RequestMessage,
+    Rows,
+    Ruling,
+    Verdict,
+    decode_reply,
+    encode,
+)
+from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from tests.runtime.samples import PENDULUM, records
+
+A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who in b"abcd")
+
+
+class Rig:
+    """A desk with its memory; ``now_s`` is its clock."""
+
+    def __init__(
+        self, folder: Path, strategy: str = "FIFO[Uniform]", capacity: int = 64, *, lockstep: bool = True
+    ) -> None:
+        config = msgspec.structs.replace(PENDULUM, selection=Selection(strategy, capacity))
+        self.memory = Memory(config)
+        self.events: list[str] = []
+        segment = Segment.create(folder / f"slot{len(list(folder.iterdir()))}", SLOT_BYTES, SLOT_SCHEMA)
+        note = lambda kind, **what: self.events.append(kind)  # noqa: E731
+        arguments = (config.rig, config.rate_hz, 0, admission_limits(config))
+        policies = PolicyDesk(*arguments, PolicySlot(segment), folder / "policies", note)
+        self.gone: set[bytes] = set()
+        """Peers whose connection is closed."""
+        self.desk = LearnerDesk(
+            self.memory,
+            policies,
+            run_id="run-1",
+            config_text=b"rig: x\n",
+            lockstep=lockstep,
+            event=note,
+            is_gone=self.gone.__contains__,
+        )
+
+    def insert(self, n: int) -> None:
+        """Keep so many more experiences."""
+        done = self.memory.offered
+        self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=done)))
+
+    def attach(self, role: Literal["push", "watch"] = "push", who: Ticket = A, **more: bytes) -> Attached:
+        answer = self.ask(Attach(session=more.pop("session", b""), role=role, memory=more.pop("memory", b"")), who=who)
+        assert isinstance(answer, Attached)
+        return answer
+
+    def ask(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
+        answer = self.desk.handle(who, request, payloads)
+        assert answer is not None, "it waits"
+        return answer.message
+
+    def pull(self, since: int, closed: int = 0, **more: int) -> tuple[Rows, bytes]:
+        answer = self.desk.handle(A, Pull(since, closed, **more), ())
+        assert answer is not None
+        assert isinstance(answer.message, Rows)
+        (payload,) = answer.payloads
+        return answer.message, payload
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    """Peer a pushes, peer b watches."""
+    rig = Rig(tmp_path)
+    rig.attach()
+    rig.attach("watch", B)
+    rig.events.clear()
+    return rig
+
+
+def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[float]) -> tuple[bytes, bytes, bytes]:
+    return (
+        np.array(slots, "<i8").tobytes(),
+        np.array(generations, "<u4").tobytes(),
+        np.array(values, "<f4").tobytes(),
+    )
+
+
+# -- attach ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
+    rig.insert(5)
+    rig.desk.closed = 2
+    attached = rig.attach(who=C)
+    what = Attached("run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why)
+    assert attached == what
+    assert len(attached.memory) == 16
+    assert rig.events == ["learner_attached"]
+
+
+def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) -> None:
+    answer = rig.ask(Attach(version=99))
+    assert isinstance(answer, Refused)
+    assert answer.code == VERSION
+    assert f"speaks version 99 of the link, the rig {LINK_VERSION}" in answer.reason
+
+
+# -- pull --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "TDE(1.0)[Uniform]", "Resv[Uniform]"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
+def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
+    tmp_path: Path, strategy: str, turns: list[tuple[int, int]]
+) -> None:
+    rig = Rig(tmp_path, strategy, capacity=24)
+    rig.attach()
+    mirror = Storage(24, 2, 1, cyclic=rig.memory.storage.cyclic)
+    for inserted, max_rows in turns:
+        rig.insert(inserted)
+        while True:
+            message, payload = rig.pull(mirror.inserted, max_rows=max_rows)
+            words = np.frombuffer(payload, "<u4").reshape(-1, 3 + mirror.layout.width)
+            assert len(words) <= max_rows
+            mirror.write_rows(words.astype(np.uint32))
+            assert mirror.inserted == message.upto
+            if message.upto == message.inserted:
+                break
+        assert mirror.digest() == rig.memory.storage.digest()
+
+
+def test_a_pull_may_be_repeated(rig: Rig) -> None:
+    rig.insert(9)
+    assert rig.pull(3) == rig.pull(3)
+    rig.insert(1)
+    message, payload = rig.pull(3)
+    assert (message.upto, len(payload)) == (10, 7 * 4 * (3 + rig.memory.storage.layout.width))
+
+
+def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
+    rig.insert(3)
+    assert rig.pull(3) == (Rows(upto=3, inserted=3, closed=0), b"")
+
+
+@pytest.mark.parametrize("since", [-1, 4, 2**40])
+def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
+    rig.insert(3)
+    for wait_ms in (0, 1000):
+        assert isinstance(rig.ask(Pull(since, 0, wait_ms)), Refused)
+    assert rig.desk.due() == []
+
+
+@pytest.mark.parametrize("max_rows", [0, -5])
+def test_at_least_one_row_comes_whatever_is_asked(rig: Rig, max_rows: int) -> None:
+    rig.insert(3)
+    assert rig.pull(0, max_rows=max_rows)[0].upto == 1
+
+
+def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.runtime.replay.learners.desk.MAX_PAYLOAD_BYTES", 200)
+    rig.insert(60)
+    message, payload = rig.pull(0, max_rows=60)
+    assert 0 < len(payload) <= 200 < MAX_PAYLOAD_BYTES
+    assert 0 < message.upto < 60
+
+
+def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
+    news: tuple[Callable[[], object], ...] = (
+        lambda: rig.insert(2),
+        lambda: setattr(rig.desk, "closed", 1),
+        lambda: setattr(rig.desk, "ending", True),
+    )
+    for happens in news:
+        at = rig.memory.storage.inserted
+        assert rig.desk.handle(A, Pull(at, rig.desk.closed, 2000), ()) is None
+        assert rig.desk.due() == []
+        happens()
+        ((ticket, answer),) = rig.desk.due()
+        assert ticket == A
+        storage, desk = rig.memory.storage, rig.desk
+        assert answer.message == Rows(storage.inserted, storage.inserted, desk.closed, desk.ending)
+        assert rig.desk.due() == [], "once"
+
+
+def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
+    rig.insert(2)
+    assert rig.pull(0, wait_ms=2000)[0].upto == 2
+    rig.desk.closed = 3
+    assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
+
+
+def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_two_seconds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.desk.handle(A, Pull(0, 0, 300), ())
+    rig.desk.handle(B, Pull(0, 0, 10**9), ())
+    now_s += 0.299
+    assert rig.desk.due() == []
+    now_s += 0.002
+    assert [ticket for ticket, _ in rig.desk.due()] == [A]
+    now_s += 1.7
+    assert [ticket for ticket, _ in rig.desk.due()] == [B]
+
+
+def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
+    later = A._replace(request_id=b"00000002")
+    for ticket in (A, later, B):
+        assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
+    rig.insert(1)
+    assert [ticket for ticket, _ in rig.desk.due()] == [later, B]
+
+
+# -- what became of policies -------------------------------------------------------------------------------------------
+
+
+def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) -> None:
+    rig.desk.rule(4, "passed", "")
+    rig.desk.rule(5, "rolled_back", "too slow")
+    first = Ruling(1, 4, "passed", ""), Ruling(2, 5, "rolled_back", "too slow")
+    assert rig.pull(0)[0].rulings == first
+    assert rig.pull(0)[0].rulings == first, "a repeated question has the same answer"
+    assert rig.pull(0, heard=1)[0].rulings == first[1:]
+    assert rig.pull(0, heard=2)[0].rulings == ()
+
+
+def test_rulings_alone_are_no_news(rig: Rig) -> None:
+    assert rig.desk.handle(A, Pull(0, 0, 2000), ()) is None
+    rig.desk.rule(4, "passed", "")
+    assert rig.desk.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
+    rig.insert(1)
+    ((_, answer),) = rig.desk.due()
+    assert isinstance(answer.message, Rows)
+    assert [r.policy_id for r in answer.message.rulings] == [4]
+
+
+def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgotten(rig: Rig) -> None:
+    for policy_id in range(1, 101):
+        rig.desk.rule(policy_id, "passed", "why " * 200)
+    heard, numbers = 0, []
+    while rulings := rig.pull(0, heard=heard)[0].rulings:
+        assert len(rulings) <= MAX_RULINGS
+        assert decode_reply(encode(Rows(0, 0, 0, rulings=rulings)))
+        numbers += [r.number for r in rulings]
+        heard = numbers[-1]
+    assert numbers == list(range(37, 101))
+
+
+@pytest.mark.parametrize("heard", [-(2**63), -1, 2**63 - 1])
+def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard: int) -> None:
+    rig.desk.rule(4, "passed", "")
+    assert len(rig.pull(0, heard=heard)[0].rulings) == (heard < 1)
+
+
+def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, lockstep=False)
+    rig.attach()
+    rig.attach("watch", B)
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    assert rig.desk.heard_ns == 10**12
+    now_s += 5.0
+    rig.ask(Pull(0, 0), who=B)
+    assert rig.desk.heard_ns == 10**12, "whoever watches sends no policies"
+    rig.ask(Done(0, 0, 0.0))
+    assert rig.desk.heard_ns == 1005 * 10**9
+    rig.ask(Leave())
+    now_s += 5.0
+    rig.attach(who=C)
+    assert rig.desk.heard_ns == 1010 * 10**9
+
+
+def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.attach("watch")
+    rig.ask(Pull(0, 0))
+    assert rig.desk.heard_ns == 0
+
+
+# -- TD errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[float]] = []
+    monkeypatch.setattr(rig.memory, "take_errors", lambda slots, generations, values: taken.append(values.tolist()))
+    for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
+        assert rig.ask(Errors(batch), *errors([0], [1], [value])) == Accepted()
+    assert taken == [[1.0], [2.0]]
+
+
+def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, lockstep=False)
+    rig.attach()
+    rig.insert(4)
+    rig.ask(Errors(10**18), *errors([0], [9], [1.0]))
+    rig.ask(Leave())
+    rig.attach(session=b"the next one")
+    rig.ask(Errors(5), *errors([0], [9], [1.0]))
+    assert rig.memory.stale_errors == 2
+
+
+def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "TDE(1.0)[Uniform]", capacity=4)
+    rig.attach()
+    rig.insert(4)
+    assert rig.ask(Errors(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
+    assert rig.memory.stale_errors == 3
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (),
+        errors([0], [1], [1.0])[:2],
+        (*errors([0], [1], [1.0]), b""),
+        errors([0, 1], [1], [1.0]),
+        errors([0], [1], [1.0, 2.0]),
+        (b"odd", *errors([0], [1], [1.0])[1:]),
+    ],
+    ids=["none", "too few", "too many", "more slots", "more values", "no whole numbers"],
+)
+def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: tuple[bytes, ...]) -> None:
+    rig.insert(4)
+    assert isinstance(rig.ask(Errors(1), *payloads), Refused)
+    assert rig.ask(Errors(1), *errors([0], [3], [1.0])) == Accepted()
+    assert rig.memory.stale_errors == 1, "the batch was not spent"
+
+
+# -- lockstep ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
+    rig.insert(7)
+    mirror = Storage(64, 2, 1)
+    mirror.write_rows(rig.memory.storage.rows(np.arange(7)))
+    assert rig.ask(Confirm(1, mirror.digest())) == Accepted()
+    rig.insert(1)
+    assert isinstance(rig.ask(Confirm(2, mirror.digest())), Refused)
+    assert (rig.desk.mismatches, rig.events) == (1, ["mirror_differs"])
+
+
+def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
+    assert rig.desk.done == -1, "not before a learner has attached and begun"
+    rig.ask(Done(0, 0, 0.0))
+    assert rig.desk.done == 0
+    rig.ask(Done(3, 300, 1.0))
+    assert rig.desk.done == 0, "the barrier does not open before its episode is in the memory"
+    rig.desk.closed = 2
+    rig.ask(Done(1, 100, 1.0))
+    assert rig.desk.done == 1
+    rig.ask(Done(0, 0, 1.0))
+    assert rig.desk.done == 1, "an old one closes nothing again"
+    rig.ask(Done(2, 200, 55.5))
+    assert (rig.desk.done, rig.desk.updates, rig.desk.updates_per_s) == (2, 200, 55.5)
+
+
+def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
+    verdict = rig.ask(Offer(0), b"no policy")
+    assert isinstance(verdict, Verdict)
+    assert (verdict.policy_id, verdict.accepted, verdict.stage) == (0, False, "format")
+    assert isinstance(rig.ask(Offer(0)), Refused)
+    assert isinstance(rig.ask(Offer(0), b"", b""), Refused)
+
+
+# -- who may do what ---------------------------------------------------------------------------------------------------
+
+
+def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
+    for request in (Pull(0, 0), Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
+        answer = rig.ask(request, who=C)
+        assert isinstance(answer, Refused)
+        assert answer.code == UNKNOWN
+
+
+def test_many_watch_and_one_pushes(rig: Rig) -> None:
+    second = rig.attach("push", C)
+    assert not second.pushes
+    assert second.why.startswith("another learner pushes (a:key")
+    rig.insert(3)
+    for who in (B, C):
+        assert isinstance(rig.ask(Pull(0, 0), who=who), Rows)
+        for request in (Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
+            answer = rig.ask(request, who=who)
+            assert isinstance(answer, Refused)
+            assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
+    assert rig.desk.done == -1
+    assert rig.ask(Done(0, 0, 0.0)) == Accepted()
+
+
+def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> None:
+    rig.attach("push", C)
+    assert rig.ask(Leave()) == Accepted()
+    assert rig.attach("push", C).pushes
+    assert rig.events == ["learner_attached", "push_passed"]
+    assert not rig.attach("push", A).pushes
+
+
+def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(rig: Rig) -> None:
+    rig.gone.add(A.peer)
+    assert not rig.attach("watch", C).pushes
+    assert rig.attach("push", D).pushes
+
+
+def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> None:
+    rig.ask(Leave())
+    first = rig.attach(session=b"me")
+    rig.ask(Errors(10), *errors([], [], []))
+    rig.gone.add(A.peer)
+    again = rig.attach(who=C._replace(key=A.key), session=b"me", memory=first.memory)
+    assert again.pushes
+    assert again.memory == first.memory
+    assert rig.events[-1] == "learner_resumed"
+    assert rig.desk.error_batch == 10, "batches that were taken are not taken twice"
+
+
+def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it_comes_again(rig: Rig) -> None:
+    assert rig.attach("watch", C, session=b"old", memory=b"another one").memory != b"another one"
+    assert rig.events == []
+    rig.attach("watch", D, session=b"new")
+    assert rig.events == ["learner_attached"]
+
+
+def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
+    rig.ask(Leave())
+    rig.attach(session=b"me")
+    assert not rig.attach(who=C, session=b"me").pushes
+
+
+def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    now_s += 30.0
+    assert not rig.attach("push", C).pushes
+    rig.ask(Pull(0, 0))
+    now_s += 30.1
+    assert rig.attach("push", C).pushes
+
+
+def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
+    for n in range(200):
+        rig.attach("watch", B._replace(peer=b"%d" % n))
+    assert isinstance(rig.ask(Pull(0, 0), who=B._replace(peer=b"199")), Rows)
+    answer = rig.ask(Pull(0, 0), who=B._replace(peer=b"9"))
+    assert isinstance(answer, Refused)
+    assert answer.code == UNKNOWN
+
+
+def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rig.ask(Pull(0, 0))
+    rig.desk.handle(B, Pull(0, 0, 2000), ())
+    rig.desk.ending = True
+    ((ticket, _),) = rig.desk.due()
+    assert ticket == B
+    assert rig.desk.expects_somebody
+    rig.gone.add(B.peer)
+    assert rig.desk.expects_somebody, "a has not heard"
+    assert rig.pull(0)[0].ending
+    assert rig.desk.expects_somebody, "the answer may be lost; it will ask again"
+    rig.ask(Leave())
+    assert not rig.desk.expects_somebody
+    rig.attach("watch", C)
+    now_s += 5.1
+    assert not rig.desk.expects_somebody, "whoever is silent is not awaited"
+
+
+def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
+    many = [0] * (MAX_ERRORS + 1)
+    assert isinstance(rig.ask(Errors(1), *errors(many, many, many)), Refused)
+    assert rig.ask(Errors(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
+
+
+# -- another learner, in lockstep --------------------------------------------------------------------------------------
+
+
+def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig) -> None:
+    rig.insert(4)
+    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Leave())
+    newcomer = Attach(session=b"the next one", role="push")
+    assert rig.desk.handle(C, newcomer, []) is None
+    assert rig.desk.replaced
+    rig.desk.replaced = False
+    rig.desk.admit_replacement()
+    assert rig.desk.departures == 1
+    assert rig.attach(who=C, session=b"the next one").pushes
+    assert not rig.desk.replaced
+    rig.ask(Errors(5), *errors([0], [1], [1.0]), who=C)
+    assert rig.desk.error_batches == 2
+
+
+def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
+    rig.desk.closed = 1
+    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Done(1, 10, 0.0))
+    rig.desk.settle(1)
+    rig.ask(Leave())
+    attached = rig.attach(who=C, session=b"the next one")
+    assert (attached.pushes, attached.done, rig.desk.replaced) == (True, 1, False)
+    rows = rig.ask(Pull(0, 0), who=C)
+    assert isinstance(rows, Rows)
+    assert rows.settled == 1
+
+
+@pytest.mark.parametrize(("updates", "departures"), [(10, 0), (9, 1)])
+def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
+    rig: Rig, updates: int, departures: int
+) -> None:
+    rig.desk.closed = 1
+    rig.ask(Done(1, 10, 0.0))
+    rig.desk.settle(1)
+    rig.ask(Leave())
+    rig.attach(who=C, session=b"the next one")
+    rig.ask(Done(1, updates, 0.0), who=C)
+    assert rig.desk.departures == departures
+    assert ("not_reproducible" in rig.events) is bool(departures)
+
+
+def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
+    rig.desk.closed = 2
+    rig.ask(Done(1, 10, 0.0, kept=False))
+    assert not rig.desk.learner_kept
+    rig.ask(Done(2, 20, 0.0))
+    assert rig.desk.learner_kept
+
+
+# -- anything at all ---------------------------------------------------------------------------------------------------
+
+INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
+REQUESTS = st.one_of(
+    st.builds(Attach, INTS | st.just(LINK_VERSION), st.binary(max_size=3), st.sampled_from(["push", "watch"])),
+    st.builds(Pull, INTS, INTS, INTS, INTS),
+    st.builds(Confirm, INTS, st.binary(max_size=20)),
+    st.builds(Errors, INTS),
+    st.builds(Offer, INTS),
+    st.builds(Done, INTS, INTS, st.floats()),
+    st.builds(Leave),
+)
+SLOTS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 4), min_size=3, max_size=3)
+VALUES = st.lists(st.floats(width=32), min_size=3, max_size=3)
+PAYLOADS = st.lists(st.binary(max_size=24), max_size=4) | st.builds(
+    lambda slots, values: list(errors(slots, [1, 1, 2], values)), SLOTS, VALUES
+)
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    rig = Rig(tmp_path_factory.mktemp("desk"), "TDE(1.0)[Uniform]", capacity=4)
+    rig.attach()
+    return rig
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(REQUESTS, PAYLOADS, st.integers(0, 2)), max_size=8))
+def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
+    ranked: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]
+) -> None:
+    for request, payloads, inserted in requests:
+        ranked.insert(inserted)
+        answer = ranked.desk.handle(A, request, payloads)
+        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.desk.replaced)
+        assert isinstance(answer, Answer) or (answer is None and waits)
+        ranked.desk.due()
+        assert ranked.desk.done <= ranked.desk.closed

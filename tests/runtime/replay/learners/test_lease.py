@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.replay.learners.lease import SILENT_S, Lease
+
+A, B = b"peer a", b"peer b"
+
+
+def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
+    lease = Lease(lambda peer: False)
+    assert lease.holder == ""
+    assert lease.ask(b"a", "lab:1", A, 10.0) is None
+    assert lease.ask(b"b", "desk:2", B, 25.0) == "another learner pushes (lab:1, for 15 s, heard 15 s ago)"
+    assert (lease.held_by(A), lease.held_by(B), lease.holder) == (True, False, "lab:1")
+
+
+def test_silence_counts_from_the_last_sign_of_life() -> None:
+    lease = Lease(lambda peer: False)
+    lease.ask(b"a", "a", A, 0.0)
+    lease.heard(B, SILENT_S)
+    lease.heard(A, 1.0)
+    assert lease.ask(b"b", "b", B, SILENT_S + 0.5) is not None
+    assert lease.ask(b"b", "b", B, SILENT_S + 1.5) is None
+
+
+def test_who_does_not_hold_it_cannot_give_it_up() -> None:
+    lease = Lease(lambda peer: False)
+    lease.ask(b"a", "a", A, 0.0)
+    lease.give_up(B)
+    assert lease.held_by(A)
+    lease.give_up(A)
+    assert not lease.held_by(A)
+    assert not lease.belongs_to(b"a", "a")
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ask", "heard", "give up", "vanish"]), st.integers(0, 3), st.floats(0, 20)), max_size=40
+)
+
+
+@given(STEPS)
+def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[str, int, float]]) -> None:
+    gone: set[bytes] = set()
+    lease = Lease(gone.__contains__)
+    now_s, heard_s = 0.0, [0.0] * 4
+    for what, who, wait_s in steps:
+        now_s += wait_s
+        peer, before = b"%d" % who, [n for n in range(4) if lease.held_by(b"%d" % n)]
+        assert len(before) <= 1
+        if what == "vanish":
+            gone.add(peer)
+        elif what == "heard":
+            lease.heard(peer, now_s)
+            heard_s[who] = now_s
+        elif what == "give up":
+            lease.give_up(peer)
+        else:
+            taken = lease.ask(b"s%d" % who, "key", peer, now_s) is None
+            heard_s[who] = now_s
+            gone.discard(peer)
+            for holder in before:
+                alive = b"%d" % holder not in gone and now_s - heard_s[holder] <= SILENT_S
+                assert not (taken and holder != who and alive)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.policy.probation import POLICY_STAGE, Terms
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.replay.learners.policy_watch import PolicyWatch
+from tests.runtime.samples import LAYOUT, Records, records
+
+TERMS = Terms(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
+P, R = int(Flag.PROBATION), int(Flag.ROLLED_BACK)
+
+
+class Told:
+    def __init__(self, terms: Terms | None = TERMS) -> None:
+        self.events: list[tuple[str, object, object]] = []
+        self.details: list[dict[str, object]] = []
+        self.verdicts: list[tuple[int, str, str]] = []
+        self.watch = PolicyWatch(terms, 50.0, self._event, lambda *what: self.verdicts.append(what))
+
+    def _event(self, kind: str, **what: object) -> None:
+        self.events.append((kind, what["policy"], what.get("reason")))
+        self.details.append(what)
+
+
+def ticks(
+    n: int, policy_id: int, flags: int = P, rule: Rule = Rule.NONE, policy_ns: int = 0, first: int = 0
+) -> Records:
+    rows = records(n, tick=first)
+    rows["policy_id"], rows["flags"], rows["rule"] = policy_id, flags, rule
+    rows["stage_ns"][:, POLICY_STAGE] = policy_ns
+    return rows
+
+
+def story(*parts: Records) -> Records:
+    rows = np.concatenate(parts)
+    rows["tick"] = np.arange(len(rows))
+    return rows
+
+
+PASSED = story(ticks(10, 1), ticks(5, 1, 0))
+NAN = story(PASSED, ticks(3, 2), ticks(1, 2, P, Rule.FINITE), ticks(1, 1, R), ticks(4, 1, 0))
+SLOW = story(PASSED, ticks(2, 2), ticks(3, 2, P, policy_ns=1001), ticks(1, 1, R), ticks(4, 1, 0))
+TRIPS = story(PASSED, ticks(6, 2, P, Rule.FALLBACK), ticks(1, 1, R), ticks(4, 1, 0))
+ALONE = story(ticks(3, 1), ticks(1, 1, P, Rule.FINITE), ticks(4, 1, 0))
+CLOSING = story(PASSED, ticks(1, 2, P, Rule.FINITE), ticks(1, 1, R | Flag.NO_ACTION), ticks(1, 0, Flag.NO_ACTION))
+TWICE = story(PASSED, ticks(2, 2), ticks(1, 3, P, Rule.FINITE), ticks(1, 2, P | R, Rule.FINITE), ticks(1, 1, R))
+EXPECTED = [
+    (PASSED, [("policy_probation_passed", 1, None)]),
+    (NAN, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "finite")]),
+    (SLOW, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "slow")]),
+    (TRIPS, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "fallback")]),
+    (ALONE, [("policy_probation_failed", 1, "finite")]),
+    (CLOSING, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "finite")]),
+    (
+        TWICE,
+        [
+            ("policy_probation_passed", 1, None),
+            ("policy_rolled_back", 3, "finite"),
+            ("policy_rolled_back", 2, "finite"),
+        ],
+    ),
+]
+NAMES = ["passed", "nan", "slow", "trips", "alone", "closing", "twice"]
+
+
+@pytest.mark.parametrize(("rows", "expected"), EXPECTED, ids=NAMES)
+@given(st.data())
+def test_the_records_tell_what_became_of_each_policy_however_they_are_batched(
+    rows: Records, expected: list[tuple[str, int, str | None]], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=6)))
+    told = Told()
+    for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        told.watch.add(rows[start:end])
+    assert told.events == expected
+    assert [v[0] for v in told.verdicts] == [policy for _, policy, _ in expected]
+
+
+def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
+    told = Told()
+    told.watch.add(NAN)
+    last = told.details[-1]
+    assert (last["tick"], last["episode"], last["back_to"], last["acted_ticks"]) == (18, 1, 1, 4)
+    assert last["fallback_share"] == 0.25
+    assert told.verdicts[-1] == (2, "rolled_back", "its answer is no finite number")
+    assert (told.watch.policy_id, told.watch.age_ticks, told.watch.rolled_back) == (1, 5, 1)
+
+
+def test_a_policy_that_is_replaced_in_the_very_tick_its_probation_ends_has_passed() -> None:
+    told = Told()
+    told.watch.add(story(ticks(10, 1), ticks(1, 2)))
+    assert told.events == [("policy_probation_passed", 1, None)]
+
+
+def test_one_that_is_replaced_before_has_no_verdict() -> None:
+    told = Told()
+    told.watch.add(story(ticks(9, 1), ticks(1, 2)))
+    told.watch.close(None)
+    assert told.events == []
+
+
+def test_at_the_end_a_probation_that_was_served_is_passed() -> None:
+    told = Told()
+    told.watch.add(ticks(10, 1))
+    assert told.events == []
+    told.watch.close(None)
+    assert told.events == [("policy_probation_passed", 1, None)]
+
+
+def test_a_roll_back_that_no_record_tells_of_is_told_at_the_end() -> None:
+    told = Told()
+    told.watch.add(story(PASSED, ticks(1, 2, P, Rule.FINITE)))
+    told.watch.close(2)
+    assert told.events[-1] == ("policy_rolled_back", 2, "finite")
+    lost = Told()
+    lost.watch.add(PASSED)
+    lost.watch.close(7)
+    assert lost.events[-1] == ("policy_rolled_back", 7, "unknown")
+
+
+def test_records_without_a_policys_answer_count_for_nothing() -> None:
+    told = Told()
+    resets = ticks(20, 0, 0)
+    resets["kind"] = Kind.RESET
+    told.watch.add(story(ticks(5, 1), ticks(1, 0, Flag.NO_ACTION), resets, ticks(5, 1), ticks(1, 1, 0)))
+    assert told.events == [("policy_probation_passed", 1, None)]
+    assert (told.watch.age_ticks, told.watch.age_s) == (11, 0.22)
+
+
+def test_a_watch_that_begins_in_mid_probation_hears_its_end() -> None:
+    told = Told()
+    told.watch.add(story(ticks(2, 1), ticks(1, 1, 0)))
+    assert told.events == [("policy_probation_passed", 1, None)]
+
+
+def test_nothing_is_no_trouble() -> None:
+    told = Told(None)
+    told.watch.add(np.zeros(0, LAYOUT.dtype))
+    told.watch.close(None)
+    told.watch.add(ticks(30, 1, 0))
+    told.watch.close(None)
+    assert told.events == []

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.record import Flag, Kind, Rule
+from onrig.runtime.run_state.episodes import COLUMNS, EpisodeAccounts, EpisodeFile, EpisodeRow, keep_rows, read_rows
+from onrig.runtime.task import normalized
+from tests.runtime.samples import PENDULUM, Records, episode
+
+TASK = PENDULUM.task
+
+
+def rows_of(*batches: Records) -> list[EpisodeRow]:
+    accounts = EpisodeAccounts(TASK)
+    return [row for batch in batches for row in accounts.add(batch)]
+
+
+def test_an_episode_is_accounted_for_when_its_last_record_comes() -> None:
+    records = episode(4, episode=3)
+    records["reward"][:4] = [-1.0, -2.0, -3.0, -6.0]
+    records["reward"][4] = -1e9  # the last record starts no transition
+    records["exploration"][:4] = [0.5, 0.25, 0.25, 1.0]
+    records["rule"][1:3] = Rule.RATE, Rule.FALLBACK
+    records["missed"][2] = 3
+    records["policy_id"] = [6, 6, 7, 7, 0]
+    records["t_mono_ns"] = 1000 * np.arange(5)
+    accounts = EpisodeAccounts(TASK)
+    assert accounts.add(records[:-1]) == []
+    (row,) = accounts.add(records[-1:])
+    assert row == EpisodeRow(3, "train", 4, -12.0, -3.0, normalized(TASK, -3.0), 0.5, 2, 3, 7, 4000)
+
+
+def test_training_and_evaluation_bear_their_kind() -> None:
+    rows = rows_of(episode(2), episode(2, tick=3, frame=4, kind=Kind.EVAL))
+    assert [(r.episode, r.kind, r.steps) for r in rows] == [(1, "train", 2), (1, "eval", 2)]
+
+
+def test_what_was_not_observed_whole_counts_for_nothing() -> None:
+    records = episode(4)
+    records["reward"][:4] = [-1.0, 0.0, -3.0, -6.0]
+    records["flags"][1] |= Flag.INVALID
+    (row,) = rows_of(records)
+    assert (row.steps, row.reward_sum) == (3, -10.0)
+    assert row.mean_reward == pytest.approx(-10 / 3)
+
+
+def test_an_episode_that_ended_before_its_first_transition_has_no_score() -> None:
+    (row,) = rows_of(episode(0))
+    assert (row.steps, row.reward_sum, row.exploration) == (0, 0.0, 0.0)
+    assert math.isnan(row.mean_reward)
+    assert math.isnan(row.normalized)
+
+
+def test_an_episode_whose_last_record_was_dropped_does_not_add_to_the_next() -> None:
+    (row,) = rows_of(episode(5)[:-1], episode(2, tick=6, frame=7, episode=2))
+    assert (row.episode, row.steps) == (2, 2)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
+def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], cuts: list[int]) -> None:
+    records = np.concatenate([episode(n, episode=i, tick=10 * i) for i, n in enumerate(lengths, 1)])
+    edges = [0, *sorted(min(c, len(records)) for c in cuts), len(records)]
+    pieces = rows_of(*[records[a:b] for a, b in itertools.pairwise(edges)])
+    assert [repr(row) for row in pieces] == [repr(row) for row in rows_of(records)]
+    assert [row.steps for row in pieces] == lengths
+
+
+ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 0, 2, 5, 10**18)
+
+
+def test_the_file_has_the_promised_columns(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    EpisodeFile(path).close()
+    promised = (
+        "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns"
+    )
+    assert path.read_text() == f"{promised}\n"
+    assert ",".join(COLUMNS) == promised
+
+
+def test_rows_are_there_whole_as_soon_as_they_are_written_and_lose_no_digit(tmp_path: Path) -> None:
+    file = EpisodeFile(tmp_path / "episodes.csv")
+    for n in (1, 2):
+        file.append(ROW._replace(episode=n))
+        with (tmp_path / "episodes.csv").open(newline="") as stream:
+            read = list(csv.DictReader(stream))
+        assert len(read) == n
+        assert [float(read[-1][name]) for name in ("return", "mean_reward", "exploration")] == [-0.1, 1 / 3, 1e-17]
+        assert read[-1]["t_mono_ns"] == str(10**18)
+    file.close()
+
+
+def test_a_process_that_takes_over_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    for n in (1, 2):
+        file = EpisodeFile(path)
+        file.append(ROW._replace(episode=n))
+        file.close()
+    lines = path.read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["episode", "1", "2"]
+
+
+def filed(path: Path, rows: int) -> list[EpisodeRow]:
+    file = EpisodeFile(path)
+    written = [ROW._replace(episode=n, mean_reward=math.nan if n == 2 else 1 / n) for n in range(1, rows + 1)]
+    for row in written:
+        file.append(row)
+    assert (file.count, file.last) == (rows, written[-1] if written else None)
+    file.close()
+    return written
+
+
+def test_rows_are_read_back_with_every_digit(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    assert read_rows(path).rows == []
+    written = filed(path, 3)
+    read = read_rows(path)
+    assert repr(read.rows) == repr(written)
+    assert (read.ends[-1], read.broken) == (path.stat().st_size, 0)
+
+
+@pytest.mark.parametrize("tail", [b"4,train,2", b"4,train,2\n", b"\0" * 30, b"\xff\xfe,\n"])
+def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert read_rows(path).broken == len(tail)
+    file = EpisodeFile(path)
+    assert file.count == 3
+    assert path.read_bytes() == whole
+    file.append(ROW._replace(episode=4))
+    file.close()
+    assert [row.episode for row in read_rows(path).rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    keep_rows(path, read_rows(path), count)
+    assert [row.episode for row in read_rows(path).rows] == list(range(1, count + 1))
+    assert path.read_text().startswith("episode,kind")
+
+
+def test_a_header_that_was_being_written_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    path.write_bytes(b"episode,ki")
+    filed(path, 1)
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+def test_a_line_amid_rows_that_is_none_is_left_to_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    filed(path, 3)
+    text = path.read_text().replace("\n2,", "\nmy note\n2,")
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"episodes\.csv:3: this is no row"):
+        read_rows(path)
+    EpisodeFile(path).close()
+    assert path.read_text() == text

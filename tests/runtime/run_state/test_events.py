@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.run_state import event_kinds
+from onrig.runtime.run_state import events as module
+from onrig.runtime.run_state.events import EventFile
+
+
+class Clock:
+    """Stands in for ``time``."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return 1.8e9 + self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def test_events_are_lines_of_json_that_are_there_at_once(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.write("policy_refused", policy=3, reason="two\nlines", share=0.5, fine=True, nothing=None)
+    file.write("ended", code=0)
+    first, second = [msgspec.json.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    assert first.pop("t_unix_s") > 1.7e9
+    expected = {"kind": "policy_refused", "policy": 3, "reason": "two\nlines", "share": 0.5, "fine": True}
+    assert first == {**expected, "nothing": None}
+    assert (second["kind"], second["code"]) == ("ended", 0)
+    file.close()
+
+
+def test_several_processes_append_to_one_file(tmp_path: Path) -> None:
+    first, second = EventFile(tmp_path / "events.jsonl"), EventFile(tmp_path / "events.jsonl")
+    for n in range(4):
+        (first, second)[n % 2].write("event", n=n)
+    lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
+    assert [msgspec.json.decode(line)["n"] for line in lines] == [0, 1, 2, 3]
+    first.close()
+    second.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_loses_the_event_and_nothing_else() -> None:
+    file = EventFile(Path("/dev/full"))
+    file.write("event", n=1)
+    file.close()
+
+
+class Disk:
+    """Takes so many bytes, then is full."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.held = room, b""
+
+    def write(self, data: bytes) -> int:
+        taken = data[: self.room]
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        self.room -= len(taken)
+        self.held += taken
+        return len(taken)
+
+    def fileno(self) -> int:
+        raise OSError(9, "Bad file descriptor")
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_is_room(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(60)
+    file._file = disk  # type: ignore[assignment]
+    for n in range(3):
+        file.write("event", n=n)
+    disk.room = 10_000
+    file.write("event", n=3)
+    assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1, 2, 3]
+
+
+def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_minute(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    per_s, hour = 100, 3600
+    for n in range(per_s * hour):
+        clock.now_s += 1 / per_s
+        file.write("learner_attached", learner="plain", pushes=False)
+        if n == 0:
+            assert len(lines_of(path)) == 1, "the first is told at once"
+    file.close()
+    lines = lines_of(path)
+    assert sum(event_kinds.times(line) for line in lines) == per_s * hour, "every one is counted"
+    assert len(lines) < 80
+    assert path.stat().st_size < 10_000
+
+
+def test_a_line_that_counts_adds_up_what_is_an_amount_and_shows_the_last_of_the_rest(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    for n in range(4):
+        file.write("connections_ended", address=f"127.0.0.{n}", why="too many", connections=10)
+    clock.now_s += 2
+    file.look()
+    first, rest = lines_of(path)
+    assert (first["connections"], first["address"], "count" in first) == (10, "127.0.0.0", False)
+    assert (rest["connections"], rest["address"], rest["count"]) == (30, "127.0.0.3", 3)
+    file.close()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    size = 8000
+    monkeypatch.setattr(event_kinds, "MAX_FILE_BYTES", size)
+    return size
+
+
+def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(tmp_path: Path, clock: Clock, small: int) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    for n in range(500):  # of no two the same
+        file.write("policy_admitted", policy=n, learner="x" * 2000)
+    assert path.stat().st_size < small / 4 + 2000, "the lines that count what was left out come on top"
+    for n in range(500):
+        file.write("memory_restored", inserted=n)
+    before = path.stat().st_size
+    assert small / 2 < before < small * 3 / 4 + 2000
+    for n in range(200):
+        file.write("fault", fault="lease", message=f"{n}")
+        file.write("transition", fault="lease", message="FAULT")
+    file.close()
+    lines = lines_of(path)
+    assert sum(line["kind"] in ("fault", "transition") for line in lines) == 400
+    dropped = [line for line in lines if line["kind"] == "events_dropped"][-1]
+    written = sum(line["kind"] in ("policy_admitted", "memory_restored") for line in lines)
+    assert dropped["events"] == 1000 - written
+    assert "policy_admitted" in str(dropped["which"])
+    assert "memory_restored" in str(dropped["which"])
+
+
+def test_a_file_that_is_opened_again_goes_on_with_what_room_there_is(tmp_path: Path, clock: Clock, small: int) -> None:
+    path = tmp_path / "events.jsonl"
+    for _ in range(3):
+        file = EventFile(path)
+        for n in range(200):
+            file.write("policy_admitted", policy=n, learner="plain")
+        file.close()
+    admitted = sum(len(line) for line in path.read_bytes().splitlines() if b'"kind":"policy_admitted"' in line)
+    assert admitted <= small / 4
+
+
+def test_text_from_outside_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    file.write("policy_refused", policy=1, learner="me", stage="s", reason="r" * 100_000)
+    file.write("warning", source="replay", message="m" * 100_000)
+    file.close()
+    assert path.stat().st_size < 2000

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onrig import hw
+from onrig.hw.messages import Fault
+from onrig.hw.transport import LinkError
+from onrig.runtime.control.contradictions import RATE_WINDOW
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, link_fault
+from onrig.runtime.supervise.settings import Supervision
+
+
+@pytest.mark.parametrize("name", FaultName)
+def test_every_fault_has_one_cause_one_hint_and_an_exit_code(name: FaultName) -> None:
+    entry = FAULTS[name]
+    assert entry.cause
+    assert entry.hint
+    assert "\n" not in entry.cause + entry.hint
+    assert entry.code in (ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERNAL)
+
+
+def test_no_two_faults_have_the_same_cause() -> None:
+    assert len({entry.cause for entry in FAULTS.values()}) == len(FaultName)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_every_fault_of_a_device_has_a_name_of_its_own(fault: Fault) -> None:
+    assert device_fault(fault) not in {device_fault(other) for other in Fault if other is not fault}
+
+
+def test_a_code_of_a_newer_device_is_a_fault_too() -> None:
+    assert device_fault(200) is FaultName.DEVICE_UNKNOWN
+
+
+def test_an_emergency_stop_is_never_released_by_the_run_itself() -> None:
+    assert FAULTS[device_fault(Fault.ESTOP)].rearm is Rearm.PERSON
+    assert FAULTS[device_fault(200)].rearm is Rearm.PERSON
+
+
+def test_a_halt_says_cause_and_hint_unless_it_knows_better() -> None:
+    entry = FAULTS[FaultName.RESET_FAILED]
+    assert str(Halted(FaultName.RESET_FAILED)) == f"{entry.cause}; {entry.hint}"
+    assert str(Halted(FaultName.RESET_FAILED, "stuck")) == "stuck"
+
+
+def test_a_lost_line_is_named_as_closely_as_it_was_told_apart() -> None:
+    assert link_fault(LinkFault(FaultName.LINK_FROZEN, "no frame")) is FaultName.LINK_FROZEN
+    assert link_fault(LinkError("hung up")) is FaultName.LINK_CLOSED
+
+
+def test_the_bit_without_a_code_is_a_fault_and_waits_for_a_person() -> None:
+    assert device_fault(0, latched=True) is FaultName.DEVICE_UNNAMED
+    assert device_fault(0) is FaultName.DEVICE_DISARMED
+    assert device_fault(Fault.LEASE, latched=True) is FaultName.DEVICE_LEASE
+    assert FAULTS[FaultName.DEVICE_UNNAMED].rearm is Rearm.PERSON
+
+
+def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
+    """The gravest of several latched faults is told: whoever may release that may release the others."""
+    order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
+    who = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
+    assert who == sorted(who)
+
+
+def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> None:
+    page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
+    table = page.split("| what the device says |", 1)[1].split("\n\n", 1)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    told = {FaultName(name): (who, int(code)) for _, names, who, code in rows for name in names.split(", ")}
+    assert set(told) >= {f for f in FaultName if f.startswith(("device_", "sensors_", "link_"))} - {
+        FaultName.DEVICE_REFUSED,
+        FaultName.LINK_CLOSED,
+    }
+    for fault, (who, code) in told.items():
+        assert FAULTS[fault].code == code
+        if ", " not in who:
+            words = {Rearm.RUN: "by itself", Rearm.PERSON: "by a person", Rearm.NOBODY: "no"}
+            assert who == words[FAULTS[fault].rearm], fault
+    assert f"within {RATE_WINDOW} frames" in table
+    assert f"({Supervision().frozen_limit_s:g} s)" in table

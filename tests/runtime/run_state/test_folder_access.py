@@ -1,0 +1,109 @@
+"""Folders that others could turn against a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.run_state.folder_access import NotOurs, check_folder, check_way, hold
+from onrig.runtime.supervise.run_folder import write_run_folder
+from onrig.tools.cli import main
+from onrig.tools.load import load
+
+SOMEBODY = 54_321
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+def as_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is there belongs to another user from now on."""
+    monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY)
+
+
+def test_a_folder_of_ones_own_is_fine_there_or_not(runs: Path) -> None:
+    check_way(runs / "fresh")
+    (runs / "policies").mkdir()
+    (runs / "policies" / "1.onnx").write_bytes(b"")
+    check_folder(runs)
+
+
+def test_ones_own_link_to_ones_own_folder_is_fine(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").symlink_to(runs)
+    check_folder(tmp_path / "disk")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "events.jsonl", "summary.tmp", "policies", "policies/1.onnx"])
+def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_path: Path) -> None:
+    (runs / name).parent.mkdir(exist_ok=True)
+    (runs / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotOurs, match=f"{name} is a link, and would be written through; take it away"):
+        check_folder(runs)
+
+
+def test_somebody_elses_folder_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_somebody_else(monkeypatch)
+    with pytest.raises(NotOurs, match=r"runs belongs to user .*; take another folder, or run as that user"):
+        check_folder(runs)
+
+
+def test_a_folder_that_anybody_may_write_to_is_refused_sticky_or_not(runs: Path) -> None:
+    for mode in (0o777, 0o1777):
+        runs.chmod(mode)
+        with pytest.raises(NotOurs, match="by anybody on this machine; take another folder, or chmod o-w it"):
+            check_folder(runs)
+
+
+def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> None:
+    runs.chmod(0o777)
+    with pytest.raises(NotOurs, match="may be changed by anybody"):
+        check_way(runs / "fresh" / "run")
+    runs.chmod(0o1777)  # as /tmp: others cannot rename what is ours
+    check_way(runs / "fresh" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
+def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(runs)
+    os.lchown(link, SOMEBODY, SOMEBODY)
+    with pytest.raises(NotOurs, match=f"link is a link of user {SOMEBODY}; name the folder that is meant"):
+        check_way(link)
+    (runs / "notes").write_text("")
+    os.chown(runs / "notes", SOMEBODY, SOMEBODY)
+    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; take it away"):
+        check_folder(runs)
+
+
+def test_a_run_writes_nothing_into_such_a_folder(runs: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (runs / "meta.json.tmp").symlink_to(target)
+    with pytest.raises(NotOurs):
+        write_run_folder(runs, load("pendulum"))
+    (runs / "meta.json.tmp").unlink()
+    (runs / "stderr.log").symlink_to(target)
+    with pytest.raises(NotOurs):
+        hold(runs)
+    assert target.read_text() == "precious"
+    assert [p.name for p in runs.iterdir()] == ["stderr.log"]
+
+
+def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "events.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert main(["run", "pendulum", "--run-dir", str(runs), "--set", "local_learner=false"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"onrig run: --run-dir: '{runs}' cannot be written: {runs}/events.jsonl is a link")
+
+
+def test_nor_does_a_report(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "report.html").symlink_to(tmp_path / "elsewhere")
+    assert main(["report", str(runs)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "report.html is a link, and would be written through" in line

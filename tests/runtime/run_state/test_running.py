@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.run_state.running import Remote, Running, announce, running_rigs
+from onrig.runtime.shm import segment
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remove_folder
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs have their shared memory."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
+    return tmp_path / "shm"
+
+
+def test_a_run_is_found_by_its_folder_while_its_owner_lives(base: Path, tmp_path: Path) -> None:
+    assert running_rigs() == []
+    shm = create_folder()
+    assert running_rigs() == [], "not announced yet"
+    announce(shm, tmp_path / "a run")
+    (found,) = running_rigs()
+    assert (found.shm, found.folder) == (shm, tmp_path / "a run")
+    remove_folder(shm)
+    assert running_rigs() == []
+
+
+def test_what_a_killed_run_left_behind_is_not_running(base: Path, tmp_path: Path) -> None:
+    stale = base / "onrig-1-1-abc"  # process 1 did not start at tick 1
+    stale.mkdir()
+    announce(stale, tmp_path / "run")
+    assert running_rigs() == []
+
+
+def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(tmp_path: Path) -> None:
+    board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
+    board[Word.STATE], board[Word.SAFE_NS] = 3, 77
+    with Remote(Running(1, tmp_path, tmp_path)) as remote:
+        remote.stop(2)
+        remote.stop(1)
+        remote.resume()
+        assert (remote.state, remote.actuators.safe_ns) == (3, 77)
+    assert (board.stop_outside, board[Word.STOP]) == (2, 0)
+    assert (board[Word.RESUME_OUTSIDE], board[Word.RESUME]) == (1, 0)
+
+
+def test_a_run_that_ended_meanwhile_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SegmentError):
+        Remote(Running(1, tmp_path, tmp_path))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.states import TABLE, Action, Event, State, StateMachine, Transition, after, describe
+
+ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
+"""States in which the device takes commands."""
+PAIRS = list(itertools.product(State, Event))
+
+EXPECTED = {
+    "disconnected": "connected:ready stop:disconnected stop_now:disconnected link_lost:disconnected trip:fault",
+    "ready": "episode:resetting pause:paused stop:disconnected stop_now:disconnected completed:disconnected "
+    "trip:fault link_lost:disconnected",
+    "resetting": "at_start:running shield_acts:resetting shield_releases:resetting stop:disconnected "
+    "stop_now:disconnected trip:fault link_lost:disconnected",
+    "running": "shield_acts:fallback episode_over:ready stop:fading stop_now:disconnected trip:fault "
+    "link_lost:disconnected",
+    "fallback": "shield_releases:running episode_over:ready stop:fading stop_now:disconnected trip:fault "
+    "link_lost:disconnected",
+    "fading": "shield_acts:fading shield_releases:fading stop:fading faded:disconnected episode_over:disconnected "
+    "stop_now:disconnected trip:fault link_lost:disconnected",
+    "paused": "resume:ready stop:disconnected stop_now:disconnected expired:disconnected trip:fault "
+    "link_lost:disconnected",
+    "fault": "trip:fault rearm:ready stop:disconnected stop_now:disconnected expired:disconnected "
+    "link_lost:disconnected",
+}
+"""The table once more, in the words of the README."""
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
+def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disarmed_fault(
+    state: State, event: Event
+) -> None:
+    words = dict(pair.split(":") for pair in EXPECTED[state.name.lower()].split())
+    move = after(state, event)
+    if event.value in words:
+        assert move.possible
+        assert move.state is State[words[event.value].upper()]
+    else:
+        assert move == (State.FAULT, (Action.DISARM,), False)
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
+def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
+    move = after(state, event)
+    if state in ARMED and move.state not in ARMED and event is not Event.LINK_LOST:
+        assert Action.DISARM in move.actions
+    if state not in ARMED and move.state in ARMED:
+        assert move.actions[0] is Action.ARM
+    assert (Action.ARM in move.actions) == (move.state in ARMED and state not in ARMED)
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_has_a_way_out_at_once_and_a_way_to_fault(state: State) -> None:
+    assert after(state, Event.STOP_NOW).state is State.DISCONNECTED
+    assert Action.END in after(state, Event.STOP_NOW).actions
+    assert after(state, Event.TRIP).state is State.FAULT
+
+
+def test_nothing_but_rearming_leads_from_a_fault_back_to_work() -> None:
+    back = {event for event in Event if TABLE[State.FAULT].get(event, after(State.FAULT, event)).state is State.READY}
+    assert back == {Event.REARM}
+    assert after(State.FAULT, Event.REARM).actions == (Action.CLEAR_FAULT,)
+
+
+def machine() -> tuple[StateMachine, list[Transition]]:
+    told: list[Transition] = []
+    return StateMachine(told.append), told
+
+
+def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> None:
+    m, told = machine()
+    m.take(Event.CONNECTED)
+    m.take(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
+    m.take(Event.TRIP, FaultName.DEVICE_LEASE, "later")
+    assert (m.fault, m.detail) == (FaultName.DEVICE_ESTOP, "pressed")
+    m.take(Event.REARM)
+    assert (m.state, m.fault) == (State.READY, None)
+    assert [(t.event, t.fault) for t in told] == [
+        (Event.CONNECTED, None),
+        (Event.TRIP, FaultName.DEVICE_ESTOP),
+        (Event.REARM, None),
+    ]
+
+
+def test_an_impossible_event_is_the_programs_fault_and_says_which() -> None:
+    m, told = machine()
+    assert m.take(Event.AT_START) == (Action.DISARM,)
+    assert (m.state, m.fault) == (State.FAULT, FaultName.PROGRAM)
+    assert told[-1].detail == "'at_start' cannot happen while disconnected"
+
+
+def test_a_transition_is_told_with_cause_and_hint() -> None:
+    m, told = machine()
+    m.take(Event.CONNECTED)
+    m.take(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
+    entry = FAULTS[FaultName.DEVICE_SENSOR]
+    assert describe(told[-1]) == {
+        "before": "ready",
+        "event": "trip",
+        "state": "fault",
+        "fault": "device_sensor",
+        "cause": entry.cause,
+        "hint": entry.hint,
+        "detail": "angle",
+    }
+
+
+@given(st.lists(st.sampled_from(Event), max_size=40))
+def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: list[Event]) -> None:
+    m, _ = machine()
+    armed = False
+    for event in events:
+        for action in m.take(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
+            armed = action is Action.ARM or (armed and action is not Action.DISARM)
+        if event is Event.LINK_LOST:
+            armed = False  # by the device's own lease
+        assert armed == (m.state in ARMED)

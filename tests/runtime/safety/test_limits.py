@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.limits import limit_findings
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+
+def told(run: str, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        load_run(run, overrides)
+    return [str(p) for p in error.value.problems]
+
+
+SPOILED = {
+    "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel', did you mean 'angle'"),
+    "actuator": ("pendulum", "limits.predicted.actuator=volts", "no actuator 'volts', did you mean 'voltage'"),
+    "gain": ("pendulum", "limits.predicted.gain_per_v_s2=0", "expected at least 1e-18, got 0"),
+    "damping": ("pendulum", "limits.predicted.damping_per_s=-1", "expected 0 or more, got -1"),
+    "spread": ("pendulum", "limits.predicted.spread=1", "expected 0 to less than 1, got 1"),
+    "late": ("pendulum", "limits.predicted.late_us=20001", "expected 0 to one period (20000 us), got 20001"),
+    "error": (
+        "pendulum",
+        "limits.predicted.sensor_error={speed: 1}",
+        "of angle or velocity at limits.predicted",
+    ),
+    "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' around 0 to keep"),
+    "one-sided": ("pendulum", "limits.envelope={velocity: {low: 1, high: 15}}", "an envelope of 'velocity' around 0"),
+    "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "too late to stay within 8 rad/s"),
+    "too late": ("pendulum", "rig.lease_periods=40", "shorten the lease (rig.lease_periods) or the spread"),
+    "far too late": ("pendulum", "rig.lease_periods=255", "5 s at most"),
+    "no brake": ("pendulum", "limits.fallback={kind: safe}", "expected the fallback to damp velocity with voltage"),
+    "jerk name": ("pendulum", "limits.jerk_per_s2={torque: 1}", "no actuator 'torque'"),
+    "jerk sign": ("pendulum", "limits.jerk_per_s2={voltage: 0}", "expected a positive jerk, got 0"),
+    "small jerk": ("pendulum", "limits.jerk_per_s2={voltage: 0.01}", "0.01 V/s^2 at 50 Hz is less than one count"),
+    "magnet": ("magman", "limits.fallback.magnets={current_5: 0.125}", "no actuator 'current_5'"),
+    "other magnets": ("magman", "limits.fallback.magnets.current_1=0.02", "the same magnets as in limits.predicted"),
+    "one place": ("magman", "limits.predicted.magnets.current_1=0.05", "each in a place of its own"),
+    "no magnets": ("magman", "limits.fallback.magnets={}", "expected 1 to 4 magnets"),
+    "slow": ("magman", "limits.fallback.slow=0.3", "expected 0 < slow <= brake_below, got 0.3, 0.2"),
+    "fast hold": ("magman", "limits.fallback.brake_below=0.5", "the envelope allows 0.6"),
+    "coil at rest": ("magman", "rig.actuators[0].safe=0.1", "off (0) when safe"),
+    "brake": (
+        "magman",
+        "limits.fallback={kind: damp, actuator: current_1, observation: velocity, full_at: 1}",
+        "expected a fallback that switches the coils off",
+    ),
+}
+
+
+@pytest.mark.parametrize(("run", "override", "message"), SPOILED.values(), ids=SPOILED.keys())
+def test_limits_that_contradict_each_other_are_told_where_they_stand(run: str, override: str, message: str) -> None:
+    (problem,) = told(run, override)
+    assert message in problem
+    assert " at limits." in problem
+
+
+def test_the_problem_is_told_at_its_line_in_the_file() -> None:
+    path, line, column, _ = told("pendulum", "rig.lease_periods=40")[0].split(":", 3)
+    text = Path(path).read_text(encoding="utf-8").splitlines()
+    assert text[int(line) - 1].strip().startswith(("predicted", "kind"))
+    assert int(column) > 1
+
+
+@pytest.mark.parametrize("changes", [{"rate_hz": 0.0}, {"rate_hz": -1.0}, {"rate_hz": 1e9}])
+def test_a_senseless_rate_is_left_to_its_own_check(changes: dict[str, float]) -> None:
+    assert list(limit_findings(msgspec.structs.replace(PENDULUM, **changes))) == []
+
+
+def test_shipped_limits_contradict_nothing() -> None:
+    for config in (PENDULUM, MAGMAN, load_run("pendulum-hardware")):
+        assert list(limit_findings(config)) == []

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.shm.frame_log import (
+    FRAME_LOG_SCHEMA,
+    KEPT_S,
+    FrameLogReader,
+    FrameLogWriter,
+    LoggedFrame,
+    frame_log_bytes,
+    tap_of,
+)
+from onrig.runtime.shm.segment import Segment
+
+ENDLESS_WRITER = """
+import sys
+from pathlib import Path
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, FrameLogWriter
+tape = FrameLogWriter(Segment.attach(Path(sys.argv[1]), FRAME_LOG_SCHEMA))
+n = 0
+while True:
+    tape.write(n, n.to_bytes(8, "little") * (1 + n % 31))
+    n += 1
+    if n == 5000:
+        print("going", flush=True)
+"""
+
+
+def a_tape(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
+    path.unlink(missing_ok=True)
+    return (
+        FrameLogWriter(Segment.create(path, frame_log_bytes(50), FRAME_LOG_SCHEMA)),
+        FrameLogReader(Segment.attach(path, FRAME_LOG_SCHEMA)),
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.binary(min_size=1, max_size=249), max_size=40),
+    st.integers(0, 50),
+    st.one_of(st.none(), st.integers(0, 50)),
+)
+def test_what_was_written_is_read_back_from_a_time_on(
+    tmp_path: Path, bodies: list[bytes], since: int, limit: int | None
+) -> None:
+    writer, reader = a_tape(tmp_path / "frames")
+    for t, body in enumerate(bodies):
+        writer.write(t, body)
+    expected = [LoggedFrame(t, body) for t, body in enumerate(bodies) if t >= since]
+    if limit is not None:
+        expected = expected[len(expected) - min(limit, len(expected)) :]
+        newest = [LoggedFrame(t, body) for t, body in enumerate(bodies)][-limit:] if limit else []
+        expected = [frame for frame in newest if frame.t_ns >= since]
+    assert reader.since(since, limit) == expected
+
+
+def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None:
+    writer, reader = a_tape(tmp_path / "frames")
+    n = 3 * writer.capacity + 7
+    for t in range(n):
+        writer.write(t, t.to_bytes(4, "little"))
+    frames = reader.since(0)
+    assert [f.t_ns for f in frames] == list(range(n - writer.capacity, n))
+    assert all(int.from_bytes(f.body, "little") == f.t_ns for f in frames)
+    assert reader.written == n
+
+
+@pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
+def test_it_holds_both_directions_for_as_long_as_it_says(tmp_path: Path, rate_hz: float) -> None:
+    segment = Segment.create(tmp_path / "frames", frame_log_bytes(rate_hz), FRAME_LOG_SCHEMA)
+    assert FrameLogWriter(segment).capacity >= 2 * KEPT_S * rate_hz
+
+
+def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:
+    writer, reader = a_tape(tmp_path / "frames")
+    for t in range(10):
+        writer.write(t, b"x")
+    slot = 64 + 6 * 272
+    segment = Segment.attach(tmp_path / "frames", FRAME_LOG_SCHEMA)
+    segment.body[slot : slot + 8] = (6 + writer.capacity).to_bytes(8, "little")
+    assert [f.t_ns for f in reader.since(0)] == [7, 8, 9]
+
+
+def test_it_is_readable_once_its_writer_was_killed(tmp_path: Path) -> None:
+    _, reader = a_tape(tmp_path / "frames")
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS_WRITER, str(tmp_path / "frames")], stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"going\n"
+        for _ in range(20):  # while it writes
+            check_whole(reader.since(0))
+        os.kill(writer.pid, signal.SIGKILL)
+    frames = reader.since(0)
+    check_whole(frames)
+    assert frames[-1].t_ns == reader.written - 1
+    assert len(frames) >= reader.capacity - 1
+
+
+def check_whole(frames: list[LoggedFrame]) -> None:
+    times = [f.t_ns for f in frames]
+    assert times == list(range(times[0], times[0] + len(times))) if times else True
+    assert all(f.body == f.t_ns.to_bytes(8, "little") * (1 + f.t_ns % 31) for f in frames)
+
+
+def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) -> None:
+    assert tap_of(tmp_path) is None
+    _, reader = a_tape(tmp_path / "frames")
+    tap = tap_of(tmp_path)
+    assert tap is not None
+    tap(7, b"\x11\x22")
+    assert reader.since(0) == [LoggedFrame(7, b"\x11\x22")]
+
+
+@pytest.mark.parametrize("torn", [0, 6, 9])
+def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, torn: int) -> None:
+    """As a weakly ordered memory may show it for a moment."""
+    writer, reader = a_tape(tmp_path / "frames")
+    for t in range(10):
+        writer.write(t, b"abc")
+    segment = Segment.attach(tmp_path / "frames", FRAME_LOG_SCHEMA)
+    body = 64 + torn * 272 + 22
+    assert bytes(segment.body[body : body + 3]) == b"abc"
+    segment.body[body] ^= 1
+    assert [f.t_ns for f in reader.since(0)] == [t for t in range(10) if t != torn]

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.record import Miss
+from onrig.runtime.run_loading import load_run
+from onrig.tools.bench.cyclictest import CyclictestFailed, command, parse
+from onrig.tools.bench.loop.display import misses_list, misses_table, ratios_table
+from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
+from onrig.tools.bench.loop.report import AtRate, OfRig, SliceFigures, build, checks_of
+from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, address_in
+from onrig.tools.bench.loop.sentinel import Seen
+from onrig.tools.bench.loop.tally import Missed, Tally
+from onrig.tools.bench.loop.verb import main
+from onrig.tools.bench.report import describe_machine, rows_table
+from onrig.tools.bench.timing import ratio
+from onrig.tools.bench.verb import WHAT
+from onrig.tools.load import load_for_rig
+
+PERIOD_NS = 1_000_000
+CYCLICTEST = """# /dev/cpu_dma_latency set to 0us
+# Histogram
+000000 000000
+000001 000000
+000012 000090
+000013 000008
+# Total: 000000098
+# Min Latencies: 00012
+# Avg Latencies: 00013
+# Max Latencies: 01908
+# Histogram Overflows: 00002
+# Histogram Overflow at cycle number:
+# Thread 0: 00014 00022
+"""
+
+
+def counted(*durations_us: float) -> DurationHistogram:
+    histogram = DurationHistogram()
+    histogram.add(np.array([round(1000 * us) for us in durations_us], np.int64))
+    return histogram
+
+
+def tally(lateness_us: float, tick_us: float, missed: list[Missed] | None = None, swaps: int = 0) -> Tally:
+    found = Tally(PERIOD_NS)
+    for name, histogram in found.histograms.items():
+        if "swap" not in name or swaps:
+            histogram.merge(counted(*[tick_us if name.startswith("tick") else lateness_us] * 100))
+    found.ticks, found.swaps, found.missed = 100, swaps, missed or []
+    for m in found.missed:
+        found.missed_ticks[m.cause] += m.frames
+    return found
+
+
+def of_rig(name: str, t: Tally, p99: tuple[float, ...] = (50.0, 51.0, 52.0)) -> OfRig:
+    return OfRig(name, t, [SliceFigures(0.5 * p, p, 0.5 * p, p) for p in p99], True)
+
+
+def at(rate_hz: float, *rigs: OfRig, theirs: DurationHistogram | None = None, stalls: tuple[Seen, ...] = ()) -> AtRate:
+    return AtRate(rate_hz, 60.0, list(rigs), theirs, list(stalls), 60.0)
+
+
+def missed(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> Missed:
+    return Missed(1, cause, due_ns, due_ns + PERIOD_NS, near_swap, 100.0)
+
+
+def seen(kind: str, *stalls: tuple[int, int]) -> Seen:
+    return Seen("line" if kind == "line" else "timer", 0, True, [10, 5], 1000, list(stalls))
+
+
+# -- cyclictest --------------------------------------------------------------------------------------------------------
+
+
+def test_its_histogram_is_read_with_what_lies_beyond_its_end_counted_at_the_maximum() -> None:
+    histogram = parse(CYCLICTEST)
+    assert histogram.count == 100
+    figures = histogram.summary_us()
+    assert figures["p50"] == pytest.approx(12, rel=0.01)
+    assert figures["p99"] == figures["max"] == 1908.0
+
+
+@pytest.mark.parametrize("text", ["", "Unable to change scheduling policy!\n", "# Histogram\n000001 000000\n"])
+def test_output_without_a_histogram_is_refused(text: str) -> None:
+    with pytest.raises(CyclictestFailed, match="no histogram"):
+        parse(text)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=300), st.sampled_from([50.0, 99.0, 99.9]))
+def test_percentiles_of_its_histogram_are_those_of_its_latencies(latencies: list[int], q: float) -> None:
+    us, counts = np.unique(latencies, return_counts=True)
+    text = "\n".join(f"{u:06d} {n:06d}" for u, n in zip(us, counts, strict=True))
+    exact = float(np.percentile(latencies, q, method="inverted_cdf"))
+    found = parse(text).percentile_us(q)
+    assert found is not None
+    assert exact <= found + 1e-9 <= 1.008 * max(exact, 0.001) + 1e-6
+
+
+def test_it_runs_at_the_loop_s_priority_period_and_cpu() -> None:
+    line = command("cyclictest", cpu=3, priority=50, period_us=2000, seconds=30.0)
+    pairs = dict(itertools.pairwise(line))
+    assert (pairs["-a"], pairs["-p"], pairs["-i"], pairs["-D"]) == ("3", "50", "2000", "30s")
+    assert "-m" in line
+    assert "-a" not in command("cyclictest", cpu=None, priority=50, period_us=2000, seconds=30.0)
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 4), st.floats(1, 600), st.floats(1, 60))
+def test_every_subject_gets_the_same_time_in_slices_that_take_turns(n: int, seconds: float, slice_s: float) -> None:
+    subjects = [Subject(str(k)) for k in range(n)]
+    slices = schedule(subjects, seconds, slice_s)
+    for k, subject in enumerate(subjects):
+        assert math.fsum(s.seconds for s in slices if s.subject is subject) == pytest.approx(seconds)
+        rounds = [slices[i : i + n] for i in range(0, len(slices), n)]
+        assert all([s.subject.name for s in r].count(str(k)) == 1 for r in rounds)
+
+
+def test_turns_are_reversed_every_other_time_so_that_drift_cancels() -> None:
+    a, b = Subject("a"), Subject("b")
+    assert [s.subject.name for s in schedule([a, b], 120, 30)] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+
+
+@pytest.mark.parametrize("rate_hz", [50.0, 200.0, 500.0, 1000.0, 2000.0])
+@pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
+def test_every_shipped_run_can_be_measured_at_every_rate(name: str, rate_hz: float) -> None:
+    config = load_for_rig(name, at_rate(load_run(name), rate_hz, 30.0))
+    assert (config.rate_hz, config.lockstep) == (rate_hz, False)
+    assert config.rig.lease_periods / rate_hz >= 0.04
+    assert config.episodes * config.task.episode_s > 3 * 30.0
+
+
+def test_the_default_run_has_all_that_a_tick_can_be_made_to_do() -> None:
+    base = load_for_rig("pendulum-hardware", [*EVERYTHING, "device.pace=realtime"])
+    assert base.limits.predicted is not None
+    budgets = base.exploration.budgets
+    assert all(v is not None for span in ("episode", "hour", "session") for v in vars_of(getattr(budgets, span)))
+
+
+def vars_of(quota: object) -> list[object]:
+    return [getattr(quota, name) for name in ("interventions", "trips", "energy_s", "wear_strokes")]
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_check_can_hold_and_can_fail() -> None:
+    theirs = counted(*[40.0] * 100)
+    at_500 = at(500, of_rig("onrig", tally(90, 201)))
+    assert {c.name: c.holds for c in checks_of(at_500)}["500 Hz: tick p99, us"] is False
+    good = at(200, of_rig("onrig", tally(90, 150, swaps=3)), of_rig("x", tally(9, 9)), theirs=theirs)
+    misses = [missed(Miss.PROGRAM), missed(Miss.HOST, near_swap=True)]
+    late = tally(160, 250, misses, swaps=3)
+    late.histograms["lateness near a swap"].merge(counted(*[900.0] * 100))
+    late.lost = 1
+    slow = of_rig("y", tally(9, 9, [missed(Miss.PROGRAM)]), (10.0, 10.1, 10.2))
+    bad = at(200, of_rig("onrig", late), slow, theirs=theirs)
+    assert [c.name for c in checks_of(good) if not c.holds] == []
+    assert [c.name for c in checks_of(bad) if c.holds] == []
+
+
+def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cyclictest_s() -> None:
+    def holds(ours: float, theirs: float) -> bool:
+        found = at(1000, of_rig("onrig", tally(ours, 100)), theirs=counted(*[theirs] * 100))
+        return next(c for c in checks_of(found) if "cyclictest" in c.name).holds
+
+    assert holds(99, 40)
+    assert not holds(103, 40)
+    assert holds(290, 200)
+    assert not holds(310, 200)
+
+
+def test_without_cyclictest_nothing_is_said_of_it() -> None:
+    assert not any("cyclictest" in c.name for c in checks_of(at(1000, of_rig("onrig", tally(9, 9)))))
+
+
+def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() -> None:
+    rig = of_rig("onrig", tally(50, 100, [missed(Miss.PROGRAM)]))
+
+    def value(*stalls: Seen) -> float:
+        found = at(1000, rig, stalls=stalls)
+        return next(c for c in checks_of(found) if "through the program" in c.name).value
+
+    assert value() == 1
+    assert value(seen("timer", (10**9, 10**9 + 900_000))) == 0
+    assert value(seen("timer", (2 * 10**9, 2 * 10**9 + 900_000))) == 1, "at another time"
+    assert value(seen("timer", (10**9, 10**9 + 200_000))) == 1, "too short to cost a tick"
+    assert value(seen("line", (10**9, 10**9 + 900_000))) == 1, "a slow line does not make our own work long"
+
+
+def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside_it() -> None:
+    def value(rate_hz: float, *stalls: Seen) -> list[float]:
+        found = at(rate_hz, of_rig("onrig", tally(50, 100, [missed(Miss.HOST)])), stalls=stalls)
+        return [c.value for c in checks_of(found) if "outside stalls" in c.name]
+
+    assert value(200) == [1]
+    assert value(200, seen("line", (10**9, 10**9 + 2_000_000))) == [0]
+    assert value(1000) == []
+
+
+def test_equal_slices_differ_by_nothing() -> None:
+    assert ratio([5.0, 5.0], [5.0, 5.0]) == (1.0, 1.0, 1.0)
+
+
+@given(st.lists(st.floats(1, 1e4), min_size=2, max_size=20), st.lists(st.floats(1, 1e4), min_size=2, max_size=20))
+def test_a_ratio_lies_in_its_interval_and_turns_over_with_its_sides(a: list[float], b: list[float]) -> None:
+    r, back = ratio(a, b), ratio(b, a)
+    assert r.low <= r.value <= r.high
+    assert r.value == pytest.approx(1 / back.value)
+    assert r.low == pytest.approx(1 / back.high)
+
+
+def test_single_slices_prove_nothing() -> None:
+    r = ratio([10.0], [1.0])
+    assert r.value == pytest.approx(10.0)
+    assert (r.low, r.high) == (0.0, math.inf)
+
+
+def test_a_difference_far_beyond_the_spread_is_found() -> None:
+    assert not ratio([100, 102, 98, 101], [50, 51, 49, 50]).has_one
+    assert ratio([100, 140, 80, 101], [90, 110, 120, 85]).has_one
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
+    stalls = (seen("timer", (10**9, 10**9 + 900_000)),)
+    misses = [missed(Miss.HOST), missed(Miss.LINK, 5 * 10**9)]
+    found = [at(1000, of_rig("onrig", tally(50, 100, misses)), of_rig("without web", tally(50, 100)), stalls=stalls)]
+    report = build(describe_machine(), found)
+    assert {r.subject for r in report.rows} == {"onrig", "without web", "machine"}
+    assert [(m.cause, m.stall_ms) for m in report.misses] == [("host", 0.9), ("link", 0.0)]
+    assert sum(report.histograms["1000 Hz: tick, onrig"]["count"]) == 100
+    assert "1000 Hz, onrig" in misses_table(found)
+    assert "0.90" in misses_list(report.misses)
+    assert "none seen" in misses_list(report.misses)
+    assert "without web" in ratios_table(found)
+    assert "1000 Hz: stage policy" in rows_table(report.rows)
+
+
+def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_measured() -> None:
+    base = of_rig("onrig", tally(50, 100))
+    found = at(1000, base, of_rig("without web", tally(50, 100), p99=())._replace(ended=["slice 3: device_lease"]))
+    failing = {c.name: c.value for c in checks_of(found) if not c.holds}
+    assert failing.pop("1000 Hz: without web: runs that ended by themselves") == 1
+    assert len(failing) == 2
+    assert all(math.isnan(value) for value in failing.values()), "nothing to compare is no agreement"
+    assert "nan" in ratios_table([found])
+    assert not [c for c in checks_of(at(1000, base)) if "ended" in c.name]
+
+
+class Over:
+    """A run that has ended, and its ring."""
+
+    written = 0
+
+    def poll(self) -> int:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("summary", "why"),
+    [('{"exit_reason": "a lease ran out 8 times"}', "ran out 8 times"), ("{", "last line"), (None, "last")],
+)
+def test_why_a_run_ended_stands_in_its_summary(summary: str | None, why: str, tmp_path: Path) -> None:
+    rig: Any = MeasuredRig.__new__(MeasuredRig)
+    rig.folder, rig._said, rig._run, rig._ring = tmp_path, tmp_path / "run.out", Over(), Over()
+    (tmp_path / "run.out").write_text("first line\nlast line\n")
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(summary)
+    with pytest.raises(RunEnded, match=why):
+        rig.follow(1e-3, lambda records: None)
+
+
+def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
+    found = [at(1000, of_rig("onrig", tally(50, 100, [missed(Miss.LINK, n * 10**9) for n in range(50)])))]
+    lines = misses_list(build(describe_machine(), found).misses).splitlines()
+    assert len(lines) == 22
+    assert "30 more" in lines[-1]
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from onrig.tools.bench.loop.display import plot
+
+    found = [at(r, of_rig("onrig", tally(50, 100)), theirs=counted(20, 30, 4000)) for r in (200.0, 1000.0)]
+    plot(found, tmp_path / "loop.png")
+    assert (tmp_path / "loop.png").stat().st_size > 10_000
+
+
+def test_the_page_s_address_is_found_in_what_a_run_prints() -> None:
+    assert address_in("run folder: x\nlive view: http://127.0.0.1:8089/\nready") == "http://127.0.0.1:8089/"
+    assert address_in("run folder: x\n") is None
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_bench_knows_it() -> None:
+    assert "loop" in WHAT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--without", "luck"], "there is no 'luck'"),
+        (["--rate", "0"], "--rate"),
+        (["--seconds", "0"], "--seconds"),
+        (["--swaps", "0.001"], "--swaps"),
+        (["--json", "no/such/folder/a.json"], "there is no folder"),
+        (["--plot", "no/such/folder/a.png"], "there is no folder"),
+        (["--against", "log.nothing=1"], "log.nothing"),
+        (["--rate", "20000"], "--rate"),
+        (["no-such-run"], "no-such-run"),
+    ],
+)
+def test_bad_arguments_are_told_in_a_line_before_anything_starts(
+    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert what in said.err
+    assert said.out == ""

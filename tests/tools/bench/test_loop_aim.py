@@ -1,0 +1,59 @@
+"""When a sentinel is to look, so that it is in no tick's way."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.record import RecordLayout
+from onrig.tools.bench.loop.sentinel import Aim, Sentinels, first_look_ns
+
+PERIOD_NS = 1_000_000
+LAYOUT = RecordLayout(2, 1, 1)
+
+
+def aims(*sampled_ns: int) -> list[tuple[int, int]]:
+    """What a sentinel is told by records of frames sampled then, one at a time."""
+    told: list[tuple[int, int]] = []
+    aim = Aim(PERIOD_NS, lambda *what: told.append(what))
+    for at in sampled_ns:
+        records = np.zeros(1, LAYOUT.dtype)
+        records["t_mono_ns"] = at
+        aim.add(records)
+        aim.add(records[:0])
+    return told
+
+
+def test_it_looks_in_the_loop_s_rest() -> None:
+    assert aims(7_000_000) == [(7_600_000, PERIOD_NS)]
+
+
+def test_it_is_told_once_as_long_as_the_device_keeps_its_phase() -> None:
+    assert len(aims(*(7_000_000 + n * PERIOD_NS + (-1) ** n * 20_000 for n in range(100)))) == 1
+
+
+def test_it_is_told_again_where_a_twin_has_paused_or_a_crystal_has_drifted() -> None:
+    assert aims(7_000_000, 9_333_000, 10_333_000) == [(7_600_000, PERIOD_NS), (9_933_000, PERIOD_NS)]
+    drifting = aims(*(n * (PERIOD_NS + 100) for n in range(2001)))
+    assert len(drifting) == 1 + 200_000 // 50_100
+    near_a_whole_period = aims(7_000_000, 8_990_000)
+    assert len(near_a_whole_period) == 1
+
+
+@given(st.integers(0, 10**15), st.integers(100_000, 10**9), st.integers(0, 10**15))
+def test_its_first_look_is_soon_and_not_missed_already(anchor_ns: int, period_ns: int, now_ns: int) -> None:
+    first_ns = first_look_ns(anchor_ns, period_ns, now_ns)
+    assert period_ns < first_ns - now_ns <= 2 * period_ns
+    assert (first_ns - anchor_ns) % period_ns == 0
+
+
+def test_a_sentinel_that_is_told_to_look_elsewhere_goes_on_and_tells_what_it_saw() -> None:
+    with Sentinels([0], None, priority=0) as sentinels:
+        sentinels.aim(0, 0, 2_000_000)
+        sentinels.aim(5, 0, 2_000_000)  # nobody is there
+        sentinels.aim_nowhere(0)
+        (seen,) = sentinels.seen()
+    assert (seen.kind, seen.cpu) == ("timer", 0)
+    assert sum(seen.counts) >= 1
+    assert max(woken - due for due, woken in [*seen.stalls, (0, 0)]) <= seen.max_ns

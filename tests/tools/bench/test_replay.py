@@ -1,0 +1,290 @@
+"""``onrig bench replay`` on tiny sizes: what it says, never how long anything took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.tools.bench import verb as bench
+from onrig.tools.bench.processes import Unavailable, Worker
+from onrig.tools.bench.progress import PlainProgress
+from onrig.tools.bench.replay import verb as replay
+from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, transitions
+from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, title
+from onrig.tools.bench.replay.figures import (
+    Figure,
+    Figures,
+    Place,
+    Tail,
+    Weight,
+    figure,
+    memory_checks,
+    speed_checks,
+    verdict_checks,
+)
+from onrig.tools.bench.replay.onrig import build
+from onrig.tools.bench.replay.session import Plan
+from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
+from onrig.tools.bench.replay.verb import times_table
+from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_beside_stalls, quantiles_us
+
+CAPACITY = 100
+SUBJECT = "onrig.tools.bench.replay.subject"
+DRAWS = 20_000
+SHAPE = Shape(2, 1)
+LONG_NS = 10**12
+TINY = Plan((SHAPE,), (600,), rounds=2, calls=3, limit_ms=1000, draws=10_000, weighed=2000)
+
+
+def memory(kind: str) -> Buffer:
+    return build(kind, N_OBS, N_ACT, CAPACITY, 1)
+
+
+def judge(buffer: Buffer) -> Verdict:
+    return gate("some kind", buffer, 1, capacity=CAPACITY, draws=DRAWS)
+
+
+@pytest.mark.parametrize("kind", ["FIFO[Uniform]", "FIFO[PER]", "FIFO[PropPER+IS]"])
+def test_what_onrig_draws_passes_the_gate(kind: str) -> None:
+    assert judge(memory(kind)).passed
+
+
+def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = memory("FIFO[Uniform]")
+    right = buffer.columns
+
+    def newest_of_two() -> Columns:
+        a, b = right(), right()
+        return a if a.reward.sum() > b.reward.sum() else b
+
+    monkeypatch.setattr(buffer, "columns", newest_of_two)
+    verdict = judge(buffer)
+    assert verdict.columns_right
+    assert not verdict.passed
+
+
+def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = memory("FIFO[Uniform]")
+    source = transitions(CAPACITY + CAPACITY // 2, N_OBS, N_ACT, 1)
+    drawn = 0
+
+    def next_ones() -> Columns:
+        nonlocal drawn
+        named = CAPACITY // 2 + np.arange(drawn, drawn + 16) % CAPACITY
+        drawn += 16
+        return Columns(
+            source.observation[named],
+            source.action[named],
+            source.reward[named],
+            source.next_observation[named],
+            source.terminated[named],
+        )
+
+    monkeypatch.setattr(buffer, "columns", next_ones)
+    verdict = judge(buffer)
+    assert verdict.columns_right
+    assert not verdict.passed
+
+
+def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = memory("FIFO[PropPER+IS]")
+    declared = buffer.law
+    monkeypatch.setattr(buffer, "law", lambda td: declared(td**1.5))
+    assert not judge(buffer).passed
+
+
+def test_the_gate_catches_columns_of_another_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = memory("FIFO[Uniform]")
+    right = buffer.columns
+    monkeypatch.setattr(buffer, "columns", lambda: (c := right())._replace(action=np.roll(c.action, 1, axis=0)))
+    verdict = judge(buffer)
+    assert not verdict.columns_right
+    assert not verdict.passed
+
+
+def test_rare_cells_are_pooled_and_too_few_draws_refused() -> None:
+    law = np.array([1e-6] * 50 + [0.25] * 4)
+    law /= law.sum()
+    counts = np.array([0] * 50 + [250, 240, 260, 250])
+    assert abs(deviation(counts, law)) < 2.0
+    with pytest.raises(ValueError, match="too few"):
+        deviation(np.array([3, 4]), np.array([0.5, 0.5]))
+
+
+def test_percentiles_are_those_of_the_durations() -> None:
+    q = quantiles_us([1000 * n for n in range(10_001)])
+    assert q == pytest.approx((5000.0, 9900.0, 9990.0, 9999.0, 10_000.0))
+    with pytest.raises(ValueError, match="no durations"):
+        quantiles_us([])
+
+
+def test_calls_that_did_nothing_are_not_timed() -> None:
+    def every_third(i: int) -> object:
+        return None if i % 3 == 0 else SKIPPED
+
+    assert len(measure(every_third, range(30), LONG_NS)) == 10
+    beside = measure_beside_stalls(every_third, range(30), LONG_NS)
+    assert [len(of) for of in (beside.calls, beside.spans, beside.busy_calls, beside.busy_spans)] == [10, 10, 10, 10]
+
+
+def test_what_comes_before_a_call_runs_once_for_each() -> None:
+    order: list[tuple[str, int]] = []
+    measure(lambda i: order.append(("call", i)), range(3), LONG_NS, lambda i: order.append(("before", i)))
+    once = [(what, i) for i in range(3) for what in ("before", "call")]
+    assert order == once + once, "a warm-up, then the calls"
+
+
+def test_the_limit_ends_a_round() -> None:
+    assert len(measure(lambda i: None, range(1000), 0)) == 1
+
+
+def test_tails_are_those_of_the_quietest_round() -> None:
+    loud, quiet = Timings([9000] * 10, [8000] * 10, [10] * 10, [20] * 10), Timings([3000], [2000], [30], [40])
+    f = figure([Timings([1000, 2000, 3000])], [loud, quiet])
+    assert f.all.p50 == 2.0
+    assert f.wall == pytest.approx(Tail(3.0, 2.0))
+    assert f.busy == pytest.approx(Tail(0.03, 0.04), rel=1e-2)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_onrig_can_do_every_case(case: Case) -> None:
+    buffer = build(case.onrig, 2, 1, 600, 0)
+    pool = transitions(POOL, 2, 1, 0)
+    buffer.extend(pool.part(0, 600))
+    buffer.prepare(pool, errors(POOL, 600, 0))
+    calls: dict[Operation, Callable[[int], object]] = {
+        Operation.INSERT: buffer.insert,
+        Operation.INSERT_DRAWABLE: buffer.insert_drawable,
+        Operation.UPDATE: buffer.update,
+        Operation.CYCLE: buffer.cycle,
+        Operation.SAMPLE: lambda _: buffer.sample(case.size),
+    }
+    for i in range(3):
+        buffer.begin_round()
+        assert calls[case.operation](i) is not SKIPPED
+
+
+def test_the_report_has_the_shape_of_the_interface(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(replay, "installed_version", lambda package: None)
+    monkeypatch.setattr(replay, "QUICK", TINY)
+    file = tmp_path / "replay.json"
+    assert bench.main(["replay", "--quick", "--json", str(file)]) == 0
+    said = capsys.readouterr().out
+    for peer in ("cpprb", "torchrl", "stable-baselines3", "tianshou"):
+        assert f"{peer}: not installed, left out" in said
+    report = json.loads(file.read_bytes())
+    assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
+    assert isinstance(report["machine"], dict)
+    assert report["stall_floor_us"] > 0
+    assert all(set(row) == {"case", "subject", "unit", "p50", "p99", "p999", "max"} for row in report["rows"])
+    assert all(set(check) == {"name", "value", "bound", "holds"} for check in report["checks"])
+    assert {row["subject"] for row in report["rows"]} == {"onrig"}
+    timed = {row["case"] for row in report["rows"] if row["unit"] == "us"}
+    assert timed == {title(case.name, SHAPE, 600) for case in CASES}
+    arrays = {row["case"]: row["p50"] for row in report["rows"] if row["unit"] == "bytes_per_transition"}
+    assert arrays[title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 8
+    assert [check["holds"] for check in report["checks"] if check["name"].startswith("gate: onrig")] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--capacity", "100"], "--capacity: at least 512, got 100"),
+        (["--json", "no/such/folder/x.json"], "--json: there is no folder 'no/such/folder'"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["replay", *arguments]) == 2
+    assert capsys.readouterr().err == f"onrig bench replay: {complaint}\n"
+
+
+def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["loops"])
+    said = capsys.readouterr().err
+    assert "'loops'" in said
+    assert all(what in said for what in bench.WHAT)
+
+
+def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
+    with pytest.raises(Unavailable, match="its process ended with 1: KeyError: 'no-such-library'"):
+        Worker("no-such-library", SUBJECT)
+
+
+def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
+    with Worker("onrig", SUBJECT) as worker:
+        worker.ask("drop", returns=type(None))
+        assert not worker.ended
+        worker._process.kill()
+        with pytest.raises(Unavailable, match="its process ended"):
+            worker.ask("drop", returns=type(None))
+        assert worker.ended
+
+
+def timed(p50: float, wall: Tail | None = None) -> Figure:
+    return Figure(Quantiles(p50, p50, p50, p50, p50), wall, wall)
+
+
+def held(figures: Figures) -> dict[str, bool]:
+    return {check.name: check.holds for check in speed_checks(figures, SHAPE)}
+
+
+def test_bounds_hold_or_not_by_the_figures() -> None:
+    fifo = "insert FIFO, 2/1, 10000"
+    figures = {
+        Place("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.5, Tail(60.0, 9.0)),
+        Place("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
+        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "onrig"): timed(900.0),
+        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "cpprb"): timed(1000.0),
+        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "tianshou"): timed(800.0),
+        Place("insert Resv", SHAPE, 1_000_000, "onrig"): timed(7.0, Tail(58.0, 9.0)),
+    }
+    assert held(figures) == {
+        f"{fifo}: p50 us at most": False,
+        f"{fifo}: times faster than cpprb at least": True,
+        f"{fifo}: p99.99 us at most the stall floor's plus 50": False,
+        f"{fifo}: p99.99 us of processor time at most the stall floor's plus 50": False,
+        "cycle FIFO[Uniform], 2/1, 10000: times faster than the fastest peer at least": False,
+        "insert Resv, 2/1, 1000000: p50 us at most": True,
+        "insert Resv, 2/1, 1000000: p99.99 us at most the stall floor's plus 50": True,
+        "insert Resv, 2/1, 1000000: p99.99 us of processor time at most the stall floor's plus 50": True,
+    }
+
+
+def test_what_was_not_measured_is_not_checked() -> None:
+    assert held({Place("insert FIFO", SHAPE, 5000, "onrig"): timed(1.0)}) == {}
+
+
+def test_memory_is_held_against_the_raw_fields_plus_eight() -> None:
+    place = Place("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
+    assert [c.holds for c in memory_checks({place: Weight(32.5, 32.0)})] == [True, True]
+    assert [c.holds for c in memory_checks({place: Weight(33.0, 32.1)})] == [False, False]
+
+
+def test_what_fails_the_gate_is_marked_not_hidden() -> None:
+    wrong = Verdict("Uniform", 40.0, True)
+    (check,) = verdict_checks([("cpprb", wrong)])
+    assert not check.holds
+    figures = {
+        Place("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.0),
+        Place("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
+    }
+    table = times_table(figures, SHAPE, 10_000, ["cpprb", "tianshou"], {("cpprb", "Uniform")})
+    assert table.splitlines()[1].split() == ["insert", "FIFO", "2.00", "2.00", "2.00", "2.00", "13.00!", "(6.5x)"]
+
+
+def test_progress_says_how_much_is_left() -> None:
+    now_s = 0.0
+    progress = PlainProgress(40.0, lambda: now_s)
+    progress.doing("this")
+    progress.done(10.0)
+    now_s = 6.0
+    assert progress.line() == " 25%  this, about 18 s left"

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import save_resolved
+from onrig.tools.cli import main
+from onrig.tools.web.address import Address, listen_at
+from onrig.tools.web.live_view import NoView, live_view
+from tests.processes.rig import until
+from tests.runtime.samples import PENDULUM
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_resolved(PENDULUM, tmp_path / "config.yaml")
+    return tmp_path
+
+
+def page_at(url: str) -> int:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
+        connection.request("GET", f"/?{parts.query}")
+        return connection.getresponse().status
+
+
+def answers(url: str) -> bool:
+    try:
+        return page_at(url) == 200
+    except OSError:
+        return False
+
+
+def deaths(folder: Path) -> int:
+    return (folder / "stderr.log").read_text().count("ended with code -9; started again")
+
+
+def page_process(folder: Path) -> int:
+    """Process id of what serves the page of a run; 0: nobody."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"onrig.tools.web.process" in words and str(folder).encode() in words:
+                return int(entry.name)
+    return 0
+
+
+def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
+    with live_view(folder, "") as url:
+        assert url.startswith("http://127.0.0.1:")
+        assert page_at(url) == 200
+        assert page_process(folder)
+    assert not page_process(folder)
+
+
+def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
+    with listen_at(Address("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with live_view(folder, f"0.0.0.0:{port}") as url:
+        token = urlsplit(url).query
+        assert token.startswith("token=")
+        assert page_at(f"http://127.0.0.1:{port}/?{token}") == 200
+        assert page_at(f"http://127.0.0.1:{port}/") == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
+    with listen_at(Address("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with live_view(folder, f"{host}:{port}") as url:
+        here = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
+        for _ in range(2):
+            told = deaths(folder)
+            process = page_process(folder)
+            assert process
+            os.kill(process, signal.SIGKILL)
+            until(functools.partial(lambda before: deaths(folder) > before, told), "its end to be seen")
+            until(lambda: answers(here), "the page")
+    assert not page_process(folder)
+
+
+def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
+    with listen_at(Address("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(NoView, match=f"127.0.0.1:{port}") as told, live_view(folder, str(port)):
+            pass
+    assert told.value.code == ExitCode.PREFLIGHT
+
+
+def test_a_run_is_not_begun_where_its_page_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listen_at(Address("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code = main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web", str(port)])
+    assert code == ExitCode.PREFLIGHT
+    assert f"onrig run: --web: 127.0.0.1:{port}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("address", ["pendulum", "0", "1:2:3"])
+def test_an_address_that_is_none_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    code = main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web", address])
+    assert code == ExitCode.CONFIGURATION
+    assert "onrig run: --web: " in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["web", str(tmp_path)]) == ExitCode.CONFIGURATION
+    assert "is no run folder" in capsys.readouterr().err
+
+
+def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: Path) -> None:
+    (folder / "summary.json").write_text('{"exit_reason":"completed"}')
+    command = [sys.executable, "-m", "onrig.tools.cli", "web", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            url = process.stdout.readline().split()[2]
+            assert page_at(url) == 200
+        finally:
+            process.terminate()
+        assert process.wait(30) == ExitCode.OK

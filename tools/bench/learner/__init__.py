@@ -1,0 +1,1 @@
+"""``onrig bench learner``: updates beside Stable-Baselines3's and beside what one core can do."""

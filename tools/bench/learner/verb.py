@@ -1,0 +1,172 @@
+"""``onrig bench learner``: DDPG updates per second beside Stable-Baselines3's, and beside what one core can do.
+
+Every subject runs in a process of its own, on one thread, and all take turns, round by round.  One call is 100 updates
+(those after an episode) of every trial.  The checks are bounds on Onrig; exit 0 whether or not they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from onrig.tools.arguments import VerbParser
+from onrig.tools.bench.learner.cases import GROUPS, LARGE, LIMIT, ONRIG, PEER, LearnerCase, Ride, Work
+from onrig.tools.bench.learner.figures import Rates, Share, row, share, share_rows, speed_checks, times_faster
+from onrig.tools.bench.learner.session import (
+    Minutes,
+    Plan,
+    RidePlan,
+    Session,
+    measure_strategies,
+    strategy_checks,
+    strategy_rows,
+    strategy_table,
+)
+from onrig.tools.bench.progress import progress_for
+from onrig.tools.bench.report import (
+    Report,
+    aligned,
+    checks_table,
+    conclude,
+    describe_subjects,
+    installed_version,
+    left_out,
+    missing_folder,
+    number,
+    parser_of,
+)
+from onrig.tools.load import complain
+
+FULL: Final = Plan(GROUPS, 7, 500)
+QUICK: Final = Plan(GROUPS, 3, 100)
+RIDES: Final = RidePlan()
+QUICK_RIDES: Final = RidePlan(episodes=3)
+_VERB: Final = "bench learner"
+_FAIRNESS: Final = (
+    f"{PEER}: its critic takes the action at its input, not in the second layer; no weight decay; one trial at a time",
+    "sample and update: Onrig from its memory of 10000, the peer from its buffer of 10000; update: one fixed minibatch "
+    "for the peer, 100 packed anew for Onrig",
+)
+
+
+def parser() -> VerbParser:
+    """Build the benchmark's argument parser."""
+    p = parser_of("learner", __doc__, quick="half a minute instead of three: fewer and shorter rounds")
+    p.add_argument(
+        "--strategy", action="store_true", help="also whole episodes of four strategies: minutes for all of them (long)"
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print tables and checks; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if problem := missing_folder("json", args.json):
+        return complain(_VERB, problem)
+    versions = {package: installed_version(package) for package in (ONRIG, PEER, LIMIT)}
+    if versions[LIMIT] is None:
+        return complain(_VERB, "torch is not installed (pip install 'onrig[learner]')")
+    present = {package: version or "" for package, version in versions.items() if version or package == ONRIG}
+    if PEER not in present:
+        print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    plan, rides = (QUICK, QUICK_RIDES) if args.quick else (FULL, RIDES)
+    progress = progress_for(plan.seconds(tuple(present)) + (rides.seconds() if args.strategy else 0.0))
+    measured: dict[Ride, Minutes] = {}
+    try:
+        session = Session(plan, tuple(present), progress)
+        session.run()
+        unavailable = dict(session.unavailable)
+        if args.strategy:
+            measured, failed = measure_strategies(rides, progress)
+            unavailable |= failed
+    finally:
+        progress.close()
+    report = build_report(session.rates, session.spans, unavailable, present)
+    report.rows.extend(strategy_rows(measured, rides))
+    report.checks.extend(strategy_checks(measured, rides))
+    parts = [rates_table(session.rates), limit_table(session.rates)]
+    if measured:
+        parts.append(strategy_table(measured, rides))
+    if report.checks:
+        parts.append(checks_table(report.checks))
+    conclude(report, [*parts, "\n".join(notes(session.rates, unavailable, report))], args.json)
+    return 0
+
+
+def build_report(
+    rates: Rates, spans: Sequence[int], unavailable: dict[tuple[str, str], str], versions: dict[str, str]
+) -> Report:
+    """Put what was measured into the report."""
+    machine, floor = describe_subjects(versions, spans, unavailable)
+    machine["fairness"] = "; ".join(_FAIRNESS)
+    said = limit_sentence(rates)
+    if said is not None:
+        machine["floating_point_limit"] = said
+    rows = [row(case, subject, of_case) for (case, subject), of_case in rates.items()]
+    return Report(machine, floor, rows + share_rows(rates), speed_checks(rates))
+
+
+def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report) -> list[str]:
+    """Say what the tables leave open."""
+    said = limit_sentence(rates)
+    lines = [] if said is None else [said]
+    if any(subject == PEER for _, subject in rates):
+        lines += _FAIRNESS
+    lines += left_out(unavailable)
+    lines.append(f"{sum(c.holds for c in report.checks)} of {len(report.checks)} checks hold")
+    return lines
+
+
+def rates_table(rates: Rates) -> str:
+    """Set out trial-updates per second, the peer's single trial beside each."""
+    rows = [["trial-updates per s", "onrig p50", "p99", "max", PEER, "times its rate"]]
+    for case in _ours(rates):
+        ours = rates[case, ONRIG]
+        theirs = rates.get((LearnerCase(case.work, case.network, case.shape, 1), PEER))
+        ratio = times_faster(rates, case)
+        in_order = sorted(ours.all)
+        rows.append(
+            [
+                case.title,
+                number(ours.p50),
+                number(in_order[int(0.99 * (len(in_order) - 1))]),
+                number(in_order[-1]),
+                "" if theirs is None else number(theirs.p50),
+                "" if ratio is None else f"{ratio:.1f}x",
+            ]
+        )
+    return aligned(rows)
+
+
+def limit_table(rates: Rates) -> str:
+    """Set out the floating-point operations of an update and the rate they are done at, beside bare products."""
+    rows = [["matrix products", "Mflop", "padded", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
+    for case, near in _shares(rates):
+        bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
+        large = rates[LearnerCase(Work.LARGE, case.network, case.shape, 1), LIMIT].p50
+        own = [number(x) for x in (near.mega_flop, near.padded_mega_flop, near.gflop_per_s)]
+        rows.append([case.title, *own, number(bare), f"{near.of_products:.0%}", number(large), f"{near.of_large:.0%}"])
+    return aligned(rows)
+
+
+def limit_sentence(rates: Rates) -> str | None:
+    """Say how far the update of the most trials is from the machine's limit; None where it was not measured."""
+    shares = _shares(rates)
+    if not shares:
+        return None
+    case, near = max(shares, key=lambda found: found[0].trials)
+    bare_size = near.of_large * near.mega_flop / near.padded_mega_flop
+    return (
+        f"{case.title}: the matrix products run at {near.gflop_per_s:.1f} Gflop/s, {near.of_large:.0%} of what one of "
+        f"{LARGE} x {LARGE} reaches on this core ({bare_size:.0%} when padding does not count) and "
+        f"{near.of_products:.0%} of what the same small products alone reach"
+    )
+
+
+def _shares(rates: Rates) -> list[tuple[LearnerCase, Share]]:
+    updates = [case for case in _ours(rates) if case.work is Work.UPDATE]
+    return [(case, near) for case in updates if (near := share(rates, case)) is not None]
+
+
+def _ours(rates: Rates) -> Iterable[LearnerCase]:
+    return [case for case, subject in rates if subject == ONRIG]

@@ -1,0 +1,1 @@
+"""``onrig bench link``: policies and experiences on their way between rig and learner."""

@@ -1,0 +1,187 @@
+"""What ``onrig bench link`` measures, each over one door of a rig's end that runs in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.learner.agent import Agent
+from onrig.learner.attachment import Attachment
+from onrig.learner.mirror import Mirror
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.link.client import LinkClient
+from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.messages import Offer, Verdict
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.shm.segment import Segment
+from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
+from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, untrained, with_memory
+from onrig.tools.faultlab.network import LossyLink
+
+_UPDATES: Final = 5
+_SEED_MEMORY: Final = 2000
+
+
+class Door(NamedTuple):
+    """A way into the rig."""
+
+    name: str
+    place: int
+    """Of its endpoint."""
+    keys: LearnerKeys | None
+
+
+class Latency(NamedTuple):
+    """Of policies, in ns each."""
+
+    export: list[int]
+    offer: list[int]
+    """Over the link, judged, in the slot, and the verdict back."""
+    take_up: list[int]
+    """Out of the slot, built and warm."""
+
+    @property
+    def total(self) -> list[int]:
+        """From the last gradient step until the policy acts at the loop's next tick."""
+        return [sum(parts) for parts in zip(self.export, self.offer, self.take_up, strict=True)]
+
+
+class Snapshot(NamedTuple):
+    """A whole memory mirrored."""
+
+    experiences: int
+    seconds: float
+    equal: bool
+    """Whether the number of experiences at the end was the rig's."""
+
+
+def config_of(capacity: int) -> RunConfig:
+    """The run whose memory and networks are measured."""
+    return with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
+
+
+class Judged(NamedTuple):
+    """Of admissions, in ns each: by the clock, and of the processor, where neighbours do not count."""
+
+    wall: list[int]
+    busy: list[int]
+
+
+def admission(policies: int, folder: Path) -> Judged:
+    """Time the judgement of new untrained policies, in this process: no link."""
+    durations = Judged([], [])
+    with RigEnd(config_of(_SEED_MEMORY), folder) as end:
+        end.fill(_SEED_MEMORY)
+        desk = new_policy_desk(end, folder / "judged")
+        recorded = end.memory.storage.observation[:64]
+        for n in range(1, policies + 1):
+            contract = contract_for(
+                end.config.rig, end.config.rate_hz, policy_id=n, parent_run="bench", training_step=n
+            )
+            model = untrained(end.config, contract, seed=n)
+            start, busy = time.perf_counter_ns(), time.thread_time_ns()
+            verdict = desk.judge(model, recorded)
+            durations.busy.append(time.thread_time_ns() - busy)
+            durations.wall.append(time.perf_counter_ns() - start)
+            if not verdict.accepted and verdict.stage != "latency":
+                raise RuntimeError(f"a policy of the benchmark is refused: {verdict.stage}: {verdict.reason}")
+    return durations
+
+
+def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[Latency, int]:
+    """Train, export, offer and take up so many policies; their times, and how many were refused.
+
+    The loop's part is what its seat does: it takes the policy out of the slot, builds and warms it.
+    """
+    config = config_of(_SEED_MEMORY)
+    client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
+    times, refused = Latency([], [], []), 0
+    try:
+        link = Attachment(config, client, "push")
+        attached = link.attach()
+        while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
+            pass
+        assert link.mirror is not None
+        agent = Agent(config, msgspec.convert(config.learner, LearnerSettings), link.mirror)
+        agent.catch_up()
+        agent.policies = attached.next_policy_id - 1
+        seat = PolicySeat(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
+        seat.take_newest()
+        for _ in range(policies):
+            for _ in agent.learn(_UPDATES):
+                pass
+            start = time.perf_counter_ns()
+            model = agent.export("bench")
+            exported = time.perf_counter_ns()
+            verdict = link.ask(Offer(agent.updates), model)
+            judged = time.perf_counter_ns()
+            if not isinstance(verdict, Verdict) or not verdict.accepted:
+                refused += 1
+                continue
+            agent.policies = verdict.policy_id
+            seat.take_newest()
+            in_effect = time.perf_counter_ns()
+            if seat.policy_id != verdict.policy_id:
+                raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")
+            for durations, ns in zip(times, (exported - start, judged - exported, in_effect - judged), strict=True):
+                durations.append(ns)
+    finally:
+        client.close()
+    return times, refused
+
+
+def snapshot(hosted: Hosted, door: Door, capacity: int, endpoint: str | None = None) -> Snapshot:
+    """Mirror a whole memory from nothing."""
+    client = LinkClient(endpoint or hosted.endpoints[door.place], lambda: False, door.keys)
+    try:
+        link = Attachment(config_of(capacity), client, "watch")
+        link.attach()
+        start = time.perf_counter()
+        while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
+            pass
+        seconds = time.perf_counter() - start
+        assert link.mirror is not None
+        return Snapshot(link.mirror.storage.stored, seconds, link.mirror.storage.inserted == rows.inserted)
+    finally:
+        client.close()
+
+
+def following_per_s(hosted: Hosted, door: Door, capacity: int, experiences: int) -> float:
+    """Experiences per second that reach a mirror while the rig takes them in, as fast as both can."""
+    client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
+    try:
+        link = Attachment(config_of(capacity), client, "watch")
+        until = link.attach().inserted + experiences
+        while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
+            pass
+        start = time.perf_counter()
+        hosted.feed(experiences)
+        while rows.upto < until:
+            rows = link.pull(1 << 40, 1000)[0]
+        return experiences / (time.perf_counter() - start)
+    finally:
+        client.close()
+
+
+def wire_bytes(hosted: Hosted, door: Door, capacity: int) -> float:
+    """Bytes on the wire per experience of a snapshot, both directions, all overhead but tcp's own; nan for ipc."""
+    if door.place == 0:
+        return math.nan
+    with LossyLink(parse_tcp(hosted.endpoints[door.place]).port) as wire:
+        taken = snapshot(hosted, door, capacity, wire.endpoint)
+        return wire.passed / taken.experiences
+
+
+def payload_bytes(capacity: int) -> int:
+    """Bytes of one experience as a row of the mirror's language."""
+    mirror = Mirror(capacity, 2, 1, cyclic=True)
+    return int(mirror.storage.rows(np.zeros(1, np.int64)).nbytes)

@@ -1,0 +1,175 @@
+"""``onrig bench link``: how soon a policy acts, how fast experiences travel, over ipc and tcp, with keys and without.
+
+Rig's end and learner are two processes of this machine.  The checks are bounds on Onrig; exit 0 whether or not they
+hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.tools.arguments import VerbParser
+from onrig.tools.bench.link.measure import (
+    Door,
+    Judged,
+    Latency,
+    Snapshot,
+    admission,
+    following_per_s,
+    latency,
+    payload_bytes,
+    snapshot,
+    wire_bytes,
+)
+from onrig.tools.bench.link.rig_end import Hosted
+from onrig.tools.bench.progress import progress_for
+from onrig.tools.bench.report import (
+    Check,
+    Report,
+    Row,
+    at_most,
+    checks_table,
+    conclude,
+    describe_machine,
+    missing_folder,
+    parser_of,
+    rows_table,
+)
+from onrig.tools.bench.timing import quantiles_us
+from onrig.tools.load import complain
+
+_VERB: Final = "bench link"
+STEP_TO_RIG_MS: Final = 20.0
+ADMISSION_MS: Final = 5.0
+_PORTION: Final = 100_000
+
+
+class Plan(NamedTuple):
+    """How much is measured."""
+
+    policies: int
+    experiences: int
+    """In the memory whose snapshot is taken."""
+    rounds: int
+
+
+FULL: Final = Plan(200, 1_000_000, 3)
+QUICK: Final = Plan(40, 100_000, 1)
+
+
+class OfDoor(NamedTuple):
+    """What one door came to."""
+
+    latency: Latency
+    refused: int
+    snapshots: Sequence[Snapshot]
+    following_per_s: Sequence[float]
+    wire_bytes: float
+
+
+def parser() -> VerbParser:
+    """Build the benchmark's argument parser."""
+    return parser_of("link", __doc__, quick="fewer policies, and a memory of 1e5 experiences, not 1e6")
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print table and checks; returns the exit code."""
+    import torch
+
+    args = parser().parse_args(arguments)
+    if problem := missing_folder("json", args.json):
+        return complain(_VERB, problem)
+    torch.set_num_threads(1)
+    report = build_report(*measure(QUICK if args.quick else FULL))
+    conclude(report, [rows_table(report.rows), checks_table(report.checks)], args.json)
+    return 0
+
+
+def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
+    """Measure every door; returns what they came to, the times of admission alone, and bytes of a row."""
+    from onrig.runtime.link.keys import load_learner_keys
+    from onrig.tools.keys import main as make_keys
+
+    found: dict[str, OfDoor] = {}
+    progress = progress_for(4.0)
+    with contextlib.ExitStack() as stack:
+        stack.callback(progress.close)
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-link-")))
+        with contextlib.redirect_stdout(io.StringIO()):
+            make_keys([str(base / "keys")])
+        progress.doing("admission")
+        (base / "admission").mkdir()
+        judged = admission(plan.policies, base / "admission")
+        progress.done(1.0)
+        curve = load_learner_keys(base / "keys")
+        for door in (Door("ipc", 0, None), Door("tcp, plain", 1, None), Door("tcp, CURVE", 1, curve)):
+            progress.doing(door.name)
+            folder = base / door.name.replace(", ", "-")
+            folder.mkdir()
+            keys = base / "keys" if door.keys is not None else None
+            with Hosted(folder, plan.experiences, plan.experiences, keys) as hosted:
+                snapshots = [snapshot(hosted, door, plan.experiences) for _ in range(plan.rounds)]
+                on_wire = wire_bytes(hosted, door, plan.experiences)
+                following = [
+                    following_per_s(hosted, door, plan.experiences, min(_PORTION, plan.experiences))
+                    for _ in range(plan.rounds)
+                ]
+            (folder / "small").mkdir()
+            with Hosted(folder / "small", 2000, 2000, keys) as hosted:
+                times, refused = latency(hosted, door, folder / "small", plan.policies)
+            found[door.name] = OfDoor(times, refused, snapshots, following, on_wire)
+            progress.done(1.0)
+    return found, judged, payload_bytes(16)
+
+
+def build_report(found: dict[str, OfDoor], judged: Judged, row_bytes: int) -> Report:
+    """Put what was measured into the report."""
+    rows = [
+        _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in judged.wall]),
+        _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in judged.busy]),
+    ]
+    checks = [
+        at_most("admission alone: ms at p95", _p95_ms(judged.wall), ADMISSION_MS),
+        at_most("admission alone: ms of processor time at p95", _p95_ms(judged.busy), ADMISSION_MS),
+    ]
+    for name, door in found.items():
+        total = door.latency.total
+        for what, durations in (
+            ("last gradient step to policy ready for the next tick", total),
+            ("of that export", door.latency.export),
+            ("of that offer, admission, verdict", door.latency.offer),
+            ("of that taking up", door.latency.take_up),
+        ):
+            if durations:
+                rows.append(_row(f"{name}: {what}", "ms", [ns / 1e6 for ns in durations]))
+        if total:
+            checks.append(at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
+        seconds = [s.seconds for s in door.snapshots]
+        rows.append(_row(f"{name}: snapshot of {door.snapshots[0].experiences} experiences", "s", seconds))
+        rates = [s.experiences / s.seconds for s in door.snapshots]
+        rows.append(_row(f"{name}: snapshot", "experiences_per_s", rates))
+        rows.append(_row(f"{name}: following", "experiences_per_s", door.following_per_s))
+        if not math.isnan(door.wire_bytes):
+            rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [door.wire_bytes]))
+        whole, taken = sum(s.equal for s in door.snapshots), len(door.snapshots)
+        checks.append(Check(f"{name}: mirrors that are whole", whole, taken, whole == taken))
+        checks.append(at_most(f"{name}: policies refused", door.refused, 0))
+    rows.append(_row("payload", "bytes_per_experience", [float(row_bytes)]))
+    return Report(describe_machine(), 0.0, rows, checks)
+
+
+def _row(case: str, unit: str, values: Sequence[float]) -> Row:
+    q = quantiles_us([round(v * 1e6) for v in values])
+    return Row(case, "onrig", unit, *(round(x / 1e3, 4) for x in (q.p50, q.p99, q.p999, q.max)))
+
+
+def _p95_ms(durations_ns: Sequence[int]) -> float:
+    return float(np.quantile(np.asarray(durations_ns), 0.95)) / 1e6

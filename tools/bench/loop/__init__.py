@@ -1,0 +1,1 @@
+"""``onrig bench loop``: the punctuality of the control loop beside cyclictest."""

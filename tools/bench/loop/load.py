@@ -1,0 +1,89 @@
+"""What keeps a rig busy while its loop is measured: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
+
+``burn CPUS`` keeps CPUs and their caches as busy as a learner does: matrix products of a learner's sizes in float32,
+small ones (a batch of 64 through 50 units) and large ones that go past the caches, at the learner's niceness.
+``swap CONFIG ENDPOINT SECONDS`` is a learner that learns nothing: it offers the rig a fresh policy at fixed times, so
+that swaps can be measured.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from onrig.runtime.control.realtime import die_with_parent, leave_cpu
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.messages import LINK_VERSION, Attach, Attached, Offer
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_loading import load_resolved
+from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.processes import Companion
+
+_NICE: Final = 10
+_SMALL: Final = (64, 50)
+_LARGE: Final = 1024
+
+
+def burner(cpus: Iterable[int]) -> Companion:
+    """Keep these CPUs busy."""
+    return Companion(__name__, "burn", ",".join(map(str, cpus)))
+
+
+def swapper(config: Path, endpoint: str, every_s: float) -> Companion:
+    """Offer the rig of this resolved configuration a fresh policy every so many seconds."""
+    return Companion(__name__, "swap", str(config), endpoint, str(every_s))
+
+
+def burn(cpus: str) -> None:
+    """Multiply for ever."""
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+    os.nice(_NICE)
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (_SMALL, (_SMALL[1], _SMALL[1])))
+    a, b = (rng.standard_normal((_LARGE, _LARGE)).astype(np.float32) for _ in range(2))
+    out = np.empty_like(a)
+    while True:
+        np.matmul(a, b, out=out)
+        for _ in range(1000):
+            np.maximum(x @ w, 0)
+
+
+def swap(config_file: str, endpoint: str, every: str) -> None:
+    """Offer until nobody is there any more."""
+    config, every_s = load_resolved(Path(config_file)), float(every)
+    leave_cpu(config.realtime)
+    os.nice(_NICE)
+    client = LinkClient(endpoint, lambda: False)
+    try:
+        attached, _ = client.ask(Attach(LINK_VERSION, os.urandom(16), "push", b""))
+        if not isinstance(attached, Attached):
+            return
+        policy_id = attached.next_policy_id
+        due_s = time.monotonic()
+        while True:
+            contract = contract_for(
+                config.rig, config.rate_hz, policy_id=policy_id, parent_run="bench", training_step=policy_id
+            )
+            client.ask(Offer(policy_id), untrained(config, contract, seed=policy_id))
+            policy_id += 1
+            due_s += every_s
+            time.sleep(max(0.0, due_s - time.monotonic()))
+    except (LinkClosed, RequestRejected):
+        pass
+    finally:
+        client.close()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    if sys.argv[1] == "burn":
+        burn(sys.argv[2])
+    else:
+        swap(*sys.argv[2:])

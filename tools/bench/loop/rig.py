@@ -1,0 +1,190 @@
+"""The rig whose loop is measured, ``onrig run`` as anybody would start it, and a viewer of its live page.
+
+Its step records are read along from its shared memory; the viewer takes what the page streams, as a browser does, and
+throws it away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.running import Running, running_rigs
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.tools.bench.processes import CPUS, on_cpus
+
+_START_S: Final = 60.0
+_END_S: Final = 60.0
+_LOOK_S: Final = 0.02
+_TAKE_S: Final = 0.05
+"""At 2 kHz a hundred records; the ring holds eight thousand."""
+
+
+class RigFailed(RuntimeError):
+    """The rig did not come up, or ended in the midst of it; says why."""
+
+
+class RunEnded(RigFailed):
+    """It came up and was measured, and then ended by itself."""
+
+
+class MeasuredRig:
+    """One run; a context that ends it."""
+
+    def __init__(self, config: str, settings: Sequence[str], flags: Sequence[str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder / "run"
+        self._said = folder / "run.out"
+        command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
+        for setting in settings:
+            command += ["--set", setting]
+        with self._said.open("wb") as out, on_cpus(CPUS):
+            self._run = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        self._segments: list[Segment] = []
+        self._ring: RingHistory | None = None
+        self._board: Board | None = None
+        self.realtime = False
+        self.shm = Path()
+
+    def __enter__(self) -> MeasuredRig:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._run.poll() is None:
+            self._run.send_signal(signal.SIGINT)
+            try:
+                self._run.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._run.kill()
+                self._run.wait()
+        for view in (self._ring, self._board):
+            if view is not None:
+                view.close()
+        for segment in self._segments:
+            segment.close()
+
+    def until_moving(self) -> None:
+        """Wait for the first ticks; raises RigFailed."""
+        limit = time.monotonic() + _START_S
+        running: Running | None = None
+        while running is None:
+            self._alive("come up", limit)
+            here = self.folder.resolve()
+            running = next((r for r in running_rigs() if r.folder == here), None)
+        self.shm = running.shm
+        try:
+            config = load_resolved(self.folder / "config.yaml")
+            layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
+            self._ring = RingHistory(self._attach("ring", layout.schema), layout)
+            self._board = Board(self._attach("board", BOARD_SCHEMA))
+        except (OSError, SegmentError) as error:
+            raise RigFailed(str(error)) from None
+        while self._board[Word.TICK] == 0:
+            self._alive("make a tick", limit)
+        self.realtime = bool(self._board[Word.REALTIME])
+
+    def _attach(self, name: str, schema: str) -> Segment:
+        segment = Segment.attach(self.shm / name, schema)
+        self._segments.append(segment)
+        return segment
+
+    def _alive(self, what: str, limit: float) -> None:
+        if self._run.poll() is not None or time.monotonic() > limit:
+            raise RigFailed(f"the rig did not {what}: {self._last_words()}")
+        time.sleep(_LOOK_S)
+
+    @property
+    def printed(self) -> str:
+        """What the run has printed so far."""
+        return self._said.read_text(errors="replace")
+
+    def _reason(self) -> str:
+        """Why it ended, by its summary; empty where that does not tell."""
+        try:
+            summary = msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])
+        except (OSError, msgspec.DecodeError):
+            return ""
+        return str(summary.get("exit_reason") or "")
+
+    def _last_words(self) -> str:
+        lines = self.printed.strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
+        """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RunEnded if the run ends.
+
+        Records from before the call are passed over.
+        """
+        ring = self._ring
+        assert ring is not None
+        following, lost = ring.written, 0
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            time.sleep(min(_TAKE_S, until - now))
+            if self._run.poll() is not None:
+                raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_words()}")
+            records = ring.since(following)
+            if len(records):
+                newest = int(records["seq"][-1])
+                lost += newest + 1 - following - len(records)
+                following = newest + 1
+                take(records)
+        return lost
+
+
+_URL: Final = re.compile(r"http://\S+")
+_STREAM: Final = "/api/stream"
+_TIMEOUT_S: Final = 5.0
+
+
+def address_in(text: str) -> str | None:
+    """The address of the page among what a run has printed."""
+    found = _URL.search(text)
+    return found[0] if found else None
+
+
+class Viewer:
+    """Watches the page at ``url``; a context.  ``received`` counts the bytes that came."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self.received = 0
+        self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S)
+        self._path = f"{_STREAM}?{parts.query}" if parts.query else _STREAM
+        self._leaves = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Viewer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._leaves.set()
+        self._thread.join(2 * _TIMEOUT_S)
+
+    def _watch(self) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(self._connection):
+            self._connection.request("GET", self._path)
+            answer = self._connection.getresponse()
+            while not self._leaves.is_set() and (data := answer.read1(65536)):
+                self.received += len(data)

@@ -1,0 +1,209 @@
+"""What the step records of a measured loop come to: histograms of bounded size, and each missed tick by itself."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.record import STAGES, Flag, Kind, Miss
+from onrig.sim.twin.trace import TraceReader
+
+NEAR_TICKS: Final = 10
+"""A swap is felt, if at all, by the ticks that prepare it and by those after it: so many on either side."""
+DEVICE_CLOCK: Final = "sampling interval error, device clock"
+HOST_CLOCK: Final = "arrival interval error, host clock"
+SENT_LATE: Final = "frame sent late"
+LATENESS: Final = ("lateness", "lateness near a swap", "lateness elsewhere")
+TICK: Final = ("tick", "tick near a swap", "tick elsewhere")
+_WHOLE: Final = (*LATENESS, *TICK, SENT_LATE, DEVICE_CLOCK, HOST_CLOCK)
+_KEPT: Final = 10_000
+
+
+class Missed(NamedTuple):
+    """Ticks missed in a row, and the tick that followed them; times in ns of the host's monotonic clock."""
+
+    frames: int
+    cause: Miss
+    """As the loop itself saw it."""
+    due_ns: int
+    """When the first of the missed frames was due."""
+    received_ns: int
+    """When the frame that was answered instead arrived."""
+    near_swap: bool
+    tick_before_us: float
+    """How long the loop's own work on the tick before took."""
+    longest_stage: str = ""
+    """Which stage of that tick took longest."""
+
+
+class Tally:
+    """Takes the records of one stretch of a loop at work; tallies of several stretches add up."""
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._held: NDArray[np.void] | None = None
+        self._sendings = Sendings(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._judged = 0
+        self.histograms = {name: DurationHistogram() for name in (*_WHOLE, *STAGES)}
+        self.ticks = self.swaps = self.pauses = self.lost = self.unknown = 0
+        self.missed: list[Missed] = []
+        self.missed_ticks = dict.fromkeys((Miss.LINK, Miss.PROGRAM, Miss.HOST), 0)
+
+    def add(self, records: NDArray[np.void], sendings: Sendings) -> None:
+        """Take the next records (dtype ``RecordLayout.dtype``) and when their frames were sent.
+
+        The newest wait until it is known what follows them.
+        """
+        if not len(records):
+            return
+        self.unknown += sendings.unknown
+        held = records if self._held is None else np.concatenate([self._held, records])
+        self._sendings = self._sendings.then(sendings)
+        end = max(self._judged, len(held) - NEAR_TICKS)
+        self._judge(held, end)
+        first = max(0, end - NEAR_TICKS - 1)
+        self._held, self._judged = held[first:].copy(), end - first
+        self._sendings = self._sendings.part(first, len(held))
+
+    def finish(self) -> None:
+        """End the stretch: nothing follows the newest."""
+        if self._held is not None:
+            self._judge(self._held, len(self._held))
+        self._held, self._judged, self._sendings = None, 0, self._sendings.part(0, 0)
+
+    def merge(self, other: Tally) -> None:
+        """Add what another one of the same period has taken in and finished."""
+        for name, histogram in self.histograms.items():
+            histogram.merge(other.histograms[name])
+        self.ticks += other.ticks
+        self.swaps += other.swaps
+        self.pauses += other.pauses
+        self.lost += other.lost
+        self.unknown += other.unknown
+        self.missed = [*self.missed, *other.missed][:_KEPT]
+        for cause, ticks in other.missed_ticks.items():
+            self.missed_ticks[cause] += ticks
+
+    def _judge(self, records: NDArray[np.void], end: int) -> None:
+        here = slice(self._judged, end)
+        swapped, acts = swaps(records), acting(records)
+        part, is_near, acted = records[here], near(swapped)[here], acts[here]
+        sendings = self._sendings.part(self._judged, end)
+        late = part["t_receive_ns"] - sendings.sent_ns
+        tick = part["tick_ns"]
+        followed = np.flatnonzero(follows(records)[here]) + self._judged
+        counted = {
+            "lateness": late,
+            "lateness near a swap": late[is_near],
+            "lateness elsewhere": late[~is_near],
+            SENT_LATE: sendings.sent_ns - sendings.due_ns,
+            "tick": tick[acted],
+            "tick near a swap": tick[acted & is_near],
+            "tick elsewhere": tick[acted & ~is_near],
+            DEVICE_CLOCK: 1000 * interval_errors(records, followed, "t_device_us", self._period_ns // 1000),
+            HOST_CLOCK: interval_errors(records, followed, "t_receive_ns", self._period_ns),
+            **{name: part["stage_ns"][acted, k].astype(np.int64) for k, name in enumerate(STAGES)},
+        }
+        for name, durations in counted.items():
+            self.histograms[name].add(durations)
+        self.ticks += int(np.count_nonzero(acted))
+        self.swaps += int(np.count_nonzero(swapped[here]))
+        since = max(0, self._judged - 1)
+        self.pauses += pauses(records[since:end], self._sendings.due_ns[since:end], self._period_ns)
+        for i in np.flatnonzero(part["missed"]).tolist():
+            before = records[max(0, self._judged + i - 1)]
+            self._miss(part[i], int(sendings.due_ns[i]), before, is_near=bool(is_near[i]))
+
+    def _miss(self, record: np.void, due_ns: int, before: np.void, *, is_near: bool) -> None:
+        """Keep what was missed before a record whose own frame was due at ``due_ns``."""
+        frames, cause = int(record["missed"]), Miss(record["miss"])
+        self.missed_ticks[cause] += frames
+        if len(self.missed) < _KEPT:
+            first_ns = due_ns - frames * self._period_ns
+            tick_us, longest = float(before["tick_ns"]) / 1000, STAGES[int(np.argmax(before["stage_ns"]))]
+            self.missed.append(Missed(frames, cause, first_ns, int(record["t_receive_ns"]), is_near, tick_us, longest))
+
+
+def acting(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether each record is of a whole tick, from frame to command (the last of an episode is not)."""
+    return np.asarray((records["flags"] & Flag.NO_ACTION) == 0, np.bool_)
+
+
+def interval_errors(records: NDArray[np.void], at: NDArray[np.intp], clock: str, period: int) -> NDArray[np.int64]:
+    """By how much the time since the record before, on the ``clock`` of that name, was no whole number of periods.
+
+    ``at`` are indices of records that follow another, ``period`` is in the clock's unit, and so is what is returned.
+    """
+    frames = records["frame"].astype(np.int64)
+    times = records[clock].astype(np.int64)
+    return np.asarray(np.abs(times[at] - times[at - 1] - period * (frames[at] - frames[at - 1])), np.int64)
+
+
+def follows(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether each record is of the same episode as the one before it."""
+    same = np.zeros(len(records), np.bool_)
+    kind, episode = records["kind"], records["episode"]
+    same[1:] = (kind[1:] == kind[:-1]) & (episode[1:] == episode[:-1]) & ((records["flags"][1:] & Flag.FIRST) == 0)
+    return same
+
+
+def swaps(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether each record is the first under another policy, in the middle of an episode."""
+    changed = np.zeros(len(records), np.bool_)
+    policy = records["policy_id"]
+    changed[1:] = policy[1:] != policy[:-1]
+    return np.asarray(changed & follows(records) & acting(records) & (records["kind"] != Kind.RESET), np.bool_)
+
+
+def near(swapped: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool_]:
+    """Whether there is a swap at most ``ticks`` before or after."""
+    steps = np.concatenate([[0], np.cumsum(swapped)])
+    at = np.arange(len(swapped))
+    last, first = np.minimum(at + ticks + 1, len(swapped)), np.maximum(at - ticks, 0)
+    return np.asarray(steps[last] > steps[first], np.bool_)
+
+
+_PAUSE: Final = 0.5
+"""Of a period, by which a twin's frames are due later than by its own clock: it has paused."""
+
+Array = NDArray[np.int64]
+
+
+class Sendings(NamedTuple):
+    """When frames were due on the line and when they were sent; host's monotonic clock, ns, shape (n,) each."""
+
+    due_ns: Array
+    sent_ns: Array
+    unknown: int = 0
+    """For how many of them that is not known exactly."""
+
+    def part(self, first: int, end: int) -> Sendings:
+        """Those of a stretch of the frames."""
+        return Sendings(self.due_ns[first:end], self.sent_ns[first:end])
+
+    def then(self, more: Sendings) -> Sendings:
+        """These, and ``more`` behind them."""
+        return Sendings(np.concatenate([self.due_ns, more.due_ns]), np.concatenate([self.sent_ns, more.sent_ns]))
+
+
+def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
+    """Find out for records (dtype ``RecordLayout.dtype``) when their frames were sent.
+
+    Without a trace, of a device at a port, they are taken to have been sent as punctually as the loop itself makes out
+    (``lateness_ns``, see ``onrig.hw.clock_sync``), which is counted from the most punctual ones.
+    """
+    guess = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
+    if trace is None:
+        return Sendings(guess, guess)
+    known, due_ns, sent_ns = trace.times(records["frame"])
+    unknown = int(np.count_nonzero(~known))
+    return Sendings(np.where(known, due_ns, guess), np.where(known, sent_ns, guess), unknown)
+
+
+def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
+    """How often the device's clock stood still between one of the records and the next."""
+    behind = due_ns - 1000 * records["t_device_us"].astype(np.int64)
+    return int(np.count_nonzero(np.diff(behind) > _PAUSE * period_ns))

@@ -1,0 +1,1 @@
+"""``onrig bench replay``: the memory of experiences beside other libraries' buffers."""

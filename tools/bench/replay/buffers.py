@@ -1,0 +1,174 @@
+"""The transitions that every library is given, and the seam behind which each library's memory stands.
+
+Every library is used by its quickest documented way for single transitions.  It is given them in its own form (a
+TensorDict, a Batch, rows with an environment axis), made outside the clock, and hands out samples in its own form.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+POOL: Final = 4096
+"""Distinct transitions; a larger memory is filled with them again and again."""
+BATCH: Final = 16
+"""Minibatch of 000."""
+INSERTS: Final = 200
+UPDATES: Final = 100
+"""The duty cycle of 000: one episode of 200 steps, then 100 batch updates (8 replays of each experience)."""
+
+
+class Transitions(NamedTuple):
+    """``n`` transitions as a rig delivers them, field by field."""
+
+    observation: Floats
+    """(n, n_obs)"""
+    action: Floats
+    """(n, n_act)"""
+    reward: Floats
+    """(n,)"""
+    next_observation: Floats
+    """(n, n_obs)"""
+    terminated: NDArray[np.bool_]
+    """(n,)"""
+    exploration: Floats
+    """(n,)"""
+
+    def part(self, first: int, n: int) -> Transitions:
+        """Return ``n`` transitions from ``first`` on, or what there is of them."""
+        some = slice(first, first + n)
+        return Transitions(
+            self.observation[some],
+            self.action[some],
+            self.reward[some],
+            self.next_observation[some],
+            self.terminated[some],
+            self.exploration[some],
+        )
+
+
+class Errors(NamedTuple):
+    """What a learner sends back: TD errors of minibatches, absolute values."""
+
+    slots: NDArray[np.int64]
+    """(n, BATCH), drawn uniformly, distinct within a minibatch."""
+    td: Floats
+    """(n, BATCH)"""
+
+
+def transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
+    """Draw ``n`` transitions; rewards are 0, 1, 2, ..., so that each names its transition."""
+    rng = np.random.default_rng(seed)
+    return Transitions(
+        rng.uniform(-1, 1, (n, n_obs)).astype(np.float32),
+        rng.uniform(-1, 1, (n, n_act)).astype(np.float32),
+        np.arange(n, dtype=np.float32),
+        rng.uniform(-1, 1, (n, n_obs)).astype(np.float32),
+        rng.random(n) < 0.005,
+        rng.exponential(size=n).astype(np.float32),
+    )
+
+
+def td_errors(n: int, seed: int) -> Floats:
+    """Draw ``n`` absolute TD errors, (n,)."""
+    return np.random.default_rng([seed, 1]).exponential(size=n).astype(np.float32)
+
+
+def errors(n: int, capacity: int, seed: int) -> Errors:
+    """Draw ``n`` minibatches of slots and their errors."""
+    rng = np.random.default_rng([seed, 2])
+    slots = rng.integers(0, capacity, (n, BATCH))
+    for row in slots:
+        while len(set(row.tolist())) < BATCH:
+            row[:] = rng.integers(0, capacity, BATCH)
+    return Errors(slots, td_errors(n * BATCH, seed).reshape(n, BATCH))
+
+
+ALPHA: Final = 0.6
+BETA: Final = 0.4
+"""Exponents of proportional PER, for every library alike."""
+
+
+class Columns(NamedTuple):
+    """A sample, field by field, as arrays."""
+
+    observation: Floats
+    action: Floats
+    reward: Floats
+    next_observation: Floats
+    terminated: NDArray[np.generic]
+
+
+class Buffer(ABC):
+    """One memory of a library; FIFO, so that transition i lies in slot i % capacity, where nothing else is said."""
+
+    @abstractmethod
+    def extend(self, t: Transitions) -> None:
+        """Take transitions, as quickly as the library can (not timed)."""
+
+    @abstractmethod
+    def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
+        """Give ``slots`` (n,) the absolute TD errors ``td`` (n,), where sampling goes by them (not timed)."""
+
+    @abstractmethod
+    def law(self, td: Floats) -> NDArray[np.float64]:
+        """Return how likely each slot of the full memory is to be drawn once all have these errors, as declared."""
+
+    @abstractmethod
+    def columns(self) -> Columns:
+        """Draw one minibatch and take the sample apart (not timed)."""
+
+    @abstractmethod
+    def prepare(self, t: Transitions, e: Errors) -> None:
+        """Put transitions and minibatches of errors into the library's currency, ``POOL`` of each."""
+
+    @abstractmethod
+    def insert(self, i: int) -> object:
+        """Insert prepared transition ``i``; ``SKIPPED`` if it was not kept."""
+
+    @abstractmethod
+    def sample(self, size: int) -> object:
+        """Draw ``size`` transitions with all their columns."""
+
+    @abstractmethod
+    def update(self, i: int) -> None:
+        """Take the errors of prepared minibatch ``i``."""
+
+    @abstractmethod
+    def learn(self, i: int) -> None:
+        """Draw a minibatch and, where sampling goes by errors, give it those of prepared minibatch ``i``."""
+
+    def insert_drawable(self, i: int) -> object:
+        """Insert prepared transition ``i`` so that the next sample may contain it."""
+        return self.insert(i)
+
+    def cycle(self, i: int) -> None:
+        """Do the ``i``-th duty cycle of 000."""
+        for j in range(i * INSERTS, (i + 1) * INSERTS):
+            self.insert(j % POOL)
+        for j in range(UPDATES):
+            self.learn(j)
+
+    def begin_round(self) -> None:  # noqa: B027 most have nothing to go back to
+        """Go back to where inserts are as likely to be kept as at first."""
+
+    def array_bytes(self) -> int | None:
+        """Return the bytes of what it keeps, None where only the process can be weighed."""
+        return None
+
+
+def uniform_law(capacity: int) -> NDArray[np.float64]:
+    """Return 1 / capacity for each slot."""
+    return np.full(capacity, 1.0 / capacity)
+
+
+def proportional_law(td: Floats, epsilon: float) -> NDArray[np.float64]:
+    """Return P(i) ~ (|TD error| + epsilon)^ALPHA for each slot."""
+    priority: NDArray[np.float64] = (td.astype(np.float64) + epsilon) ** ALPHA
+    law: NDArray[np.float64] = priority / priority.sum()
+    return law

@@ -1,0 +1,191 @@
+"""Onrig itself, put together as the rig and its learner do: keeper, storage, sampler, gather.
+
+A sample is what a learner reads: slots drawn, rows gathered, terminations told apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.samplers.build import sampler_for
+from onrig.runtime.replay.keepers import keeper_for
+from onrig.runtime.replay.layout import Batch, Flag, Layout
+from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.strategy import parse_strategy
+from onrig.tools.bench.replay.buffers import (
+    BATCH,
+    INSERTS,
+    POOL,
+    UPDATES,
+    Buffer,
+    Columns,
+    Errors,
+    Floats,
+    Transitions,
+    proportional_law,
+    uniform_law,
+)
+from onrig.tools.bench.timing import SKIPPED
+
+_EPISODES = 2000
+_CHUNK = 1024
+_RANK_ALPHA = 0.7
+_EPSILON = 1e-6
+
+_Row = tuple[Floats, Floats, float, Floats, int, int, float]
+
+
+class _Onrig(Buffer):
+    def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
+        strategy = parse_strategy(kind)
+        self._sampling = strategy.sampling
+        self._keeper = keeper_for(strategy, capacity, np.random.default_rng([seed, 3]))
+        self._storage = Storage(capacity, n_obs, n_act, cyclic=self._keeper.cyclic)
+        self._sampler = sampler_for(
+            strategy, capacity, np.random.default_rng([seed, 4]), episodes=_EPISODES, batch=BATCH
+        )
+        self._capacity = capacity
+        self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
+        # As local names in the rig's loops: looked up once.
+        self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
+        self._draw, self._gather = self._sampler.draw, self._storage.gather
+        # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
+        self._take_errors = self._keeper.td_updated if strategy.retention == "TDE" else self._sampler.updated
+        self._arguments: list[_Row] = []
+        self._slots: list[NDArray[np.int64]] = []
+        self._td: list[Floats] = []
+        # FULL counts its writes and Resv its offers: where a round of inserts starts from.
+        self._first_state = self._keeper.state() if strategy.retention == "FULL" else None
+        self._resv = strategy.retention == "Resv"
+
+    def extend(self, t: Transitions) -> None:
+        stored = self._storage.stored
+        n = len(t.reward)
+        if stored + n > self._capacity:
+            for row in _rows(t):
+                self._insert(row)
+            return
+        slots = np.arange(stored, stored + n)
+        self._storage.write_rows(_exported(self._storage.layout, slots, self._storage.inserted, t))
+        for exploration in t.exploration.tolist():
+            self._written(self._place(), exploration)
+        self._sampler.written(slots)
+        if self._resv and stored + n == self._capacity:
+            self._first_state = self._keeper.state()
+
+    def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
+        for first in range(0, len(slots), _CHUNK):
+            some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
+            self._sampler.updated(some, errors)
+            self._keeper.td_updated(some, errors)
+
+    def law(self, td: Floats) -> NDArray[np.float64]:
+        if self._sampling == "Uniform":
+            return uniform_law(self._capacity)
+        if self._sampling.startswith("PropPER"):
+            return proportional_law(td, _EPSILON)
+        return _segment_law(td)
+
+    def columns(self) -> Columns:
+        self.sample(BATCH)
+        b = self._batches[BATCH]
+        return Columns(
+            b.observation.copy(), b.action.copy(), b.reward.copy(), b.next_observation.copy(), b.terminated()
+        )
+
+    def prepare(self, t: Transitions, e: Errors) -> None:
+        self._arguments = _rows(t)
+        self._slots, self._td = list(e.slots), list(e.td)
+
+    def _insert(self, row: _Row) -> int:
+        slot = self._place()
+        if slot >= 0:
+            o, a, r, n, flags, policy, exploration = row
+            self._store(slot, o, a, r, n, flags, policy, exploration)
+            self._written(slot, exploration)
+        return slot
+
+    def insert(self, i: int) -> object:
+        slot = self._place()
+        if slot < 0:
+            return SKIPPED
+        o, a, r, n, flags, policy, exploration = self._arguments[i]
+        self._store(slot, o, a, r, n, flags, policy, exploration)
+        self._written(slot, exploration)
+        return slot
+
+    def insert_drawable(self, i: int) -> object:
+        slot = self._insert(self._arguments[i])
+        self._sampler.written(np.array([slot]))
+        return slot
+
+    def sample(self, size: int) -> object:
+        draw = self._draw(size)
+        batch = self._gather(draw.slots.reshape(-1), self._batches[size])
+        return draw, batch, batch.terminated()
+
+    def update(self, i: int) -> None:
+        self._take_errors(self._slots[i], self._td[i])
+
+    def learn(self, i: int) -> None:
+        draw = self._draw(BATCH)
+        slots = draw.slots.reshape(-1)
+        self._gather(slots, self._batches[BATCH]).terminated()
+        td = self._td[i]
+        self._sampler.updated(slots, td)
+        self._keeper.replayed(slots)
+        self._keeper.td_updated(slots, td)
+
+    def cycle(self, i: int) -> None:
+        slots = [self._insert(self._arguments[j % POOL]) for j in range(i * INSERTS, (i + 1) * INSERTS)]
+        self._sampler.written(np.array([slot for slot in slots if slot >= 0]))
+        for j in range(UPDATES):
+            self.learn(j)
+
+    def begin_round(self) -> None:
+        if self._first_state is not None:
+            self._keeper.restore(self._first_state)
+
+    def array_bytes(self) -> int | None:
+        return self._storage.nbytes + self._keeper.nbytes if self._sampling == "Uniform" else None
+
+
+def _rows(t: Transitions) -> list[_Row]:
+    flags = np.where(t.terminated, int(Flag.TERMINATED), 0).tolist()
+    rewards, explorations = t.reward.tolist(), t.exploration.tolist()
+    rows = zip(t.observation, t.action, rewards, t.next_observation, flags, explorations, strict=True)
+    return [(o, a, r, n, f, 1, e) for o, a, r, n, f, e in rows]
+
+
+def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
+    """Put transitions into the rows that a mirror applies (``Storage.write_rows``)."""
+    rows = np.zeros((len(slots), 3 + layout.width), np.uint32)
+    rows[:, 0] = slots
+    rows[:, 1] = np.arange(written + 1, written + 1 + len(slots))
+    words = rows[:, 3:]
+    fields = (t.observation, t.action, t.next_observation)
+    for columns, field in zip((layout.observation, layout.action, layout.next_observation), fields, strict=True):
+        words[:, columns] = field.view(np.uint32)
+    words[:, layout.reward] = t.reward.view(np.uint32)
+    words[:, layout.exploration] = t.exploration.view(np.uint32)
+    words[:, layout.meta] = np.where(t.terminated, int(Flag.TERMINATED), 0) | 1 << 4 | 1 << 16
+    return rows
+
+
+def _segment_law(td: Floats) -> NDArray[np.float64]:
+    """Return 1 / (BATCH * ranks in the segment) for each slot (000 §3.3.1), written apart from the sampler's code."""
+    n = len(td)
+    rank = np.empty(n, np.int64)
+    rank[np.argsort(-td, kind="stable")] = np.arange(1, n + 1)
+    running = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -_RANK_ALPHA)
+    # A rank belongs to the segment in which the running probability before it falls.
+    segment = np.minimum((np.concatenate(([0.0], running[:-1])) / running[-1] * BATCH).astype(np.int64), BATCH - 1)
+    of_rank = 1.0 / (BATCH * np.bincount(segment, minlength=BATCH)[segment])
+    law: NDArray[np.float64] = of_rank[rank - 1]
+    return law
+
+
+def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:
+    """Build an empty memory for the strategy ``kind``."""
+    return _Onrig(kind, n_obs, n_act, capacity, seed)

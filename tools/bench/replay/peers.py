@@ -1,0 +1,306 @@
+"""Memories of other libraries, each imported where it is built: its own process only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.tools.bench.processes import Unavailable
+from onrig.tools.bench.replay.buffers import (
+    ALPHA,
+    BATCH,
+    BETA,
+    Buffer,
+    Columns,
+    Errors,
+    Floats,
+    Transitions,
+    proportional_law,
+    uniform_law,
+)
+
+Give = Callable[[Any, Any], object]
+Build = Callable[[str, int, int, int, int], Buffer]
+
+
+class _Peer(Buffer):
+    """What the memories of other libraries have in common; ``_give`` hands them the errors of slots."""
+
+    _EPSILON = 0.0
+    """What the library adds to a priority."""
+
+    def __init__(self, kind: str, capacity: int) -> None:
+        self._prioritised = kind == "PER"
+        self._capacity = capacity
+        self._arguments: list[Any] = []
+        self._slots: list[Any] = []
+        self._td: list[Any] = []
+        self._give: Give = lambda slots, td: None
+
+    def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
+        if self._prioritised:
+            self._give(slots, td)
+
+    def law(self, td: Floats) -> NDArray[np.float64]:
+        return proportional_law(td, self._EPSILON) if self._prioritised else uniform_law(self._capacity)
+
+    def prepare(self, t: Transitions, e: Errors) -> None:
+        self._arguments = self._rows(t)
+        self._slots, self._td = list(e.slots), list(e.td)
+
+    def _rows(self, t: Transitions) -> list[Any]:
+        raise NotImplementedError
+
+    def update(self, i: int) -> None:
+        self._give(self._slots[i], self._td[i])
+
+
+class _Cpprb(_Peer):
+    """``add`` with keyword arguments, samples as dictionaries of arrays; it seeds itself."""
+
+    _EPSILON = 1e-4
+
+    def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
+        import cpprb
+
+        super().__init__(kind, capacity)
+        fields = {"obs": {"shape": n_obs}, "act": {"shape": n_act}, "rew": {}, "next_obs": {"shape": n_obs}, "done": {}}
+        if self._prioritised:
+            self._memory = cpprb.PrioritizedReplayBuffer(capacity, fields, alpha=ALPHA, eps=self._EPSILON)
+            self._give = self._memory.update_priorities
+        else:
+            self._memory = cpprb.ReplayBuffer(capacity, fields)
+        self._add = self._memory.add
+
+    def extend(self, t: Transitions) -> None:
+        self._add(obs=t.observation, act=t.action, rew=t.reward, next_obs=t.next_observation, done=t.terminated)
+
+    def columns(self) -> Columns:
+        s = self._draw(BATCH)
+        return Columns(s["obs"], s["act"], s["rew"][:, 0], s["next_obs"], s["done"][:, 0])
+
+    def _rows(self, t: Transitions) -> list[Any]:
+        rewards, done = t.reward.tolist(), t.terminated.astype(float).tolist()
+        rows = zip(t.observation, t.action, rewards, t.next_observation, done, strict=True)
+        return [{"obs": o, "act": a, "rew": r, "next_obs": n, "done": d} for o, a, r, n, d in rows]
+
+    def insert(self, i: int) -> object:
+        return self._add(**self._arguments[i])
+
+    def sample(self, size: int) -> object:
+        return self._draw(size)
+
+    def _draw(self, size: int) -> dict[str, NDArray[np.float32]]:
+        sample: dict[str, NDArray[np.float32]]
+        sample = self._memory.sample(size, BETA) if self._prioritised else self._memory.sample(size)
+        return sample
+
+    def learn(self, i: int) -> None:
+        sample = self._draw(BATCH)
+        if self._prioritised:
+            self._give(sample["indexes"], self._td[i])
+
+
+class _StableBaselines3(_Peer):
+    """``ReplayBuffer`` of one environment; it has no prioritised one, and draws with numpy's global generator.
+
+    Time limits are told apart from terminations, as is its default and as Onrig does.
+    """
+
+    def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
+        if kind != "Uniform":
+            raise Unavailable("it has no prioritised memory")
+        from gymnasium.spaces import Box
+        from stable_baselines3.common.buffers import ReplayBuffer
+
+        super().__init__(kind, capacity)
+        _one_torch_thread()
+        np.random.seed(seed)
+        observations, actions = Box(-1.0, 1.0, (n_obs,), np.float32), Box(-1.0, 1.0, (n_act,), np.float32)
+        self._memory = ReplayBuffer(capacity, observations, actions, device="cpu")
+        self._add = self._memory.add
+
+    def extend(self, t: Transitions) -> None:
+        for row in self._rows(t):
+            self._add(*row)
+
+    def columns(self) -> Columns:
+        s = self._memory.sample(BATCH)
+        fields = (s.observations, s.actions, s.rewards[:, 0], s.next_observations, s.dones[:, 0])
+        return Columns(*(field.numpy() for field in fields))
+
+    def _rows(self, t: Transitions) -> list[Any]:
+        """Give each transition the axis of the one environment, as a vectorised environment does."""
+        fields = (t.observation, t.next_observation, t.action, t.reward, t.terminated)
+        no_infos: list[dict[str, bool]] = [{}]
+        return [(*(f[i : i + 1] for f in fields), no_infos) for i in range(len(t.reward))]
+
+    def insert(self, i: int) -> object:
+        o, n, a, r, d, infos = self._arguments[i]
+        return self._add(o, n, a, r, d, infos)
+
+    def sample(self, size: int) -> object:
+        return self._memory.sample(size)
+
+    def learn(self, i: int) -> None:
+        self._memory.sample(BATCH)
+
+
+class _Tianshou(_Peer):
+    """``add`` of a ``Batch``, as its collector makes them; the prioritised one draws with numpy's global generator."""
+
+    _EPSILON = float(np.finfo(np.float32).eps)
+
+    def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
+        from tianshou.data import PrioritizedReplayBuffer, ReplayBuffer
+
+        super().__init__(kind, capacity)
+        _one_torch_thread()
+        np.random.seed(seed)
+        if self._prioritised:
+            self._memory = PrioritizedReplayBuffer(capacity, alpha=ALPHA, beta=BETA, random_seed=seed)
+            self._give = self._memory.update_weight
+        else:
+            self._memory = ReplayBuffer(capacity, random_seed=seed)
+        self._add = self._memory.add
+        self._from_data = ReplayBuffer.from_data
+
+    def extend(self, t: Transitions) -> None:
+        truncated = np.zeros(len(t.reward), np.bool_)
+        self._memory.update(
+            self._from_data(
+                obs=t.observation,
+                act=t.action,
+                rew=t.reward.astype(np.float64),
+                terminated=t.terminated,
+                truncated=truncated,
+                done=t.terminated,
+                obs_next=t.next_observation,
+            )
+        )
+
+    def columns(self) -> Columns:
+        s, _ = self._memory.sample(BATCH)
+        return Columns(s.obs, s.act, s.rew, s.obs_next, s.terminated)
+
+    def _rows(self, t: Transitions) -> list[Any]:
+        from tianshou.data import Batch
+
+        rows = zip(t.observation, t.action, t.reward.tolist(), t.next_observation, t.terminated.tolist(), strict=True)
+        return [Batch(obs=o, act=a, rew=r, terminated=d, truncated=False, obs_next=n) for o, a, r, n, d in rows]
+
+    def insert(self, i: int) -> object:
+        return self._add(self._arguments[i])
+
+    def sample(self, size: int) -> object:
+        return self._memory.sample(size)
+
+    def learn(self, i: int) -> None:
+        _, slots = self._memory.sample(BATCH)
+        if self._prioritised:
+            self._give(slots, self._td[i])
+
+
+class _Torchrl(_Peer):
+    """``ReplayBuffer`` over a storage that is allocated at start, ``add`` of a ``TensorDict``.
+
+    ``TensorDictReplayBuffer`` does the same with more conveniences and takes up to twice as long.
+    """
+
+    _EPSILON = 1e-8
+    _NAMES: Final = ("observation", "action", "reward", "next_observation", "terminated")
+
+    def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
+        import torch
+        from tensordict import TensorDict
+        from torchrl.data import PrioritizedSampler, ReplayBuffer
+        from torchrl.data.replay_buffers import RandomSampler, TensorStorage
+
+        super().__init__(kind, capacity)
+        self._torch, self._tensordict = torch, TensorDict
+        _one_torch_thread()
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        zeros = Transitions(
+            np.zeros((capacity, n_obs), np.float32),
+            np.zeros((capacity, n_act), np.float32),
+            np.zeros(capacity, np.float32),
+            np.zeros((capacity, n_obs), np.float32),
+            np.zeros(capacity, np.bool_),
+            np.zeros(0, np.float32),
+        )
+        sampler = RandomSampler()
+        if self._prioritised:
+            try:
+                sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=self._EPSILON)
+            except RuntimeError as error:
+                # It loads only with the torch release it was built against.
+                raise Unavailable(f"its compiled part does not load with torch {torch.__version__}") from error
+        # A storage that is given its tensors counts them as stored; they are overwritten from the first one on.
+        self._memory = ReplayBuffer(storage=TensorStorage(self._whole(zeros, capacity)), sampler=sampler)
+        self._add = self._memory.add
+        if self._prioritised:
+            self._give = self._memory.update_priority
+
+    def _whole(self, t: Transitions, n: int) -> Any:
+        fields = zip(self._NAMES, t[:5], strict=True)
+        return self._tensordict({name: self._torch.from_numpy(f) for name, f in fields}, batch_size=[n])
+
+    def extend(self, t: Transitions) -> None:
+        self._memory.extend(self._whole(t, len(t.reward)))
+
+    def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
+        if self._prioritised:
+            self._give(self._torch.from_numpy(slots), self._torch.from_numpy(td))
+
+    def columns(self) -> Columns:
+        s = self._memory.sample(BATCH)
+        return Columns(*(s[name].numpy() for name in self._NAMES))
+
+    def prepare(self, t: Transitions, e: Errors) -> None:
+        self._arguments = self._rows(t)
+        self._slots, self._td = list(self._torch.from_numpy(e.slots)), list(self._torch.from_numpy(e.td))
+
+    def _rows(self, t: Transitions) -> list[Any]:
+        return [row.clone() for row in self._whole(t, len(t.reward)).unbind(0)]
+
+    def insert(self, i: int) -> object:
+        return self._add(self._arguments[i])
+
+    def sample(self, size: int) -> object:
+        return self._memory.sample(size)
+
+    def learn(self, i: int) -> None:
+        if not self._prioritised:
+            self._memory.sample(BATCH)
+            return
+        _, info = self._memory.sample(BATCH, return_info=True)
+        self._give(info["index"], self._td[i])
+
+
+def _one_torch_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+PEERS: Final[dict[str, Build]] = {
+    "cpprb": _Cpprb,
+    "torchrl": _Torchrl,
+    "stable-baselines3": _StableBaselines3,
+    "tianshou": _Tianshou,
+}
+
+
+def build_of(package: str) -> Build:
+    """Return what builds the memories of ``package``; raises ``Unavailable`` when it cannot be imported."""
+    build = PEERS[package]
+    try:
+        importlib.import_module(package.replace("-", "_"))
+    except ImportError as error:
+        raise Unavailable(f"cannot be imported: {error}") from error
+    return build

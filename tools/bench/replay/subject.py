@@ -1,0 +1,216 @@
+"""One library in a process of its own: builds, judges, weighs and times its memories.
+
+The judgement comes first: what is drawn is put to a chi-square test against the law that the library declares.  A
+library that draws wrongly may be quick; it is measured all the same, and marked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.tools.bench.processes import serve
+from onrig.tools.bench.replay.buffers import BATCH, POOL, Buffer, errors, td_errors, transitions
+from onrig.tools.bench.replay.cases import Case, Operation, Shape
+from onrig.tools.bench.replay.peers import Build, build_of
+from onrig.tools.bench.timing import Call, Timings, measure, measure_beside_stalls, quiet_collector
+
+GATE_CAPACITY: Final = 1000
+"""No power of two: sum trees have gone wrong there."""
+N_OBS: Final = 2
+N_ACT: Final = 1
+DRAWS: Final = 200_000
+BOUND_SIGMAS: Final = 5.0
+_LEAST_EXPECTED: Final = 10.0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How one kind of memory passed."""
+
+    kind: str
+    sigmas: float
+    """Distance of Pearson's statistic from its degrees of freedom, in its own standard deviations."""
+    columns_right: bool
+    """Whether every column of every draw was that of the transition its reward names."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether draws follow the law and columns are right; too good a fit is as suspicious as too bad a one."""
+        return self.columns_right and abs(self.sigmas) <= BOUND_SIGMAS
+
+
+def deviation(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
+    """Return how far Pearson's statistic of ``counts`` under ``law`` (same length, sums to 1) lies off, in sigmas.
+
+    Cells are pooled, rarest first, until 10 draws are expected.  Stratified draws fit a little better than independent
+    ones, by at most strata / sqrt(2 cells) sigmas.  Raises ValueError when there are too few draws to say anything.
+    """
+    pools: list[tuple[float, float]] = []
+    held = expected = 0.0
+    order = np.argsort(law)
+    for count, expect in zip(counts[order].tolist(), (law[order] * counts.sum()).tolist(), strict=True):
+        held, expected = held + count, expected + expect
+        if expected >= _LEAST_EXPECTED:
+            pools.append((held, expected))
+            held = expected = 0.0
+    freedom = len(pools) - 1
+    if freedom < 1:
+        raise ValueError(f"{counts.sum()} draws are too few to say anything")
+    pools[-1] = (pools[-1][0] + held, pools[-1][1] + expected)
+    statistic = sum((h - e) ** 2 / e for h, e in pools)
+    return (statistic - freedom) / math.sqrt(2 * freedom)
+
+
+def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY, draws: int = DRAWS) -> Verdict:
+    """Fill ``buffer`` past its end one by one, give every slot an error, draw, and judge the draws."""
+    n = capacity + capacity // 2
+    source = transitions(n, N_OBS, N_ACT, seed)
+    for first in range(0, n, POOL):
+        part = source.part(first, POOL)
+        buffer.prepare(part, errors(1, capacity, seed))
+        for i in range(len(part.reward)):
+            buffer.insert_drawable(i)
+    td = td_errors(capacity, seed)
+    buffer.assign(np.arange(capacity), td)
+    counts = np.zeros(capacity, np.int64)
+    right = True
+    for _ in range(-(-draws // BATCH)):
+        c = buffer.columns()
+        named = c.reward.astype(np.int64)
+        inside = bool(((named >= n - capacity) & (named < n)).all())
+        right = right and inside and _same(c.observation, source.observation, named)
+        right = right and _same(c.action, source.action, named)
+        right = right and _same(c.next_observation, source.next_observation, named)
+        right = right and bool((c.terminated.astype(np.bool_) == source.terminated.take(named, mode="clip")).all())
+        np.add.at(counts, named % capacity, 1)
+    return Verdict(kind, deviation(counts, buffer.law(td)), right)
+
+
+def _same(got: NDArray[np.float32], source: NDArray[np.float32], named: NDArray[np.int64]) -> bool:
+    return bool((got == source.take(named, axis=0, mode="clip")).all())
+
+
+class Weighed(msgspec.Struct, frozen=True):
+    """What a full memory takes."""
+
+    resident: int | None
+    """Bytes by which the process grew; None where that cannot be read."""
+    arrays: int | None
+    """Bytes of the arrays; None where the library does not tell."""
+
+
+_STATM: Final = Path("/proc/self/statm")
+_ONCE: Final = 64
+"""Capacity of a memory that only makes a library allocate what it allocates once."""
+
+
+class Memories:
+    """The memories of one library; each method raises ``Unavailable`` when the library cannot do it."""
+
+    def __init__(self, build: Build) -> None:
+        self._build: Final = build
+        self._buffers: Final[dict[str, Buffer]] = {}
+        self._next: Final[dict[str, int]] = {}
+
+    def judge(self, kind: str, draws: int, seed: int) -> Verdict:
+        """Put the draws of one kind of memory to the test."""
+        return gate(kind, self._build(kind, N_OBS, N_ACT, GATE_CAPACITY, seed), seed, draws=draws)
+
+    def weigh(self, kind: str, shape: Shape, capacity: int, seed: int) -> Weighed:
+        """Fill a memory and tell by how much the process grew."""
+        self._full(kind, shape, _ONCE, seed)
+        _settle()
+        before = _resident_bytes()
+        buffer = self._full(kind, shape, capacity, seed)
+        _settle()
+        after = _resident_bytes()
+        return Weighed(None if before is None or after is None else after - before, buffer.array_bytes())
+
+    def fill(self, kind: str, shape: Shape, capacity: int, seed: int) -> None:
+        """Hold a full memory ready."""
+        buffer = self._full(kind, shape, capacity, seed)
+        pool = transitions(POOL, shape.n_obs, shape.n_act, seed)
+        buffer.prepare(pool, errors(POOL, capacity, seed))
+        self._buffers[kind] = buffer
+        quiet_collector()
+
+    def time(self, case: Case, kind: str, calls: int, limit_ns: int, beside_stalls: bool) -> Timings:
+        """Time calls of one case on the memory of ``kind`` until ``calls`` or ``limit_ns`` are used up."""
+        buffer = self._buffers[kind]
+        first = self._next.get(case.name, 0)
+        self._next[case.name] = first + calls
+        indices = [i % POOL for i in range(first, first + calls)]
+        buffer.begin_round()
+        gc.collect()
+        if beside_stalls:
+            return measure_beside_stalls(_timed(case, buffer), indices, limit_ns)
+        # In the duty cycle every draw follows an update, which may leave work to the draw.
+        before = buffer.update if case.after_update else None
+        return Timings(measure(_timed(case, buffer), indices, limit_ns, before))
+
+    def drop(self) -> None:
+        """Let go of every memory."""
+        self._buffers.clear()
+        _settle()
+
+    def _full(self, kind: str, shape: Shape, capacity: int, seed: int) -> Buffer:
+        buffer = self._build(kind, shape.n_obs, shape.n_act, capacity, seed)
+        pool = transitions(POOL, shape.n_obs, shape.n_act, seed)
+        td = td_errors(POOL, seed)
+        for first in range(0, capacity, POOL):
+            buffer.extend(pool.part(0, capacity - first))
+        for first in range(0, capacity, POOL):
+            slots = np.arange(first, min(first + POOL, capacity))
+            buffer.assign(slots, td[: len(slots)])
+        return buffer
+
+
+def _timed(case: Case, buffer: Buffer) -> Call:
+    match case.operation:
+        case Operation.INSERT:
+            return buffer.insert
+        case Operation.INSERT_DRAWABLE:
+            return buffer.insert_drawable
+        case Operation.UPDATE:
+            return buffer.update
+        case Operation.CYCLE:
+            return buffer.cycle
+        case Operation.SAMPLE:
+            sample, size = buffer.sample, case.size
+            return lambda _: sample(size)
+
+
+def _resident_bytes() -> int | None:
+    if not _STATM.is_file():
+        return None
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _settle() -> None:
+    """Collect garbage, and give free memory back to the system where the C library can."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def come_up(package: str) -> Memories:
+    """Import the library; raises ``Unavailable`` when that fails."""
+    if package != "onrig":
+        return Memories(build_of(package))
+    from onrig.tools.bench.replay.onrig import build
+
+    return Memories(build)
+
+
+if __name__ == "__main__":
+    serve(lambda: come_up(sys.argv[1]))

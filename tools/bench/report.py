@@ -1,0 +1,177 @@
+"""What every benchmark hands out: rows, checks and facts about the machine, as tables and as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.replaced_file import replace_file
+from onrig.tools.arguments import VerbParser
+from onrig.tools.bench.timing import clock_cost_us, quantiles_us
+
+Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
+"""What the report says about the machine."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What one subject needed for one case."""
+
+    case: str
+    subject: str
+    """``onrig`` or a peer's package name."""
+    unit: str
+    p50: float
+    p99: float
+    p999: float
+    max: float
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A figure and its bound; the name says on which side of the bound it should lie."""
+
+    name: str
+    value: float
+    bound: float
+    holds: bool
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything a benchmark found."""
+
+    machine: dict[str, Fact]
+    stall_floor_us: float
+    """p99.99 of the spans of a busy loop of clock reads, each as long as the median of what is measured."""
+    rows: list[Row]
+    checks: list[Check]
+
+
+def at_most(name: str, value: float, bound: float) -> Check:
+    """Hold ``value`` against an upper bound."""
+    return Check(name, round(value, 4), round(bound, 4), value <= bound)
+
+
+def at_least(name: str, value: float, bound: float) -> Check:
+    """Hold ``value`` against a lower bound."""
+    return Check(name, round(value, 4), round(bound, 4), value >= bound)
+
+
+def parser_of(what: str, description: str | None, quick: str | None = None) -> VerbParser:
+    """Parser of ``onrig bench WHAT`` with the options that every benchmark has."""
+    p = VerbParser(prog=f"onrig bench {what}", description=description)
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
+    if quick is not None:
+        p.add_argument("--quick", action="store_true", help=quick)
+    return p
+
+
+def missing_folder(option: str, path: Path | None) -> str | None:
+    """Say that the file named by an option would lie nowhere; None where it can be written."""
+    if path is None or path.absolute().parent.is_dir():
+        return None
+    return f"--{option}: there is no folder '{path.parent}'"
+
+
+def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
+    """Print tables and notes, and write the JSON where it is asked for."""
+    print("\n\n".join(parts))
+    if json is not None:
+        write_json(report, json)
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write ``report`` as JSON."""
+    replace_file(path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of a library, None when it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+_CPU_FILE: Final = Path("/proc/cpuinfo")
+
+
+def describe_machine() -> dict[str, Fact]:
+    """Describe the machine: processor, available cores, system, Python, numpy, load, cost of a clock read."""
+    model = platform.processor() or platform.machine()
+    if _CPU_FILE.is_file():
+        names = [line.split(":", 1)[1].strip() for line in _CPU_FILE.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    facts: dict[str, Fact] = {
+        "cpu": model,
+        "cores": cores,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "clock_read_us": round(clock_cost_us(), 4),
+    }
+    if hasattr(os, "getloadavg"):
+        facts["load"] = [round(x, 2) for x in os.getloadavg()]
+    return facts
+
+
+def describe_subjects(
+    versions: Mapping[str, str], spans_ns: Sequence[int], unavailable: Mapping[tuple[str, str], str]
+) -> tuple[dict[str, Fact], float]:
+    """Describe machine and libraries; returns the facts and the stall floor in us (0 where none was measured)."""
+    machine = describe_machine() | {"packages": dict(versions)}
+    floor_us = 0.0
+    if spans_ns:
+        q = quantiles_us(spans_ns)
+        floor_us = q.p9999
+        machine["stalls_us"] = {name: round(value, 3) for name, value in q._asdict().items()}
+    if unavailable:
+        machine["unavailable"] = {f"{package} {kind}".strip(): why for (package, kind), why in unavailable.items()}
+    return machine, round(floor_us, 3)
+
+
+def left_out(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return a line for each library, or kind of memory, that could not be measured."""
+    return [f"{package} {kind}: left out, {why}" for (package, kind), why in unavailable.items()]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Set out ``rows`` of equal length in columns: the first to the left, the others to the right."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Write ``value`` with about three significant digits."""
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def checks_table(checks: Iterable[Check]) -> str:
+    """Set out the checks, those that do not hold marked."""
+    rows = [["check", "value", "bound", ""]]
+    rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
+    return aligned(rows)
+
+
+def rows_table(rows: Iterable[Row]) -> str:
+    """Set out the rows."""
+    head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
+    cells = [[r.case, r.subject, r.unit, *(number(v) for v in (r.p50, r.p99, r.p999, r.max))] for r in rows]
+    return aligned([head, *cells])
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Set out rows, the first one the head, as a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, f"|{'---|' * len(rows[0])}")
+    return "\n".join(lines) + "\n"

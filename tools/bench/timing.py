@@ -1,0 +1,164 @@
+"""Durations of single calls beside the machine's own stalls, and ratios of figures taken in turns."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+Call = Callable[[int], object]
+
+SKIPPED: Final = object()
+"""A call that returns this did not do what is measured; its time is left out."""
+
+_now: Final = time.perf_counter_ns
+_busy: Final = time.thread_time_ns
+_WARM_UP: Final = 100
+
+
+class Quantiles(NamedTuple):
+    """Percentiles of a set of durations."""
+
+    p50: float
+    p99: float
+    p999: float
+    p9999: float
+    max: float
+
+
+def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
+    """Return the percentiles in microseconds; ValueError when there is nothing."""
+    if not durations_ns:
+        raise ValueError("no durations")
+    us = np.asarray(durations_ns, np.float64) / 1e3
+    p50, p99, p999, p9999 = np.quantile(us, [0.5, 0.99, 0.999, 0.9999]).tolist()
+    return Quantiles(p50, p99, p999, p9999, float(us.max()))
+
+
+def quiet_collector() -> None:
+    """Do as the rig's processes do before they start to tick: collect, freeze, and switch collection off."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def measure(call: Call, indices: Sequence[int], limit_ns: int, before: Call | None = None) -> list[int]:
+    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; durations in ns.
+
+    ``before(i)`` runs ahead of each call, outside the clock.  The first calls, a tenth of the limit at most, warm up
+    and do not count.  Two clock reads and one Python call are part of every duration.
+    """
+    end = _now() + limit_ns // 10
+    for i in indices[:_WARM_UP]:
+        if before is not None:
+            before(i)
+        call(i)
+        if _now() > end:
+            break
+    durations = []
+    end = _now() + limit_ns
+    for i in indices:
+        if before is not None:
+            before(i)
+        start = _now()
+        done = call(i)
+        stop = _now()
+        if done is not SKIPPED:
+            durations.append(stop - start)
+        if stop > end:
+            break
+    return durations
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Durations of calls, and of spans of nothing but clock reads between them where they were taken, in ns."""
+
+    calls: list[int]
+    spans: list[int] = []
+    busy_calls: list[int] = []
+    """Processor time of the calls: what a neighbour took away meanwhile is not in it."""
+    busy_spans: list[int] = []
+
+
+def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
+    """Time ``call`` as :func:`measure` does, and after each call a span of clock reads: the machine's stall floor.
+
+    A span lasts as long as a call does at its median, so that a stall is as likely to hit either, and they alternate,
+    so that both see the same minute.
+    """
+    calm = measure(call, indices[:_WARM_UP], limit_ns // 10)
+    span = int(statistics.median(calm)) if calm else 1000
+    out = Timings([], [], [], [])
+    end = _now() + limit_ns
+    for i in indices:
+        busy_start = _busy()
+        start = _now()
+        done = call(i)
+        stop = _now()
+        busy_stop = _busy()
+        if done is not SKIPPED:
+            out.calls.append(stop - start)
+            out.busy_calls.append(busy_stop - busy_start)
+        busy_start = _busy()
+        start = _now()
+        until = start + span
+        while (read := _now()) < until:
+            pass
+        busy_stop = _busy()
+        if done is not SKIPPED:
+            out.spans.append(read - start)
+            out.busy_spans.append(busy_stop - busy_start)
+        if read > end:
+            break
+    return out
+
+
+def clock_cost_us() -> float:
+    """Return what one clock read costs at the median."""
+    reads = [_now() for _ in range(2001)]
+    return statistics.median(b - a for a, b in itertools.pairwise(reads)) / 1e3
+
+
+_T_975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Student's t at 97.5 % for 1, 2, ... degrees of freedom."""
+
+
+class Ratio(NamedTuple):
+    """How much larger a figure is in one kind of slice than in the other, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def has_one(self) -> bool:
+        """Whether no difference at all is in the interval."""
+        return self.low <= 1.0 <= self.high
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Ratio of geometric means, by Welch's t interval on the logarithms; an infinite one from single slices.
+
+    Not a number where there is no slice to compare.
+    """
+    if not (numerators and denominators):
+        return Ratio(math.nan, math.nan, math.nan)
+    logs = [[math.log(max(v, 1e-9)) for v in values] for values in (numerators, denominators)]
+    difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    if min(map(len, logs)) < 2:
+        return Ratio(math.exp(difference), 0.0, math.inf)
+    parts = [statistics.variance(values) / len(values) for values in logs]
+    error = math.sqrt(sum(parts))
+    freedom = 1.0
+    if error > 0:
+        freedom = error**4 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, logs, strict=True))
+    # The interval is the wider one of whole degrees of freedom; beyond the table it is nearly the normal law's.
+    t = _T_975[max(0, int(freedom) - 1)] if int(freedom) <= len(_T_975) else 2.12
+    return Ratio(*(math.exp(difference + k * t * error) for k in (0, -1, 1)))

@@ -1,1 +1,0 @@
-"""What ``onrig bench`` measures: one module per benchmark, and what they share (report, timing, table, progress)."""

@@ -1,0 +1,207 @@
+"""A bounded number of connections to the page, and who gives way where there are too many.
+
+All users of one machine share an address.  The oldest connection without a whole request gives way first, then one
+that does not read its answer: holding connections open takes the page and its STOP from nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, Generic, TypeVar
+
+CONNECTIONS: Final = 32
+PER_ADDRESS: Final = 16
+"""More than the streams that the hub allows, so that some connection can always give way."""
+_PATIENCE_S: Final = 10.0
+"""For a request to arrive whole, and for a watcher to take what it is sent."""
+_UNREAD_BYTES: Final = 1 << 18
+_UNREAD_S: Final = 0.5
+"""Unread input is drained so far before a connection is closed: closing on it would lose the answer."""
+_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+_TOO_SLOW: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
+
+T = TypeVar("T")
+
+
+class Stage(enum.IntEnum):
+    """How far a connection has come; the lower gives way to the higher."""
+
+    ARRIVING = 0
+    """Its request is not whole."""
+    ANSWERING = 1
+    STREAMING = 2
+    """Somebody watches; the hub bounds how many."""
+
+
+@dataclass(eq=False)
+class Place(Generic[T]):
+    """One connection's place."""
+
+    host: str
+    who: T
+    stage: Stage = Stage.ARRIVING
+
+
+class Places(Generic[T]):
+    """All places, the oldest first; the caller holds a lock."""
+
+    def __init__(self) -> None:
+        self._taken: list[Place[T]] = []
+
+    def take(self, host: str, who: T) -> tuple[Place[T] | None, Place[T] | None]:
+        """Give a place to ``who`` from ``host``: (it or None, the one that gave way or None)."""
+        of_host = [place for place in self._taken if place.host == host]
+        left = None
+        if len(of_host) >= PER_ADDRESS or len(self._taken) >= CONNECTIONS:
+            crowd = of_host if len(of_host) >= PER_ADDRESS else self._taken
+            waiting = [place for place in crowd if place.stage is not Stage.STREAMING]
+            if not waiting:
+                return None, None
+            left = min(waiting, key=lambda place: place.stage)  # among equals the first, which is the oldest
+            self._taken.remove(left)
+        place = Place(host, who)
+        self._taken.append(place)
+        return place, left
+
+    def give(self, place: Place[T]) -> None:
+        """Give a place back."""
+        if place in self._taken:
+            self._taken.remove(place)
+
+    def of(self, who: T) -> Place[T] | None:
+        """The place of a connection that has not given way."""
+        return next((place for place in self._taken if place.who is who), None)
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """An HTTP server on a listening socket, with a thread for each of a bounded number of connections."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = listening.family
+        super().__init__(listening.getsockname()[:2], handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self._lock = threading.Lock()
+        self._places: Places[socket.socket] = Places()
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Serve a connection in its own thread; where there are too many, one gives way or this one is turned away."""
+        if not isinstance(request, socket.socket):
+            raise TypeError("a stream socket was expected")
+        with self._lock:
+            place, left = self._places.take(_host_of(client_address), request)
+            if left is not None:
+                hang_up(left.who, _BUSY if left.stage is Stage.ARRIVING else b"")
+        if place is None:
+            with contextlib.suppress(OSError):
+                request.settimeout(0.2)
+                request.sendall(_BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread left
+            self._leave(request)
+            raise
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Give the place back when the connection is done."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            if isinstance(request, socket.socket):
+                self._leave(request)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close a connection, its place first: by then the descriptor may be another connection's."""
+        if isinstance(request, socket.socket):
+            self._leave(request)
+        super().shutdown_request(request)
+
+    def _leave(self, request: socket.socket) -> None:
+        with self._lock:
+            place = self._places.of(request)
+            if place is not None:
+                self._places.give(place)
+
+    def come_to(self, request: socket.socket, stage: Stage) -> None:
+        """Note how far a connection has come."""
+        with self._lock:
+            place = self._places.of(request)
+            if place is not None:
+                place.stage = stage
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: a browser that has gone is no error, and the terminal belongs to the run."""
+
+
+class PatientHandler(BaseHTTPRequestHandler):
+    """One connection whose request must arrive whole in time, and whose answer gets through."""
+
+    server: BoundedServer
+    server_version = "onrig"
+    sys_version = ""
+    default_request_version = "HTTP/1.0"  # a request without a version is answered, too
+    timeout = _PATIENCE_S
+    raw_requestline: bytes
+
+    def setup(self) -> None:
+        """Start the timer: a request that comes a byte at a time must not wait for ever."""
+        super().setup()
+        self._arrival = threading.Timer(_PATIENCE_S, lambda: hang_up(self.connection, _TOO_SLOW))
+        self._arrival.daemon = True
+        self._arrival.start()
+
+    def arrived(self, stage: Stage = Stage.ANSWERING) -> None:
+        """Note that the request is whole."""
+        self._arrival.cancel()
+        self.server.come_to(self.connection, stage)
+
+    def parse_request(self) -> bool:
+        """Read the request's head; an empty line is answered, too."""
+        if not self.raw_requestline.strip():
+            self.requestline, self.request_version, self.command = "", self.default_request_version, ""
+            self.close_connection = True
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return False
+        return super().parse_request()
+
+    def finish(self) -> None:
+        """End the connection; drain unread input for a moment first, or the answer would be lost."""
+        self._arrival.cancel()
+        super().finish()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            limit, unread = time.monotonic() + _UNREAD_S, _UNREAD_BYTES
+            while unread > 0 and (left_s := limit - time.monotonic()) > 0:
+                self.connection.settimeout(left_s)
+                if not (data := self.connection.recv(65536)):
+                    return
+                unread -= len(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the terminal belongs to the run."""
+
+
+def hang_up(line: socket.socket, word: bytes) -> None:
+    """End a connection from another thread, with a last word if the peer takes it at once."""
+    with contextlib.suppress(OSError):
+        if word:
+            line.send(word, socket.MSG_DONTWAIT)
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _host_of(client_address: object) -> str:
+    return str(client_address[0]) if isinstance(client_address, tuple) else ""

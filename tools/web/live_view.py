@@ -1,0 +1,124 @@
+"""The page's process beside a run: started before it, started again if it dies, ended after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.child import Child
+from onrig.runtime.supervise.revival import Restarts
+from onrig.tools.web.address import TOKEN, new_token, parse_address
+
+_START_S: Final = 60.0
+_END_S: Final = 3.0
+_LOOK_S: Final = 0.25
+
+
+class NoView(Exception):
+    """The page cannot be served; ``code`` is the exit code that goes with it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@contextlib.contextmanager
+def live_view(folder: Path, address: str) -> Iterator[str]:
+    """Serve the page of the run in ``folder`` while the context lasts; gives its URL.  Raises NoView.
+
+    A page whose process dies comes back at the same URL: whoever looks at it has its STOP button there.
+    """
+    view = _View(folder, address)
+    try:
+        url = view.begin()
+        with view.watched():
+            yield url
+    finally:
+        view.end()
+
+
+class _View:
+    """The process of the page, and what it needs to be the same one again."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self._folder, self._address, self._log = folder, address, folder / "stderr.log"
+        self._token = new_token()
+        self._restarts = Restarts()
+        self._child = self._start()
+
+    def _start(self) -> Child:
+        arguments = [str(self._folder), self._address or "-"]
+        return Child("web", "onrig.tools.web.process", arguments, self._log, {TOKEN: self._token})
+
+    def begin(self) -> str:
+        """Wait for the first process to be there; returns the URL, whose port it keeps from now on."""
+        url = _await_url(self._child, self._folder)
+        self._address = f"[{parse_address(self._address).host}]:{urlsplit(url).port}"
+        return url
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Start the process again whenever it dies in this context."""
+        over, tell = os.pipe()
+        # The kernel ends a process with the thread that started it: this one lives as long as the page is to.
+        thread = threading.Thread(target=self._watch, args=(over,), name="live view", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            os.write(tell, b".")
+            thread.join()
+            os.close(over)
+            os.close(tell)
+
+    def _watch(self, over: int) -> None:
+        while not _comes(over, _LOOK_S):
+            for _ in self._child.reports():
+                pass  # its line must not fill
+            code = self._child.poll()
+            if code is None:
+                continue
+            pause_s = self._restarts.ended(time.monotonic() - self._child.born_s)
+            self._note(code, "started again" if pause_s is not None else "given up; `onrig web` serves it by hand")
+            if pause_s is None or _comes(over, pause_s):
+                break
+            self._child.close()
+            self._child = self._start()
+        self.end()
+
+    def _note(self, code: int, then: str) -> None:
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
+            print(f"web: the page's process ended with code {code}; {then}", file=log)
+
+    def end(self) -> None:
+        """End the process; harmless once it has ended."""
+        self._child.end(_END_S)
+        self._child.close()
+
+
+def _await_url(child: Child, folder: Path) -> str:
+    limit = time.monotonic() + _START_S
+    while True:
+        code = child.poll()
+        for report in child.reports():
+            if report.kind == "ready":
+                return report.message
+            if report.kind == "error":
+                raise NoView(f"--web: {report.message}", child.end(_END_S, ask=False) or ExitCode.INTERNAL)
+        if code is not None:
+            raise NoView(f"--web: its process ended with code {code}; see {folder / 'stderr.log'}", ExitCode.INTERNAL)
+        if time.monotonic() > limit:
+            raise NoView(f"--web: no page within {_START_S:g} s", ExitCode.INTERNAL)
+        select.select((child,), (), (), 0.1)
+
+
+def _comes(descriptor: int, within_s: float) -> bool:
+    return bool(select.select((descriptor,), (), (), within_s)[0])
