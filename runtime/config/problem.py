@@ -76,8 +76,19 @@ def path_steps(path: str) -> NodePath:
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
     """The likeliest of what is allowed, else all of it, else nothing."""
-    close = difflib.get_close_matches(given, allowed, n=1)
-    return f"did you mean {close[0]!r}?" if close else listed(allowed)
+    return _likeliest(given, allowed) or listed(allowed)
+
+
+def hint(given: str, allowed: Iterable[str]) -> str:
+    """`` (did you mean 'pendulum'?)``, or nothing where nothing of what is allowed is like it."""
+    question = _likeliest(given, allowed)
+    return f" ({question})" if question else ""
+
+
+def _likeliest(given: str, allowed: Iterable[str]) -> str:
+    known = {name.casefold(): name for name in allowed}
+    close = difflib.get_close_matches(given.casefold(), known, n=1)
+    return f"did you mean {known[close[0]]!r}?" if close else ""
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:

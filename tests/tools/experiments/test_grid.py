@@ -164,7 +164,7 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
             "selection",
             "'selection.capacity'",
         ),
-        ("{config: pendulumm}", "pendulumm", "there is no 'pendulumm'; shipped are:"),
+        ("{config: pendulumm}", "pendulumm", "there is no 'pendulumm' (did you mean 'pendulum'?); shipped are:"),
         ("{config: pendulum, grids: {}}", "grids", "unknown field 'grids'"),
         (
             "{config: pendulum, set: {rate_hz: 50}}\n- {config: pendulum, set: {rate_hz: 50.0}}",
