@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.ddpg import Ddpg
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Sampler
@@ -20,8 +20,8 @@ from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.replay.layout import Slots
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 
 _CHUNK = 100

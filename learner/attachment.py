@@ -24,7 +24,7 @@ from onrig.runtime.link.messages import (
     Rows,
     Ruling,
 )
-from onrig.runtime.replay.layout import Slots
+from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from onrig.learner.minibatches import Minibatches
 from onrig.learner.samplers import Draw
-from onrig.runtime.replay.layout import Batch, Slots
-from onrig.runtime.replay.storage import STAMP_WORDS, Storage
+from onrig.runtime.replay.memory.layout import Batch, Slots
+from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
 
 class Mirror:

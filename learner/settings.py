@@ -8,7 +8,7 @@ import msgspec
 
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.dqn_config import DqnConfig, epsilon_problems
-from onrig.runtime.replay.strategy import MAX_EXPONENT
+from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
 _ON_A_RIG: Final = "the rig's learner exports DDPG policies; dqn is for `onrig experiment`"

@@ -10,9 +10,9 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.replay.settings import Selection, Weighted
-from onrig.runtime.replay.strategy import RANKED_RETENTIONS, parse_strategy
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.task import Task, episode_steps
@@ -215,7 +215,7 @@ def _learning(config: RunConfig) -> Table:
     steps = episode_steps(config.task, config.rate_hz)
     layout = Layout(len(config.rig.signals), len(config.rig.actuators))
     stored = capacity * layout.row_bytes / 1e6
-    beside = ", and the order of its ranks" if strategy.retention in RANKED_RETENTIONS else ""
+    beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
     ddpg = learner.ddpg
     if learner.updates_per_transition is not None:
         rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps

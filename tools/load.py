@@ -13,9 +13,8 @@ import msgspec
 from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.budget import bytes_of
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
-from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of
 from onrig.runtime.run_loading import Rules, load_run

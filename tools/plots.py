@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import NoExploration
 from onrig.runtime.run_config import RunConfig
-
-_READ: Final = ("episode", "steps", "normalized", "mean_reward", "interventions", "missed_ticks")
-
-
-def episode_columns(
-    folder: Path, kind: str, names: Sequence[str] = _READ
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """Read the episodes of one kind that had steps from ``episodes.csv``; empty columns where there is no such file."""
-    rows: list[list[float]] = []
-    path = folder / "episodes.csv"
-    with contextlib.suppress(OSError, csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
-        for row in csv.DictReader(file):
-            with contextlib.suppress(TypeError, ValueError, KeyError):  # a line cut short by a full disk
-                if row["kind"] == kind and float(row["steps"]) > 0:
-                    rows.append([float(row[name]) for name in names])
-    table = np.array(rows, np.float64).reshape(-1, len(names))
-    return {name: table[:, i] for i, name in enumerate(names)}
+from onrig.runtime.view.run_view import episode_columns, read_episodes
 
 
 def _smooth(
@@ -53,7 +33,8 @@ def plot_learning_curve(folder: Path, config: RunConfig) -> Path | None:
         import matplotlib.pyplot as plt
     except ImportError:
         return None
-    train, evaluation = episode_columns(folder, "train"), episode_columns(folder, "eval")
+    episodes = read_episodes(folder)
+    train, evaluation = episode_columns(episodes, "train"), episode_columns(episodes, "eval")
     if not len(train["episode"]):
         return None
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(9, 6), height_ratios=(3, 1), layout="constrained")

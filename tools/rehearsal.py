@@ -15,10 +15,8 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.budget import bytes_of
-from onrig.runtime.replay.keepers import keeper_for
 from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.safety.shield import Shield

@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.layout import Layout
-from onrig.runtime.replay.rule_of_thumb import LEVEL, rule_of_thumb
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
+from onrig.runtime.view.run_view import episode_columns, read_episodes, read_fields
 from onrig.tools.arguments import VerbParser
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import complain, explain
-from onrig.tools.plots import episode_columns, plot_learning_curve
+from onrig.tools.plots import plot_learning_curve
 from onrig.tools.table import Table
 
 RISEN: Final = 0.8
@@ -111,7 +111,7 @@ def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 def report_table(folder: Path, config: RunConfig) -> Table:
     """Everything that is worth a line; what a run that died early did not leave behind is left out."""
     train, curve = learning_curves(folder)
-    summary = _summary(folder)
+    summary = read_fields(folder / "summary.json")
     rows = [
         ("configuration", in_one_line(config)),
         ("strategy", _strategy(config)),
@@ -124,7 +124,8 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 def learning_curves(folder: Path) -> tuple[Curve, Curve]:
     """Training episodes, and what performance is read from: the evaluation episodes if there are any (METHODS S5)."""
-    train, evaluation = (episode_columns(folder, kind) for kind in ("train", "eval"))
+    episodes = read_episodes(folder)
+    train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
     training = Curve("train", train["episode"], taken, train["normalized"])
     if not len(evaluation["episode"]):
@@ -202,7 +203,7 @@ def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
 
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """The buffer size that 000 §8.5 would try next, and what to think of it."""
+    """The buffer size that de Bruin et al. 2018 (§8.5) would try next, and what to think of it."""
     if not len(curve.normalized):
         return  # that no episode was finished is said already
     size = rule_of_thumb(curve.steps, curve.normalized)
@@ -212,18 +213,14 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
     megabytes = size.experiences * row_bytes / 1e6
     yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
-    yield "", f"which took the run to {LEVEL:.0%} of its final performance of {size.final:.3f} (000 §8.5)"
+    yield (
+        "",
+        f"which took the run to {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} (§8.5)",
+    )
     if not size.settled:
         yield "", "but it was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
         yield "", f"but it is read off a run with {_RULE_FOR}, which this is not"
-
-
-def _summary(folder: Path) -> Summary:
-    try:
-        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.DecodeError):
-        return {}
 
 
 def _section(summary: Summary, key: str) -> Mapping[str, object]:

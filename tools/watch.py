@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _REFRESH_HZ: Final = 8.0
 _LINE_EVERY_S: Final = 2.0
 _REALLY: Final = "stop the run? y: fade out and end it, any other key: no"
-_AGAIN: Final = "it is being stopped; s once more: at once"
+_AGAIN: Final = "it is being stopped; s once more: disarm now"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,12 +43,12 @@ def main(arguments: list[str]) -> int:
     found = choose("watch", args.run)
     if isinstance(found, int):
         return found
-    from onrig.runtime.view.reader import ViewReader
+    from onrig.runtime.view.run_view import RunView
     from onrig.tools.watching.snapshot import Watcher
 
     try:
-        with ViewReader.attach(found) as view:
-            watcher = Watcher(view, found.folder)
+        with RunView.of(found) as view:
+            watcher = Watcher(view)
             if args.once:
                 return _lines(watcher, lambda: False)
             alive = _alive(found.pid)
@@ -82,7 +82,7 @@ def _has_rich() -> bool:
 
 
 def _lines(watcher: Watcher, alive: Callable[[], bool]) -> int:
-    from onrig.tools.watching.words import one_line
+    from onrig.tools.watching.screen import one_line
 
     while True:
         print(one_line(watcher.look()), flush=True)

@@ -6,11 +6,11 @@ import numpy as np
 
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis
+from onrig.learner.samplers.importance import Linear
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.samplers.rank_per import RankPer
-from onrig.learner.samplers.schedule import Linear
 from onrig.learner.samplers.uniform import Uniform
-from onrig.runtime.replay.strategy import Strategy
+from onrig.runtime.replay.memory.strategy import Strategy
 
 
 def sampler_for(

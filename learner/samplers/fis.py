@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Draw, Sampler, State
-from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.importance import Linear
 
 REPLAYS: Final = 8.0
 """Expected replays of an experience, np of 000 (after Schaul et al. 2016)."""

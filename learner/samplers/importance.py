@@ -1,8 +1,9 @@
-"""Importance-sampling weights: w = (1 / (n P))^beta, (8) of 000."""
+"""Importance-sampling weights, w = (1 / (n P))^beta (de Bruin et al. 2018, eq. 8), and schedules of beta."""
 
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,3 +33,18 @@ def importance_weights(
     elif scale is Scale.GLOBAL_MAX:
         times_uniform = times_uniform / least
     return np.power(times_uniform, -beta).astype(np.float32)
+
+
+class Linear:
+    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (000 §3.3.2: 0.5 -> 1)."""
+
+    def __init__(self, first: float, last: float, episodes: int) -> None:
+        self.first: Final = first
+        self.last: Final = last
+        self.episodes: Final = episodes
+
+    def at(self, episode: int) -> float:
+        """Return the value in training episode ``episode`` (1, 2, ...)."""
+        if episode >= self.episodes:
+            return self.last
+        return self.first + (self.last - self.first) * max(episode - 1, 0) / (self.episodes - 1)

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Draw, State
-from onrig.learner.samplers.importance import Scale, importance_weights
-from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import SumTree
-from onrig.runtime.replay.order.uniforms import UniformArrays
+from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
 
 class ProportionalPer:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Draw, State
-from onrig.learner.samplers.importance import Scale, importance_weights
-from onrig.learner.samplers.schedule import Linear
-from onrig.runtime.replay.order.ranked import INFINITE, RankedSlots, float_bits
-from onrig.runtime.replay.order.uniforms import UniformArrays
+from onrig.learner.samplers.importance import Linear, Scale, importance_weights
+from onrig.runtime.replay.memory.order.ranked import INFINITE, RankedSlots, float_bits
+from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
 
 def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:

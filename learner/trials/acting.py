@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.ddpg import Ddpg
-from onrig.learner.dqn import Dqn
+from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.ddpg import Ddpg
-from onrig.learner.dqn import Dqn
+from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import EpsilonGreedy, Noisy
 from onrig.learner.trials.memories import Memories

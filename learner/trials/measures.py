@@ -1,7 +1,7 @@
-"""How well trials learn: the measures of 000 §5.1, and bootstrap bounds of their means and differences.
+"""Measures of learning (de Bruin et al. 2018, §5.1, §8.5), and bootstrap bounds of their means and differences.
 
-Everything is a pure function of its arguments.  The resamples come from a stream of their own that depends only on
-how many trials there are, so the same results get the same bounds, whoever asks and in whatever order.
+Pure functions.  Resamples come from a stream that depends on the number of trials alone, so equal results have equal
+bounds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from onrig.runtime.task import Task
 
@@ -18,16 +18,22 @@ Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 LEVEL: Final = 0.8
-"""Normalised performance whose first episode is the rise time (000 §5.1)."""
+"""Normalised performance whose first episode is the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
-"""Episodes at the end of a trial that mu_final is the mean of (000 §5.1)."""
+"""Last episodes of a trial, over which mu_final is the mean (§5.1)."""
 RESAMPLES: Final = 10_000
 COVERAGE: Final = 0.95
+RULE_LEVEL: Final = 0.9
+"""Share of the final performance at which the rule of thumb reads off the size of the memory (§8.5)."""
+_FINAL_SHARE: Final = 0.2
+"""Figure 17 takes the last 2e5 of 1e6 steps for the final performance."""
+_WINDOW: Final = 20
+"""Points of the running mean; the curves of the paper are means of five trials instead."""
 _ENTROPY: Final = 0x000_5EED
 
 
 class Bounds(NamedTuple):
-    """An estimate with its 95 % confidence interval; NaN ends where there is but one trial."""
+    """An estimate with its 95 % confidence interval; the ends are NaN for a single trial."""
 
     value: float
     low: float
@@ -61,13 +67,13 @@ class RiseTime(NamedTuple):
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
-    """Performance mu_r of mean raw rewards per step, any shape: as ``onrig.runtime.task.normalized`` (000 §5.1)."""
+    """Performance mu_r of mean raw rewards per step, any shape: as ``onrig.runtime.task.normalized`` (§5.1)."""
     n = task.normalization
     return (np.asarray(mean_rewards, np.float64) - n.random_reward) / (n.reference_reward - n.random_reward)
 
 
 def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
-    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, of all if there are fewer: ``(T,)`` (000 §5.1).
+    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, of all if there are fewer: ``(T,)`` (§5.1).
 
     Raises ValueError for a ``mu`` without episodes.
     """
@@ -76,7 +82,7 @@ def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
 
 
 def mu_max(mu: Values) -> Values:
-    """Highest performance of each trial of ``mu`` ``(T, E)``: ``(T,)`` (000 §5.1).
+    """Highest performance of each trial of ``mu`` ``(T, E)``: ``(T,)`` (§5.1).
 
     Raises ValueError for a ``mu`` without episodes.
     """
@@ -85,10 +91,10 @@ def mu_max(mu: Values) -> Values:
 
 
 def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
-    """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (000 §5.1).
+    """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
-    ``episodes`` are the columns' numbers, rising; by default 1 to E.  000 does not say what it does with trials that
-    never rise: here they count with their last episode and are told apart.  Raises ValueError without episodes.
+    ``episodes`` are the columns' numbers, rising; by default 1 to E.  The paper does not say how it treats trials
+    that never rise; here they count with their last episode and are flagged.  Raises ValueError without episodes.
     """
     mu = _curves(mu)
     numbers = np.arange(1, mu.shape[1] + 1) if episodes is None else np.asarray(episodes, np.int64)
@@ -108,8 +114,57 @@ def moving_average(values: Values, window: int) -> Values:
     return mean
 
 
+class BufferSize(NamedTuple):
+    """A rough estimate of how large a memory should be."""
+
+    experiences: int
+    final: float
+    """Final performance that the estimate refers to."""
+    settled: bool
+    """False when the curve got there only in what counts as its end: it still rose, and more may be needed."""
+
+
+def rule_of_thumb(
+    steps: ArrayLike,
+    performance: ArrayLike,
+    *,
+    level: float = RULE_LEVEL,
+    final_share: float = _FINAL_SHARE,
+    window: int = _WINDOW,
+) -> BufferSize | None:
+    """Read the size of a memory off a learning curve: experiences until ``level`` of the final performance (§8.5).
+
+    ``steps`` (n,): environment steps up to each point, ascending; ``performance`` (n,), or (trials, n) to be averaged:
+    higher is better, and 0 is what a policy that learned nothing gets (90 % of a negative reward means nothing).  The
+    curve should be that of FULL[Uniform].  None for an empty curve, or a final performance not above 0.  Raises
+    ValueError for shapes that do not fit.
+
+    The curve is smoothed by a mean of the last ``window`` points (at most a tenth of all), so the estimate may be half
+    a window too large.  §8.5 and Figure 17 say "the number of experiences needed to get to 90% of the final
+    performance"; §9.1 swaps the two (90 % of the steps to the final performance), which a flat curve leaves undefined.
+    """
+    at: NDArray[np.float64] = np.asarray(steps, np.float64)
+    values: NDArray[np.float64] = np.asarray(performance, np.float64)
+    if values.ndim > 1:
+        values = values.reshape(-1, values.shape[-1]).mean(axis=0)
+    if at.shape != values.shape or at.ndim != 1:
+        raise ValueError(f"steps of shape {at.shape} do not go with performance of shape {np.shape(performance)}")
+    if not len(at):
+        return None
+    ending = at > (1.0 - final_share) * at[-1]
+    final = float(values[ending].mean())
+    if not final > 0:
+        return None
+    n = max(1, min(window, len(at) // 10))
+    total = np.cumsum(np.concatenate(([0.0], values)))
+    smooth = (total[n:] - total[:-n]) / n
+    reached = np.flatnonzero(smooth >= level * final)
+    first = int(reached[0]) + n - 1 if len(reached) else len(at) - 1
+    return BufferSize(round(float(at[first])), final, not bool(ending[first]))
+
+
 def mean_bounds(values: NDArray[np.float64] | Integers) -> Bounds:
-    """Mean of one measure over the trials, ``(T,)``, with 95 % percentile bootstrap bounds (000 §5.1)."""
+    """Mean of one measure over the trials, ``(T,)``, with 95 % percentile bootstrap bounds (§5.1)."""
     column = np.asarray(values, np.float64).reshape(-1, 1)
     band = curve_bounds(column)
     return Bounds(float(band.mean[0]), float(band.low[0]), float(band.high[0]))

@@ -1,7 +1,6 @@
 """What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
 
-The rules are the rig's (``onrig.runtime.replay.keepers``, ``onrig.learner.samplers``); what a rig needs besides —
-generations, mirrors, checkpoints — an experiment does not.
+Keepers and samplers are the rig's; generations, mirrors and checkpoints an experiment does without.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.keepers import keeper_for
-from onrig.runtime.replay.keepers.keeper import Keeper
-from onrig.runtime.replay.layout import Slots
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
 
 
 class Altered(NamedTuple):
-    """What one episode offers where experiences are made synthetic (``onrig.runtime.replay.resynthesis``)."""
+    """What one episode offers where experiences are made synthetic (``onrig.runtime.replay.memory.transitions``)."""
 
     rows: Rows
     """(S, T, width): the measured rows, some of them replaced."""
@@ -71,7 +69,7 @@ class Memories:
         )
         self.feedback = self._sampling.feedback
         """True where each draw depends on the update before it."""
-        self._keeper_listens = strategy.retention == "TDE"
+        self._keeper_listens = Signal.TD_ERROR in strategy.keeper.looks_at
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
@@ -136,7 +134,7 @@ class Memories:
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
-        ``onrig.runtime.replay.memory``."""
+        ``onrig.runtime.replay.memory.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._noise_at - 1
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
@@ -189,4 +187,4 @@ class Memories:
             of_trial = errors[:, trial].reshape(-1)
             # A diverged trial's errors are no numbers; they rank nothing.
             finite = np.isfinite(of_trial)
-            keeper.td_updated(slots[:, trial].reshape(-1)[finite], of_trial[finite])
+            keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])

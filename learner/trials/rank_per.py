@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Draw
-from onrig.learner.samplers.importance import Scale, importance_weights
+from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.rank_per import segment_ends
-from onrig.learner.samplers.schedule import Linear
 from onrig.learner.trials.ranked import RankedKeys
-from onrig.runtime.replay.layout import Slots
-from onrig.runtime.replay.order.ranked import INFINITE
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.order.ranked import INFINITE
 
 PRIORITY_BITS: Final = 31
 """Of |TD error| as float32."""

@@ -1,9 +1,9 @@
 """Keys of S trials in one ascending order: find by rank and exchange many at once, all trials in the same numpy calls.
 
-What ``onrig.runtime.replay.order.ranked`` does for one rig, whose changes come one by one and must each be quick, this
-does for experiments, where some hundred change together and only the sum counts.  A sorted array stays as it is while
-changes gather in a small overlay on top of it: the ranks that are gone from the array, and the keys that came.  Each
-change rewrites the overlay, and now and then the overlay goes down into what lies below: an array, or a larger overlay.
+``onrig.runtime.replay.memory.order.ranked`` serves a rig, whose changes come one by one and must each be quick; this
+serves experiments, where some hundred keys change together and only the sum counts.  A sorted array stays while
+changes gather in a small overlay on top of it: ranks gone from the array, and keys that came.  Each change rewrites the
+overlay; now and then the overlay is merged into what lies below it: an array, or a larger overlay.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.build import sampler_for
 from onrig.learner.samplers.fis import Fis
-from onrig.learner.samplers.schedule import Linear
+from onrig.learner.samplers.importance import Linear
 from onrig.learner.trials.rank_per import RankPerTrials
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.layout import Slots
-from onrig.runtime.replay.strategy import Strategy
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.strategy import Strategy
 
 
 class Sampling(Protocol):

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.memories import Altered, Rows
 from onrig.learner.trials.rollout import Rollout
-from onrig.runtime.replay.layout import Flag
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Synthetic
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise

@@ -23,9 +23,9 @@ from onrig.runtime.link.server import Unreachable
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
+from onrig.runtime.replay.memory.transitions import Resynthesiser
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.recovery import Recovery
-from onrig.runtime.replay.resynthesis import Resynthesiser
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim

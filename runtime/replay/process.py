@@ -27,11 +27,10 @@ from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.replay.parts import FILE as SUMMARY_FILE
 from onrig.runtime.replay.parts import Parts, progress, standing, summarised, write_summary
-from onrig.runtime.replay.resynthesis import Resynthesiser
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile

@@ -9,13 +9,12 @@ import msgspec
 
 from onrig.hw.bounds import PositiveShare, Share
 from onrig.runtime.config.problem import Finding
-from onrig.runtime.replay.budget import capacity_within
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
 
 DEFAULT_CAPACITY: Final = 10_000
 """de Bruin et al. 2018, §4."""
 MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``onrig.runtime.replay.storage``)."""
+"""Slots are numbered in 32 bits (``onrig.runtime.replay.memory.storage``)."""
 
 
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

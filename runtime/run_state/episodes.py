@@ -111,7 +111,7 @@ def read_rows(path: Path) -> FiledRows:
         if not line.endswith(b"\n"):
             break
         if number:
-            row = _parsed(line)
+            row = parse_row(line)
             if row is None and end + len(line) < len(data):
                 raise ValueError(f"{path}:{number + 1}: this is no row of it; mend or delete the line")
             if row is None:
@@ -135,7 +135,8 @@ def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
         os.fsync(file.fileno())
 
 
-def _parsed(line: bytes) -> EpisodeRow | None:
+def parse_row(line: bytes) -> EpisodeRow | None:
+    """Read one line of ``episodes.csv``; None for one that is no row."""
     try:
         values = next(csv.reader([line.decode()]))
         if len(values) != len(COLUMNS) or values[1] not in ("train", "eval"):

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.main import main
-from onrig.runtime.replay.resynthesis import Resynthesised
+from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.replay.settings import Synthetic
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
@@ -48,7 +47,7 @@ class RunResynthesiser:
         self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
 
     def __call__(self, measured: Transitions) -> Resynthesised:
-        """Replace some of the transitions (``onrig.runtime.replay.resynthesis``)."""
+        """Replace some of the transitions (``onrig.runtime.replay.memory.transitions``)."""
         n = len(measured.reward)
         draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))
         noise = np.empty((n, self._n_act))

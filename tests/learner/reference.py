@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.ddpg import Ddpg, DdpgConfig, Minibatches
-from onrig.learner.dqn import Dqn
+from onrig.learner.algorithms.ddpg import Ddpg, DdpgConfig, Minibatches
+from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
 
 Vector = NDArray[np.floating]

@@ -131,7 +131,9 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
     monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
     monkeypatch.setattr(client_module, "RETRY_MS", 20)
     taken: list[float] = []
-    monkeypatch.setattr(rig.end.memory, "take_errors", lambda slots, generations, values: taken.extend(values.tolist()))
+    monkeypatch.setattr(
+        rig.end.memory, "take_feedback", lambda signal, slots, generations, values: taken.extend(values.tolist())
+    )
     rig.end.fill(100)
     with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
         link = attachment(wire.endpoint)

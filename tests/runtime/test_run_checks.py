@@ -88,7 +88,11 @@ CASES = {
     "two devices": ("twin: {anything", "«port: {path: x}\n  twin: {anything", "exactly one of 'twin' and 'port'"),
     "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000, got 0 at device.pace.scaled"),
     "priority": ("priority: 50", "priority: «99»", "at realtime.priority"),
-    "strategy": ('"FULL[Uniform]"', '«"FULL[Uni]"', "unknown sampling 'Uni'; known retentions: FIFO"),
+    "strategy": (
+        '"FULL[Uniform]"',
+        '«"FULL[Uni]"',
+        "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: FIFO",
+    ),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
     "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),
     "two capacities": (

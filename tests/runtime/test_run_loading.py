@@ -7,10 +7,8 @@ import pytest
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.resolve import find, shipped
-from onrig.runtime.replay.budget import checkpoint_bytes, fixed_bytes
-from onrig.runtime.replay.keepers import overhead_bytes
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.strategy import parse_strategy
 from onrig.runtime.run_config import Scaled, capacity_of
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from tests.runtime.samples import PENDULUM
@@ -223,7 +221,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = fixed_bytes(parsed, thinned=write_probability < 1) + capacity * (
-        32 + overhead_bytes(parsed) + checkpoint_bytes(parsed)
-    )
+    held = bytes_of(parsed, capacity, 2, 1, thinned=write_probability < 1)
     assert 1_000_000 - 100 < held <= 1_000_000

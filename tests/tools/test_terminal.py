@@ -63,7 +63,7 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     from onrig.tools.watching.snapshot import Happened
 
     console = rich.Console(file=io.StringIO(), width=120)
-    console.print(_events([Happened("12:00:00", EVIL, False)]))
+    console.print(_events([Happened("12:00:00", EVIL, "bad")]))
     console.print(_panel("rig", [EVIL]))
     said = console.file.getvalue()
     assert said.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2

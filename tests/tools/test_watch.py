@@ -70,11 +70,11 @@ def test_s_asks_and_only_y_stops(run: LiveRun) -> None:
     assert stop_word(run) == 1
 
 
-def test_asked_for_again_it_stops_at_once(run: LiveRun) -> None:
+def test_asked_for_again_it_disarms_now(run: LiveRun) -> None:
     keys = keys_of(run)
     keys.take("s")
     keys.take("y")
-    assert "at once" in keys.footer
+    assert "disarm now" in keys.footer
     keys.take("s")
     assert stop_word(run) == 2
 

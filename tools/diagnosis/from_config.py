@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.layout import Layout
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps

@@ -12,7 +12,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.document import problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.config.resolve import find
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.axes import PLACEHOLDER, Setting, name_problem, paths_of, settings_of, short_name

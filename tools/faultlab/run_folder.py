@@ -16,7 +16,7 @@ from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
 from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.tools.replaying.recorded import recorded_config

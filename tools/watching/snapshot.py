@@ -1,35 +1,30 @@
-"""What is known of a run in this moment, collected from shared memory and from the files of its folder."""
+"""What ``onrig watch`` shows of a run at this moment."""
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
-from onrig.runtime.run_state.episodes import COLUMNS
-from onrig.runtime.run_state.event_kinds import COUNT, times
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.runtime.view.tail import Tail
+from onrig.runtime.view.reader import Figures
+from onrig.runtime.view.run_view import RunView
+from onrig.runtime.view.sentences import Event, counted, sentence
 
 _RECENT: Final = 400
 """Records looked at in one go: what came since the last look, as far as it is worth a look."""
 _RATE_OVER_S: Final = 3.0
 _EVENTS: Final = 50
 _EPISODES: Final = 20_000
-_QUIET: Final = frozenset({"policy_admitted", "policy_warning", "policy_probation_passed"})
-_TRANSITION: Final = "transition"
 
 
 class Happened(NamedTuple):
@@ -38,7 +33,8 @@ class Happened(NamedTuple):
     clock: str
     """HH:MM:SS, local time."""
     text: str
-    alarming: bool
+    level: str
+    """``note``, ``good``, ``warn`` or ``bad``."""
 
 
 class Now(NamedTuple):
@@ -53,7 +49,7 @@ class Now(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Everything the screen shows."""
+    """Everything that the screen shows."""
 
     config: RunConfig
     folder: Path
@@ -75,13 +71,13 @@ class Snapshot(NamedTuple):
 
 
 class Watcher:
-    """Looks at one run again and again."""
+    """Looks at a run under way again and again."""
 
-    def __init__(self, view: ViewReader, folder: Path) -> None:
-        self._view, self._folder = view, folder
+    def __init__(self, view: RunView) -> None:
+        """``view``: attached to the run."""
+        self._view = view
         self._seen = 0
         self._now: Now | None = None
-        self._episodes, self._events = Tail(folder / "episodes.csv"), Tail(folder / "events.jsonl")
         self._train: deque[float] = deque(maxlen=_EPISODES)
         self._evaluation: deque[float] = deque(maxlen=_EPISODES)
         self._happened: deque[Happened] = deque(maxlen=_EVENTS)
@@ -89,22 +85,20 @@ class Watcher:
 
     def look(self) -> Snapshot:
         """Take what is new."""
-        view = self._view
-        self._seen, records = view.records(self._seen, _RECENT)
+        view, live = self._view, self._view.live
+        if live is None:
+            raise RuntimeError("the view must be attached")
+        self._seen, records = live.records(self._seen, _RECENT)
         if len(records):
             self._now = _now(records)
-        for line in self._episodes.lines():
-            self._take_episode(line)
-        for line in self._events.lines():
-            happened = read_event(line)
-            if happened is not None:
-                self._happened.append(happened)
+        for episode in view.episodes():
+            (self._train if episode.kind == "train" else self._evaluation).append(episode.normalized)
+        self._happened += [h for e in view.events() if (h := happened(e)) is not None]
         tick = view.word(Word.TICK)
-        state = view.word(Word.STATE)
         return Snapshot(
             view.config,
-            self._folder,
-            State(state) if state in set(State) else State.DISCONNECTED,
+            view.folder,
+            view.state or State.DISCONNECTED,
             view.word(Word.EPISODE),
             tick,
             self._rate_hz(tick),
@@ -112,18 +106,10 @@ class Watcher:
             self._now,
             tuple(self._train),
             tuple(self._evaluation),
-            view.figures(),
+            live.figures(),
             tuple(self._happened),
-            _actuators(view.actuators),
+            _actuators(live.actuators),
         )
-
-    def _take_episode(self, line: bytes) -> None:
-        row = dict(zip(COLUMNS, next(csv.reader([line.decode("utf-8", "replace")]), []), strict=False))
-        try:
-            score = float(row["normalized"])
-        except (KeyError, ValueError):
-            return  # the heading, or a line that a full disk cut short
-        (self._train if row["kind"] == "train" else self._evaluation).append(score)
 
     def _rate_hz(self, tick: int) -> float | None:
         now = time.monotonic()
@@ -132,6 +118,15 @@ class Watcher:
             self._ticks.popleft()
         passed = now - self._ticks[0][0]
         return (tick - self._ticks[0][1]) / passed if passed > 0.5 else None
+
+
+def happened(event: Event) -> Happened | None:
+    """Put an event into a line; None for what is not worth one."""
+    said = sentence(event)
+    if said is None:
+        return None
+    clock = time.strftime("%H:%M:%S", time.localtime(event.t_unix_s))
+    return Happened(clock, counted(event, said.text), said.level)
 
 
 def _actuators(actuators: Actuators) -> str:
@@ -153,32 +148,3 @@ def _now(records: NDArray[np.void]) -> Now:
         # A rule that acted in one tick of many would be gone before anybody saw it.
         Rule(int(acting[-1]["rule"])) if len(acting) else Rule.NONE,
     )
-
-
-def read_event(line: bytes) -> Happened | None:
-    """Read one line of ``events.jsonl``; None for what is not worth a line on a small screen, or is none."""
-    try:
-        event = msgspec.json.decode(line, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    kind = str(event.pop("kind", "?"))
-    t = event.pop("t_unix_s", 0.0)
-    count = times(event)
-    event.pop(COUNT, None)
-    if kind in _QUIET or (kind == _TRANSITION and event.get("fault") is None):
-        return None
-    alarming = kind in ("error", "fault", "warning", "policy_refused", "policy_rolled_back", "post_mortem_failed")
-    clock = time.strftime("%H:%M:%S", time.localtime(t if isinstance(t, int | float) else 0.0))
-    told = f"{kind}: {_in_words(kind, event)}" + (f" ({count} times)" if count > 1 else "")
-    return Happened(clock, told, alarming or event.get("fault") not in (None, 0))
-
-
-def _in_words(kind: str, event: Mapping[str, object]) -> str:
-    if kind == "tick":
-        missed = f"{event.get('missed')} missed ({event.get('cause')})" if event.get("missed") else ""
-        rule = f"rule {event.get('rule')}" if event.get("rule") not in (None, "none", 0) else ""
-        told = ", ".join(filter(None, (rule, missed))) or f"fault {event.get('fault')}"
-        return f"{told}, episode {event.get('episode')}, tick {event.get('tick')}"
-    if event.get("message"):
-        return str(event["message"])
-    return ", ".join(f"{k} {v}" for k, v in event.items() if v not in (None, ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
@@ -11,11 +11,36 @@ from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.reader import bin_edges_us
-from onrig.tools.web.axes import axes_of
-from onrig.tools.web.curve import FIELDS
 from onrig.tools.web.drawing import drawing_of
+from onrig.tools.web.history import FIELDS
 
 _POINTS: Final = 200
+_ROOM: Final = 1.15
+"""Beyond an envelope that the shield keeps there is nothing to be seen."""
+
+
+class Axis(NamedTuple):
+    """One observation, in its unit."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    centre: float
+    half: float
+    """``centre`` and ``half`` turn normalised values back: value = centre + half * normalised."""
+
+
+def axes_of(config: RunConfig) -> tuple[Axis, ...]:
+    """Choose the axes: the rig's range of each observation, narrower where the envelope is."""
+    axes = []
+    for o in config.rig.signals:
+        low, high = o.low, o.high
+        envelope = config.limits.envelope.get(o.name)
+        if envelope is not None:
+            low, high = max(low, envelope.low * _ROOM), min(high, envelope.high * _ROOM)
+        axes.append(Axis(o.name, o.unit, low, high, 0.5 * (o.low + o.high), 0.5 * (o.high - o.low)))
+    return tuple(axes)
 
 
 def about(config: RunConfig, folder: Path) -> dict[str, object]:

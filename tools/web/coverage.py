@@ -1,14 +1,25 @@
-"""What the memory holds, packed for a page: where the experiences lie and what colours them."""
+"""The picture of the memory, packed for a page: experiences as coloured points, the policy as a surface behind them."""
 
 from __future__ import annotations
 
 import base64
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.layout import Flag
+from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.slot import MAX_POLICY_BYTES
+from onrig.runtime.view.run_view import RunView
+from onrig.tools.web.about import Axis, axes_of
 
 Values = NDArray[np.floating]
 
@@ -18,6 +29,22 @@ _TOP: Final = 254
 _SCALE: Final = 8192
 """A normalised unit in the packed positions, which so reach from -4 to 4."""
 _LEAST_TD: Final = 1e-6
+_READ_BACK_BYTES: Final = 128 << 20
+"""A larger memory is not read back for a picture."""
+COLUMNS: Final = 56
+ROWS: Final = 44
+_SURFACES: Final = 8
+_FULL: Final = 127
+
+
+def stored_memory(view: RunView) -> dict[str, object] | None:
+    """Pack what the memory of a run that is over held at its last checkpoint; None where there is none."""
+    memory = view.memory(_READ_BACK_BYTES)
+    if isinstance(memory, str):
+        return None
+    storage = memory.storage
+    sample = sample_of(storage, Surprise().sampled(storage.stored))
+    return {**pack_sample(sample, storage.inserted), "stored": storage.stored, "capacity": storage.capacity}
 
 
 def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
@@ -76,3 +103,90 @@ def _bytes(share: Values) -> NDArray[np.uint8]:
 
 def _packed(levels: NDArray[np.uint8], low: float | None, high: float | None, *, log: bool) -> dict[str, object]:
     return {"low": low, "high": high, "log": log, "levels": base64.b64encode(levels.tobytes()).decode()}
+
+
+class Surfaces:
+    """Policies of a run folder as surfaces, the last few kept; safe to ask from several threads."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        self._policies = folder / "policies"
+        self._axes = axes_of(config)
+        self._config = config
+        self._kept: OrderedDict[tuple[int, int, int], dict[str, object]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
+        """Give the surface of a policy over observations ``x`` and ``y``; None where there is none to be had.
+
+        ``levels``: per actuator COLUMNS x ROWS values, row by row from the lowest ``y`` on, one signed byte each in
+        base64: -127 is the actuator's lower limit, 127 its upper one.
+        """
+        n = len(self._axes)
+        if not (0 <= x < n and 0 <= y < n and x != y and policy_id >= 0):
+            return None
+        key = (policy_id, x, y)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            made = self._make(policy_id, x, y)
+            if made is not None:
+                self._kept[key] = made
+                while len(self._kept) > _SURFACES:
+                    self._kept.popitem(last=False)
+            return made
+
+    def _make(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
+        across, up = _cells(self._axes[x], COLUMNS), _cells(self._axes[y], ROWS)
+        held = [a.centre for a in self._axes]
+        actions = surface_actions(self._policies / f"{policy_id}.onnx", self._config, (x, y), across, up, held)
+        if actions is None:
+            return None
+        levels = []
+        for action, actuator in zip(actions, self._config.rig.actuators, strict=True):
+            share = np.nan_to_num((action - actuator.centre) / actuator.half_range)
+            packed = np.clip(share * _FULL, -_FULL, _FULL).round().astype(np.int8)
+            levels.append(base64.b64encode(packed.tobytes()).decode())
+        return {"policy": policy_id, "x": x, "y": y, "columns": COLUMNS, "rows": ROWS, "levels": levels}
+
+
+def surface_actions(
+    path: Path,
+    config: RunConfig,
+    axes: tuple[int, int],
+    across: Sequence[float],
+    up: Sequence[float],
+    held: Sequence[float],
+) -> NDArray[np.float32] | None:
+    """Ask a policy over two observations, the others ``held``: (actuators, len(up), len(across)) in SI units.
+
+    None where the file holds no policy for this rig.
+    """
+    try:
+        if path.stat().st_size > MAX_POLICY_BYTES:
+            return None
+        session = PolicySession(path.read_bytes())
+    except (OSError, ModelRefused):
+        return None
+    n_actions = session.action.shape[1]
+    if session.observation.shape[1] != len(config.rig.signals) or n_actions != len(config.rig.actuators):
+        return None
+    actions = np.empty((n_actions, len(up), len(across)), np.float32)
+    x, y = axes
+    try:
+        session.observation[0] = held
+        for row, value in enumerate(up):
+            session.observation[0, y] = value
+            for column, other in enumerate(across):
+                session.observation[0, x] = other
+                session.run()
+                actions[:, row, column] = session.action[0]
+    except Exception:  # onnxruntime's exceptions have no common base
+        return None
+    return actions
+
+
+def _cells(axis: Axis, n: int) -> list[float]:
+    """Centres of ``n`` cells over an axis."""
+    step = (axis.high - axis.low) / n
+    return [axis.low + (i + 0.5) * step for i in range(n)]

@@ -1,4 +1,4 @@
-"""Finds out what is new of a run and puts it into messages for the page: shared memory while it lives, its folder."""
+"""What is new of a run, as messages for its page."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
-from onrig.runtime.run_state.running import Running, SegmentError, running_rigs
-from onrig.runtime.run_state.states import State
+from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.runtime.view.tail import Tail
+from onrig.runtime.view.reader import Figures, Histogram, ViewReader
+from onrig.runtime.view.run_view import RunView
 from onrig.tools.web.about import about
-from onrig.tools.web.coverage import pack_sample
-from onrig.tools.web.curve import Curve
+from onrig.tools.web.coverage import pack_sample, stored_memory
+from onrig.tools.web.history import Curve, Story
 from onrig.tools.web.hub import Message
 from onrig.tools.web.motion import Motion
-from onrig.tools.web.stored import stored_sample
-from onrig.tools.web.story import Story
-from onrig.tools.web.timing import kept_histograms, plain_figures
 
 MOTION_S: Final = 0.05
 _STATUS_S: Final = 0.25
@@ -43,20 +38,17 @@ _FAST: Final = 3.0
 
 
 class Producer:
-    """The state of one run as the page sees it; ``turn`` is to be called some twenty times a second."""
+    """One run as its page sees it; ``turn`` is called some twenty times a second."""
 
     def __init__(self, config: RunConfig, folder: Path, *, awaited: bool = False) -> None:
         """``awaited``: the run is about to begin, whatever an earlier one has left in its folder."""
         self._awaited = awaited
-        self._config, self._folder = config, folder.resolve()
-        self._about = about(config, self._folder)
-        self._open_files()
+        self._view = RunView(folder, config)
+        self._about = about(config, self._view.folder)
+        self._curve, self._story = Curve(), Story()
         self._motion = Motion(config)
         pace = config.device.pace
         self._in_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _FAST)
-        self.running: Running | None = None
-        """The run while it lives."""
-        self._reader: ViewReader | None = None
         self._ended = False
         self._asked_ns = 0
         self._seen = 0
@@ -65,22 +57,30 @@ class Producer:
         self._sample_version = 0
         self._amplitude: float | None = None
 
-    def _open_files(self) -> None:
-        self._curve, self._story = Curve(), Story()
-        self._episodes = Tail(self._folder / "episodes.csv")
-        self._events = Tail(self._folder / "events.jsonl")
+    @property
+    def running(self) -> Running | None:
+        """The run while it lives."""
+        return self._view.running
+
+    def find(self) -> Running | None:
+        """The run in shared memory; None before it has begun and once it is over."""
+        return self._view.find()
+
+    def close(self) -> None:
+        """Let go of the run's memory."""
+        self._view.detach()
 
     # -- for the hub -----------------------------------------------------------------------------------------------
 
     def story_so_far(self) -> Iterator[Message]:
-        """Everything a page that opens now needs."""
+        """Everything that a page needs which opens now."""
         yield Message("about", self._about)
         yield self._status()
         yield Message("episodes", {"whole": True, "merged": self._curve.merged, "rows": self._curve.rows})
         yield Message("story", {"items": self._story.items, "policies": self._story.policies})
         yield from (self._latest[kind] for kind in ("figures", "memory", "clip") if kind in self._latest)
-        if self._reader is not None and not self._in_clips:
-            recent = self._motion.recent(self._reader.records(0, _RECENT)[1])
+        if self._view.live is not None and not self._in_clips:
+            recent = self._motion.recent(self._view.live.records(0, _RECENT)[1])
             if recent is not None:
                 yield Message("motion", recent)
         if self._ended:
@@ -92,18 +92,23 @@ class Producer:
             yield from self._look()
         if self._is_due("files", now_s, _FILES_S):
             yield from self._files()
-        reader = self._reader
-        if reader is None:
+        live = self._view.live
+        if live is None:
             return
-        yield from self._moving(reader, now_s)
+        yield from self._moving(live, now_s)
         if self._is_due("status", now_s, _STATUS_S):
             yield self._status()
         if self._is_due("figures", now_s, _FIGURES_S):
-            reader.keep_sampling()
-            figures = reader.figures()
+            live.keep_sampling()
+            figures = live.figures()
             if figures is not None:
                 yield self._note(Message("figures", plain_figures(figures)))
-            yield from self._memory(reader, figures)
+            yield from self._memory(live, figures)
+
+    def farewell(self) -> Iterator[Message]:
+        """The last words, once the run is over."""
+        if not self._ended:
+            yield from self._leave()
 
     def _is_due(self, what: str, now_s: float, every_s: float) -> bool:
         if now_s - self._due[what] < every_s:
@@ -119,26 +124,23 @@ class Producer:
 
     def _look(self) -> Iterator[Message]:
         """Find the run in shared memory, or notice that it has left it."""
-        if self._reader is not None:
-            if self.find() != self.running:  # over, or its supervisor was killed
+        found = self.find()
+        if self._view.live is not None:
+            if found != self.running:  # over, or its supervisor was killed
                 yield from self._leave()
             return
-        found = self.find()
         if found is None:
-            if not self._ended and not self._awaited and (self._folder / "summary.json").exists():
+            if not self._ended and not self._awaited and (self._view.folder / "summary.json").exists():
                 yield from self._leave()
             return
         with contextlib.suppress(SegmentError):
-            self._reader = ViewReader(found.shm, self._config)
+            self._view.attach(found)
             if self._ended:  # it was resumed, and may have cut what came after its checkpoint
-                self._open_files()
+                self._view.rewind()
+                self._curve, self._story = Curve(), Story()
                 self._latest.clear()
-            self.running, self._ended, self._awaited = found, False, False
+            self._ended = self._awaited = False
             yield self._status()
-
-    def find(self) -> Running | None:
-        """The run in shared memory; None before it has begun and once it is over."""
-        return next((r for r in running_rigs() if r.folder == self._folder), None)
 
     def _leave(self) -> Iterator[Message]:
         self.close()
@@ -148,54 +150,37 @@ class Producer:
             if not news:
                 break
             yield from news
-        yield from self._last_memory()
+        if "memory" not in self._latest:
+            memory = stored_memory(self._view)
+            if memory is not None:
+                yield self._note(Message("memory", memory))
         yield self._status()
         yield self._farewell()
 
-    def _last_memory(self) -> Iterator[Message]:
-        """What a run that is over kept, if nobody has seen it before."""
-        if "memory" in self._latest:
-            return
-        found = stored_sample(self._config, self._folder)
-        if found is not None:
-            packed = pack_sample(found.sample, found.inserted)
-            yield self._note(Message("memory", {**packed, "stored": found.stored, "capacity": found.capacity}))
-
-    def close(self) -> None:
-        """Let go of the run's memory."""
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = self.running = None
-
-    def farewell(self) -> Iterator[Message]:
-        """The last words, once the run is over."""
-        if not self._ended:
-            yield from self._leave()
-
     def _status(self) -> Message:
-        reader = self._reader
-        if reader is None:
+        view, live = self._view, self._view.live
+        if live is None:
             return Message("status", {"phase": "ended" if self._ended else "starting"})
-        state = reader.word(Word.STATE)
-        stopping = reader.word(Word.STOP) > 0 or reader.word(Word.STOP_OUTSIDE) > 0
+        stopping = view.word(Word.STOP) > 0 or view.word(Word.STOP_OUTSIDE) > 0
+        state = view.state
         return Message(
             "status",
             {
                 "phase": "running",
-                "state": State(state).name.lower() if state in set(State) else "unknown",
-                "episode": reader.word(Word.EPISODE),
-                "tick": reader.word(Word.TICK),
-                "missed": reader.word(Word.MISSED),
-                "policy": reader.word(Word.POLICY),
-                "realtime": bool(reader.word(Word.REALTIME)),
+                "state": state.name.lower() if state is not None else "unknown",
+                "episode": view.word(Word.EPISODE),
+                "tick": view.word(Word.TICK),
+                "missed": view.word(Word.MISSED),
+                "policy": view.word(Word.POLICY),
+                "realtime": bool(view.word(Word.REALTIME)),
                 "amplitude": self._amplitude,
                 "stopping": stopping,
-                "actuators": self._actuators(reader.actuators, stopping=stopping),
+                "actuators": self._actuators(live.actuators, stopping=stopping),
             },
         )
 
     def asked(self, now_ns: int) -> None:
-        """A stop was asked for: what frames say from now on (host monotonic) tells whether the actuators are safe."""
+        """Note a stop: what frames say from now on (host monotonic) tells whether the actuators are safe."""
         self._asked_ns = self._asked_ns or now_ns
 
     def _actuators(self, actuators: Actuators, *, stopping: bool) -> str | None:
@@ -210,31 +195,27 @@ class Producer:
         return UNTOUCHED if actuators.untouched else actuators.unconfirmed(now_ns, time.time())
 
     def _farewell(self) -> Message:
-        summary: dict[str, object] = {}
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            summary = msgspec.json.decode((self._folder / "summary.json").read_bytes(), type=dict[str, object])
-        return Message(
-            "ended",
-            {"reason": summary.get("exit_reason"), "summary": summary, "histograms": kept_histograms(self._folder)},
-        )
+        summary, histograms = self._view.summary, self._view.histograms()
+        shown = {name: _binned(histograms[name]) for name in ("tick", "lateness") if name in histograms}
+        return Message("ended", {"reason": summary.get("exit_reason"), "summary": summary, "histograms": shown})
 
     # -- what changes ----------------------------------------------------------------------------------------------
 
     def _files(self) -> Iterator[Message]:
-        lines = self._episodes.lines()
-        if lines:
-            fresh = self._curve.take(lines)
+        episodes = self._view.episodes()
+        if episodes:
+            fresh = self._curve.take(episodes)
             rows = self._curve.rows if fresh is None else fresh
             yield Message("episodes", {"whole": fresh is None, "merged": self._curve.merged, "rows": rows})
-        items, policies = self._story.take(self._events.lines())
+        items, policies = self._story.take(self._view.events())
         if items or policies:
             yield Message("story", {"items": items, "policies": policies})
 
-    def _moving(self, reader: ViewReader, now_s: float) -> Iterator[Message]:
+    def _moving(self, live: ViewReader, now_s: float) -> Iterator[Message]:
         if self._in_clips:
             if now_s < self._due["clip"]:
                 return
-            _, records = reader.records(0, _RECENT)
+            _, records = live.records(0, _RECENT)
             clip = self._motion.clip(records)
             self._due["clip"] = now_s + _CLIP_PAUSE_S
             if clip is not None:
@@ -244,7 +225,7 @@ class Producer:
                 yield self._note(Message("clip", clip))
             return
         first = self._seen == 0
-        self._seen, records = reader.records(self._seen, 1 if first else _AT_ONCE)
+        self._seen, records = live.records(self._seen, 1 if first else _AT_ONCE)
         samples = self._motion.live(records)
         if samples is not None and not first:
             self._read_amplitude(records)
@@ -255,11 +236,11 @@ class Producer:
         if len(exploring):
             self._amplitude = float(f"{float(exploring[-50:]['amplitude'].max()):.4g}")
 
-    def _memory(self, reader: ViewReader, figures: Figures | None) -> Iterator[Message]:
-        version = reader.sample_version
+    def _memory(self, live: ViewReader, figures: Figures | None) -> Iterator[Message]:
+        version = live.sample_version
         if figures is None or version == self._sample_version:
             return
-        sample = reader.sample()
+        sample = live.sample()
         if sample is None:
             return
         self._sample_version = version
@@ -268,3 +249,28 @@ class Producer:
         stored = min(max(figures.stored, len(sample), figures.stored + newest - figures.inserted), figures.capacity)
         packed = pack_sample(sample, max(figures.inserted, newest))
         yield self._note(Message("memory", {**packed, "stored": stored, "capacity": figures.capacity}))
+
+
+def plain_figures(figures: Figures) -> dict[str, object]:
+    """Figures as plain values, histograms (``tick_us``, ``lateness_us``) trimmed; None for what is no number."""
+    plain = {k: v for k, v in figures._asdict().items() if not isinstance(v, Histogram)}
+    if not np.isfinite(figures.updates_per_s):
+        plain["updates_per_s"] = None
+    return {**plain, "tick_us": _with_percentiles(figures.tick), "lateness_us": _with_percentiles(figures.lateness)}
+
+
+def _binned(histogram: Histogram) -> dict[str, object]:
+    """Counts from the first to the last bin that holds any."""
+    filled = np.flatnonzero(histogram.counts)
+    first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, -1)
+    return {"first": first, "counts": histogram.counts[first : last + 1].tolist()}
+
+
+def _with_percentiles(histogram: Histogram) -> dict[str, object]:
+    return {
+        **_binned(histogram),
+        "p50": histogram.percentile_us(50),
+        "p99": histogram.percentile_us(99),
+        "p999": histogram.percentile_us(99.9),
+        "max": histogram.max_ns / 1000 if histogram.counts.any() else None,
+    }

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
-from onrig.runtime.replay.layout import FLAG_MASK, POLICY_SHIFT, Slots
-from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
+from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.view.layout import FIGURES, SAMPLE_POINTS, bins_of, sample_dtype, view_parts, view_schema
 

@@ -19,8 +19,8 @@ the newest checkpoint turns out damaged (a failing medium), the one before it is
 
 **What it costs.**  A write takes time and bytes proportional to what is new, but for one copy and one comparison of
 the keeper's per-slot arrays (8 bytes per slot for TDE and Expl, nothing for the others), of which a copy stays in
-memory (``onrig.runtime.replay.budget.checkpoint_bytes``).  Encoding, CRC and fsync happen in a thread that does not
-hold the interpreter.  On disk, in rows of 12 + ``Layout.row_bytes`` bytes (and, for each, at most 4096 rows more):
+memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync happen in a thread that does not hold the
+interpreter.  On disk, in rows of 12 + ``Layout.row_bytes`` bytes (and, for each, at most 4096 rows more):
 cyclic storage up to 1.5 times the capacity; otherwise a generation grows to twice what is stored, then the next one is
 begun and takes over piece by piece, never more than 3.5 times together.  Orders: up to 16 bytes per slot and file, of
 which there are at most three.

@@ -6,13 +6,13 @@ from typing import Protocol
 
 import msgspec
 
-from onrig.runtime.replay.keepers import Keeper
-from onrig.runtime.replay.storage import Storage
-from onrig.runtime.replay.strategy import Strategy
+from onrig.runtime.replay.memory.keepers.keeper import Keeper
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.strategy import Strategy
 
 
 class Experiences(Protocol):
-    """What is saved and restored: :class:`~onrig.runtime.replay.memory.Memory`, by its parts."""
+    """What is saved and restored: :class:`~onrig.runtime.replay.memory.experiences.Memory`, by its parts."""
 
     storage: Storage
     keeper: Keeper

@@ -15,8 +15,8 @@ import numpy as np
 
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, Sweep
-from onrig.runtime.replay.layout import Slots
-from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.storage import Storage
 
 FLOOR_ROWS: Final = 4096
 """No segment is given up before it holds as many rows; smaller logs are not worth the files."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Saved, Segment
 from onrig.runtime.replay.checkpoint.rows import Append
-from onrig.runtime.replay.keepers.keeper import Arrays
+from onrig.runtime.replay.memory.keepers.keeper import Arrays
 
 SMALL_BYTES: Final = 4096
 """Arrays up to this size stand in the manifest."""

@@ -43,8 +43,9 @@ from onrig.runtime.link.messages import (
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.lease import Lease
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
-from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.storage import STAMP_WORDS
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.storage import STAMP_WORDS
 from onrig.runtime.run_config import RunConfig
 
 _WAIT_LIMIT_MS: Final = 2000
@@ -306,8 +307,8 @@ class LearnerDesk:
         self.error_batch = request.batch
         self.error_batches += 1
         self._touched = True
-        self._memory.take_errors(
-            slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
+        self._memory.take_feedback(
+            Signal.TD_ERROR, slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
         )
         return Answer(Accepted())
 

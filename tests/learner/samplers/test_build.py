@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.samplers.build import sampler_for
-from onrig.runtime.replay.strategy import SAMPLINGS, Strategy
+from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -7,8 +7,8 @@ import pytest
 
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis, fis_weights, replay_tail
+from onrig.learner.samplers.importance import Linear
 from onrig.learner.samplers.rank_per import RankPer
-from onrig.learner.samplers.schedule import Linear
 from onrig.learner.samplers.uniform import Uniform
 
 CONSTANT = Linear(1.0, 1.0, 1)

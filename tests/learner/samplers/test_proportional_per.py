@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.importance import Scale
+from onrig.learner.samplers.importance import Linear, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
-from onrig.learner.samplers.schedule import Linear
 from tests.runtime.replay.chi_square import follows
 
 ONE = Linear(1.0, 1.0, 1)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.importance import Scale
+from onrig.learner.samplers.importance import Linear, Scale
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
-from onrig.learner.samplers.schedule import Linear
 from tests.runtime.replay.chi_square import follows
 
 

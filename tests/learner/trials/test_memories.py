@@ -8,10 +8,10 @@ import pytest
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories
-from onrig.runtime.replay.layout import Flag
-from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.resynthesis import Resynthesised
-from onrig.runtime.replay.transitions import Transitions
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
 from onrig.tools.load import load
 
 STEPS, CAPACITY, SEED = 30, 70, 3
@@ -73,7 +73,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
             slots = ours.slots[:, 1].reshape(-1)
             assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
             ours.updated(td)
-            theirs.keeper.td_updated(slots, np.abs(td[:, 1].reshape(-1)))
+            theirs.keeper.learned(Signal.TD_ERROR, slots, np.abs(td[:, 1].reshape(-1)))
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, :-1]
     assert (ours.rows[1, :stored] == floats).all()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onrig.learner.samplers.build import sampler_for
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.strategy import parse_strategy
 
 SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
 BATCH, EPISODES, CAPACITY = 8, 30, 150

@@ -18,7 +18,7 @@ from onrig.runtime.record import Flag, Rule
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.shm.board import Word
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models

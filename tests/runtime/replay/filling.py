@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 
@@ -38,7 +39,7 @@ def wear(memory: Memory, rng: np.random.Generator, offers: int) -> None:
     for _ in range(0, offers, BATCH):
         memory.insert(batch(rng))
         slots = rng.integers(0, memory.storage.stored, 64)
-        memory.take_errors(slots, memory.storage.generation(slots), rng.random(64, np.float32))
+        memory.take_feedback(Signal.TD_ERROR, slots, memory.storage.generation(slots), rng.random(64, np.float32))
 
 
 def configured(retention: str, budget: int) -> RunConfig:

@@ -10,10 +10,10 @@ import pytest
 
 from onrig.runtime.explore.processes import episode_noise
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.layout import Flag
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection, Synthetic
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.policies import FiledPolicies
 from onrig.sim.synthetic.replay import RunResynthesiser

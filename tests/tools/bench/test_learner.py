@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from onrig.learner.ddpg import Ddpg
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.tools.bench import verb as bench
 from onrig.tools.bench.learner import verb as learner
 from onrig.tools.bench.learner.cases import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.strategy import SAMPLINGS
+from onrig.runtime.replay.memory.strategy import SAMPLINGS
 from onrig.tools.reports.style import spread, strategy_look
 
 

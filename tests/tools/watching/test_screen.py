@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Miss, Rule
+from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.reader import ViewReader
+from onrig.runtime.view.run_view import RunView
+from onrig.runtime.view.sentences import Event
 from onrig.tools.watching.rig_text import sketch_of
-from onrig.tools.watching.snapshot import Watcher, read_event
-from onrig.tools.watching.words import one_line
+from onrig.tools.watching.screen import one_line
+from onrig.tools.watching.snapshot import Watcher, happened
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
 
@@ -28,11 +30,11 @@ class Watched:
 
     def __init__(self, tmp_path: Path) -> None:
         self.live = LiveRun(tmp_path / "run", tmp_path / "shm")
-        self.view = ViewReader(self.live.shm, self.live.config)
-        self.watcher = Watcher(self.view, self.live.folder)
+        self.view = RunView.of(self.live.running)
+        self.watcher = Watcher(self.view)
 
     def close(self) -> None:
-        self.view.close()
+        self.view.detach()
         self.live.__exit__(None, None, None)
 
     def go_on(self) -> None:
@@ -47,9 +49,9 @@ class Watched:
         board = self.live.board
         board[Word.STATE], board[Word.EPISODE], board[Word.TICK], board[Word.POLICY] = State.RUNNING, 3, 200, 7
         self.live.telemetry.turn(1e9)
-        text = "episode,kind,steps,return,mean_reward,normalized\n"
+        text = ",".join(COLUMNS) + "\n"
         for k in range(1, 31):
-            text += f"{k},train,200,-1,-0.1,{k / 30}\n{k},eval,200,-1,-0.1,0.9\n"
+            text += f"{k},train,200,-1,-0.1,{k / 30},0,0,0,1,0\n{k},eval,200,-1,-0.1,0.9,0,0,0,1,0\n"
         (self.live.folder / "episodes.csv").write_text(text)
         self.tell({"t_unix_s": 0, "kind": "warning", "message": "[bold]careful[/]"})
 
@@ -132,31 +134,13 @@ def test_looking_takes_only_what_is_new(watched: Watched) -> None:
     assert len(watched.watcher.look().train) == 30
     watched.tell({"t_unix_s": 1, "kind": "fault", "message": "stop", "fault": "device_lease"})
     events = watched.watcher.look().events
-    assert [e.text for e in events] == ["warning: [bold]careful[/]", "fault: stop"]
-    assert events[-1].alarming
+    assert [(e.text, e.level) for e in events] == [("[bold]careful[/]", "warn"), ("stop", "bad")]
 
 
-@pytest.mark.parametrize(
-    ("event", "told"),
-    [
-        (
-            {"kind": "tick", "rule": "predicted", "missed": 0, "episode": 4, "tick": 9},
-            "tick: rule predicted, episode 4",
-        ),
-        ({"kind": "tick", "rule": "none", "missed": 2, "cause": "host", "episode": 1, "tick": 2}, "2 missed (host)"),
-        ({"kind": "policy_refused", "policy": 4, "reason": "too slow"}, "policy_refused: policy 4, reason too slow"),
-        ({"kind": "transition", "message": "running -> fault", "fault": "device_lease"}, "running -> fault"),
-    ],
-)
-def test_events_are_told_in_a_few_words(event: dict[str, object], told: str) -> None:
-    happened = read_event(msgspec.json.encode({"t_unix_s": 0.0, **event}))
-    assert happened is not None
-    assert told in happened.text
-
-
-@pytest.mark.parametrize(
-    "line",
-    [b"", b"[1]", b"\xff", b'{"kind": "policy_admitted"}', b'{"kind": "transition", "message": "x", "fault": null}'],
-)
-def test_what_is_no_news_is_left_out(line: bytes) -> None:
-    assert read_event(line) is None
+def test_events_are_told_as_on_the_page_and_counted() -> None:
+    tick = {"rule": "predicted", "missed": 0, "episode": 4, "tick": 9, "count": 2}
+    told = happened(Event(0.0, "tick", tick))
+    assert told is not None
+    assert told.text.startswith("episode 4, tick 9: the command would have left the safe set; ")
+    assert told.text.endswith(" (2 times)")
+    assert happened(Event(0.0, "policy_admitted", {})) is None

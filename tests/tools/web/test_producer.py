@@ -12,8 +12,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
+from onrig.runtime.view import run_view as module
 from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.tools.web import producer as module
 from onrig.tools.web.hub import Message
 from onrig.tools.web.producer import Producer
 from tests.runtime.samples import PENDULUM, episode, records

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from onrig.runtime.policy.contract import contract_for
-from onrig.tools.web.axes import axes_of
-from onrig.tools.web.surface import COLUMNS, ROWS, Surfaces
+from onrig.tools.web.about import axes_of
+from onrig.tools.web.coverage import COLUMNS, ROWS, Surfaces
 from tests.runtime.policy import models
 from tests.runtime.samples import MAGMAN, PENDULUM
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.ddpg import Ddpg
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials

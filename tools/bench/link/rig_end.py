@@ -23,9 +23,9 @@ from onrig.runtime.link.server import LinkServer, TcpDoor
 from onrig.runtime.policy.contract import PolicyContract, contract_for
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder

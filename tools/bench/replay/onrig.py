@@ -5,14 +5,16 @@ A sample is what a learner reads: slots drawn, rows gathered, terminations told 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.samplers.build import sampler_for
-from onrig.runtime.replay.keepers import keeper_for
-from onrig.runtime.replay.layout import Batch, Flag, Layout
-from onrig.runtime.replay.storage import Storage
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Batch, Flag, Layout
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.tools.bench.replay.buffers import (
     BATCH,
     INSERTS,
@@ -51,7 +53,8 @@ class _Onrig(Buffer):
         self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
-        self._take_errors = self._keeper.td_updated if strategy.retention == "TDE" else self._sampler.updated
+        listens = Signal.TD_ERROR in strategy.keeper.looks_at
+        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._sampler.updated
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
@@ -78,7 +81,7 @@ class _Onrig(Buffer):
         for first in range(0, len(slots), _CHUNK):
             some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
             self._sampler.updated(some, errors)
-            self._keeper.td_updated(some, errors)
+            self._keeper.learned(Signal.TD_ERROR, some, errors)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         if self._sampling == "Uniform":
@@ -134,8 +137,7 @@ class _Onrig(Buffer):
         self._gather(slots, self._batches[BATCH]).terminated()
         td = self._td[i]
         self._sampler.updated(slots, td)
-        self._keeper.replayed(slots)
-        self._keeper.td_updated(slots, td)
+        self._keeper.learned(Signal.TD_ERROR, slots, td)
 
     def cycle(self, i: int) -> None:
         slots = [self._insert(self._arguments[j % POOL]) for j in range(i * INSERTS, (i + 1) * INSERTS)]

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.record import Miss, RecordLayout
-from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.event_kinds import times
 from onrig.runtime.run_state.states import State

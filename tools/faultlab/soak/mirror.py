@@ -19,7 +19,7 @@ import numpy as np
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
-from onrig.runtime.replay.storage import STAMP_WORDS, Storage
+from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.faultlab.run_folder import kept_memory
 

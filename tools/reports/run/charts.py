@@ -11,6 +11,9 @@ import numpy as np
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import NoExploration
 from onrig.runtime.record import STAGES
+from onrig.runtime.view.reader import bin_edges_us
+from onrig.runtime.view.run_view import RunFiles, Values, by_episode, number
+from onrig.runtime.view.sentences import Event
 from onrig.tools.reports.run.drawing import (
     BLUE,
     GOLD,
@@ -24,7 +27,6 @@ from onrig.tools.reports.run.drawing import (
     svg_uri,
     whole_numbers,
 )
-from onrig.tools.reports.run.material import Event, Material, Values, by_episode, number
 from onrig.tools.reports.style import new_figure, title
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ VERDICTS: Final = {
 """How each is told: word, colour, marker and its size, by the kind of the event."""
 
 
-def episodes_chart(m: Material) -> Chart | None:
+def episodes_chart(m: RunFiles) -> Chart | None:
     """Performance, exploration, interventions by rule and missed ticks by cause; None where no episode was finished."""
     if not len(m.train["episode"]):
         return None
@@ -90,7 +92,7 @@ def smooth(values: Values, window: int = _SMOOTH) -> Values:
     return means
 
 
-def _performance(axes: Axes, m: Material) -> None:
+def _performance(axes: Axes, m: RunFiles) -> None:
     title(axes, "normalised reward")
     for level in (0.0, 1.0):
         axes.axhline(level, color="0.55", lw=0.8, zorder=1)
@@ -107,7 +109,7 @@ def _performance(axes: Axes, m: Material) -> None:
     axes.set_ylim(min(-0.1, max(low, -1.5)) - 0.05, max(1.08, min(high, 2.0) + 0.05))
 
 
-def _exploration(axes: Axes, m: Material) -> None:
+def _exploration(axes: Axes, m: RunFiles) -> None:
     title(axes, "exploration")
     x = m.train["episode"]
     axes.plot(x, m.train["exploration"], ".", ms=2.5, color=PINK, alpha=0.5)
@@ -144,7 +146,7 @@ def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str
         axes.text(0.5, 0.45, "none", transform=axes.transAxes, ha="center", va="center", color="0.5")
 
 
-def policies_chart(m: Material) -> Chart | None:
+def policies_chart(m: RunFiles) -> Chart | None:
     """When which policy came and what became of it; None where none came."""
     events = m.of_kind(*VERDICTS)
     if not events or not m.events:
@@ -173,23 +175,27 @@ def _policy(event: Event) -> float:
     return number(event.fields.get("policy"))
 
 
-def timing_chart(m: Material) -> Chart | None:
+def timing_chart(m: RunFiles) -> Chart | None:
     """One histogram above the other, in logarithmic time; None where nothing was timed."""
     names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
     if not names:
         return None
     figure, [[axes]] = new_figure(1, 1, 0.5 * len(names) + 1.2)
     axes.set_xscale("log")
+    edges_us = bin_edges_us()
     for row, name in enumerate(reversed(names)):
         histogram = m.timing[name]
-        height = np.sqrt(histogram.counts / histogram.counts.max())
+        filled = np.flatnonzero(histogram.counts)
+        first, last = int(filled[0]), int(filled[-1])
+        counts, bins_us = histogram.counts[first : last + 1], edges_us[first : last + 2]
+        height = np.sqrt(counts / counts.max())
         colour = ORANGE if name == "lateness" else "0.25" if name == "tick" else BLUE
-        axes.stairs(row + 0.85 * height, histogram.edges_us, baseline=row, fill=True, color=colour, alpha=0.35)
-        axes.stairs(row + 0.85 * height, histogram.edges_us, baseline=row, color=colour, lw=0.8)
-        p50, p99 = histogram.percentile_us(50), histogram.percentile_us(99)
+        axes.stairs(row + 0.85 * height, bins_us, baseline=row, fill=True, color=colour, alpha=0.35)
+        axes.stairs(row + 0.85 * height, bins_us, baseline=row, color=colour, lw=0.8)
+        p50, p99 = histogram.percentile_us(50) or 0.0, histogram.percentile_us(99) or 0.0
         for value, dash in ((p50, "-"), (p99, (0, (2, 1)))):
             axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=dash)
-        told = f"p50 {_us(p50)}, p99 {_us(p99)}, max {_us(float(histogram.edges_us[-1]))}"
+        told = f"p50 {_us(p50)}, p99 {_us(p99)}, max {_us(float(bins_us[-1]))}"
         axes.text(1.01, row + 0.3, told, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
     period_us = m.config.wall_period_ns / 1e3
     if not m.config.lockstep:

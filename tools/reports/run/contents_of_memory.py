@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,20 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Observation
-from onrig.runtime.policy.refusal import ModelRefused
-from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.checkpoint.identity import identity_of
-from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.layout import Layout
-from onrig.runtime.replay.memory import Memory
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.run_view import RunView
+from onrig.tools.web.coverage import surface_actions
 
 Floats = NDArray[np.float32]
 
 CELLS: Final = 40
 """Cells along each axis in which coverage is counted."""
-_MOST_BYTES: Final = 2 << 30
 _SHOWN: Final = 8000
 _NODES: Final = 61
 
@@ -68,18 +61,11 @@ def read_contents(folder: Path, config: RunConfig) -> Contents | str:
     axes = shown_axes(config)
     if axes is None:
         return "the rig has a single observation"
-    layout = Layout(len(config.rig.signals), len(config.rig.actuators))
-    if capacity_of(config) * layout.row_bytes > _MOST_BYTES:
-        return "the memory is too large to be read for a report"
-    try:
-        memory = Memory(config)
-        restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))
-    except (CheckpointError, OSError) as error:
-        return f"the checkpoint cannot be read: {error}"
-    stored = memory.storage.stored
-    if restored is None or not stored:
-        return "there is no checkpoint of it"
+    memory = RunView(folder, config).memory()
+    if isinstance(memory, str):
+        return memory
     storage = memory.storage
+    stored = storage.stored
     x, y = (config.rig.observations[i] for i in axes)
     slots = np.linspace(0, stored - 1, min(stored, _SHOWN)).astype(np.int64)
     every = np.stack([_in_si(storage.observation[:stored, i], config.rig.signals[i]) for i in axes], axis=1)
@@ -114,23 +100,15 @@ def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface
         found = active if active in ids else ids[-1] if ids else None
     if axes is None or found is None:
         return None
-    try:
-        session = PolicySession((folder / "policies" / f"{found}.onnx").read_bytes())
-    except (OSError, ModelRefused):
-        return None
     signals = config.rig.signals
-    if session.observation.shape[1] != len(signals):
-        return None
-    rest = np.array([_held(config, o) for o in signals], np.float32)
+    held = np.array([_held(config, o) for o in signals], np.float32)
     across, up = (np.linspace(signals[i].low, signals[i].high, _NODES) for i in axes)
-    action = np.empty((session.action.shape[1], _NODES, _NODES), np.float32)
-    for (j, b), (i, a) in itertools.product(enumerate(up), enumerate(across)):
-        session.observation[0] = rest
-        session.observation[0, list(axes)] = a, b
-        session.run()
-        action[:, j, i] = session.action[0]
-    held = tuple((o.name, float(v)) for k, (o, v) in enumerate(zip(signals, rest, strict=True)) if k not in axes)
-    return Surface(found, across, up, action, held)
+    path = folder / "policies" / f"{found}.onnx"
+    action = surface_actions(path, config, axes, across.tolist(), up.tolist(), held.tolist())
+    if action is None:
+        return None
+    others = tuple((o.name, float(v)) for k, (o, v) in enumerate(zip(signals, held, strict=True)) if k not in axes)
+    return Surface(found, across, up, action, others)
 
 
 def _held(config: RunConfig, observation: Observation) -> float:

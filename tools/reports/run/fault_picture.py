@@ -11,8 +11,8 @@ import numpy as np
 from onrig.hw.messages import Status
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.runtime.view.run_view import number
 from onrig.tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
-from onrig.tools.reports.run.material import number
 from onrig.tools.reports.style import INK, new_figure, save, title
 
 if TYPE_CHECKING:

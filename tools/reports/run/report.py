@@ -11,6 +11,7 @@ from typing import Final
 
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.runtime.view.run_view import RunFiles, number, read_run
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import write_whole
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
@@ -19,7 +20,6 @@ from onrig.tools.reports.run.coverage_chart import coverage_chart, surfaces_char
 from onrig.tools.reports.run.drawing import Chart, png_uri
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems
 from onrig.tools.reports.run.last_moments import read_last_moments
-from onrig.tools.reports.run.material import Material, number, read_material
 from onrig.tools.reports.run.page import Fault, RunPage, html
 from onrig.tools.reports.run.tables import (
     circumstances,
@@ -39,7 +39,7 @@ NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onri
 
 def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path:
     """Write the page of a run, finished or under way; returns its path.  Raises OSError."""
-    material = read_material(folder, config)
+    material = read_run(folder, config)
     notes: list[str] = []
     try:
         import matplotlib  # noqa: F401
@@ -54,8 +54,8 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path
     return path
 
 
-def _charts(m: Material, notes: list[str]) -> list[Chart]:
-    drawers: tuple[Callable[[Material], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
+def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
+    drawers: tuple[Callable[[RunFiles], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
     charts = [chart for draw in drawers if (chart := draw(m)) is not None]
     active = int(number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
@@ -68,7 +68,7 @@ def _charts(m: Material, notes: list[str]) -> list[Chart]:
     return charts
 
 
-def _page(m: Material, charts: list[Chart], notes: list[str]) -> RunPage:
+def _page(m: RunFiles, charts: list[Chart], notes: list[str]) -> RunPage:
     config, reason = m.config, m.summary.get("exit_reason")
     sheets = [s for s in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if s is not None]
     text = ""
@@ -91,7 +91,7 @@ def _page(m: Material, charts: list[Chart], notes: list[str]) -> RunPage:
     )
 
 
-def _outcome(m: Material, reason: object) -> str:
+def _outcome(m: RunFiles, reason: object) -> str:
     """How it ended, in two or three words; the reason itself is among the warnings."""
     if not reason:
         return "unfinished"

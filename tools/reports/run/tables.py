@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.run_state.event_kinds import COUNT, times
+from onrig.runtime.view.run_view import RunFiles, by_episode, number
+from onrig.runtime.view.sentences import Event, in_fields, sentence
 from onrig.tools.reports.run.charts import VERDICTS
-from onrig.tools.reports.run.material import Event, Material, by_episode, number
 from onrig.tools.reports.sheet import Sheet
 
 _MOST: Final = 120
@@ -34,7 +34,7 @@ class Tile(NamedTuple):
     alarming: bool = False
 
 
-def tiles(m: Material) -> list[Tile]:
+def tiles(m: RunFiles) -> list[Tile]:
     """What somebody wants to know first."""
     s = m.summary
     last = m.train["normalized"][-_LAST:]
@@ -67,7 +67,7 @@ def tiles(m: Material) -> list[Tile]:
     return found
 
 
-def _faults(m: Material) -> list[Event]:
+def _faults(m: RunFiles) -> list[Event]:
     """Where a fault was latched: by the loop, which then changes its state, or by the supervisor."""
     return [e for e in m.events if e.fields.get("fault") and _begins(e)]
 
@@ -78,7 +78,7 @@ def _begins(event: Event) -> bool:
     return event.kind == "fault" and event.fields.get("source") == "supervisor"
 
 
-def warnings(m: Material, notes: Sequence[str]) -> list[str]:
+def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
     """What keeps the figures from being the last word."""
     lines = []
     s = m.summary
@@ -95,14 +95,14 @@ def warnings(m: Material, notes: Sequence[str]) -> list[str]:
     return [*lines, *notes]
 
 
-def events_sheet(m: Material) -> Sheet | None:
+def events_sheet(m: RunFiles) -> Sheet | None:
     """What happened, but for what the figures show; equal lines in a row are counted."""
     start = m.events[0].t_unix_s if m.events else 0.0
     rows: list[tuple[str, str, str, str]] = []
     for event in m.events:
         if event.kind in _QUIET:
             continue
-        n = times(event.fields)
+        n = event.times
         row = (f"{event.t_unix_s - start:.1f}", event.kind, str(n) if n > 1 else "", _told(event))
         if rows and rows[-1][1::2] == row[1::2]:
             before = rows[-1]
@@ -119,25 +119,19 @@ def events_sheet(m: Material) -> Sheet | None:
     quiet: Counter[str] = Counter()
     for event in m.events:
         if event.kind in _QUIET:
-            quiet[event.kind] += times(event.fields)
+            quiet[event.kind] += event.times
     if quiet:
         notes = (*notes, "Not listed: " + ", ".join(f"{n} {kind}" for kind, n in sorted(quiet.items())) + ".")
     return Sheet("Events", 4, ("s after start", "event", "times", "what"), tuple(rows), notes)
 
 
 def _told(event: Event) -> str:
-    fields = {name: value for name, value in event.fields.items() if name != COUNT}
-    message = str(fields.pop("message", "") or "")
-    source = fields.pop("source", None)
-    for word in ("cause", "hint", "detail", "fault"):
-        if word in fields and (message or not fields[word]):
-            fields.pop(word)
-    rest = ", ".join(f"{k} {v}" for k, v in fields.items() if v is not None and v != "")
-    told = "; ".join(part for part in (f"{source}: {message}" if source and message else message, rest) if part)
+    said = sentence(event)
+    told = said.text if said is not None else in_fields(event.fields)
     return told if len(told) <= 300 else f"{told[:297]}..."
 
 
-def policies_sheet(m: Material) -> Sheet | None:
+def policies_sheet(m: RunFiles) -> Sheet | None:
     """The policies that were refused, rolled back or failed, each with the reason; None where there were none."""
     bad = m.of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
     if not bad:
@@ -147,7 +141,7 @@ def policies_sheet(m: Material) -> Sheet | None:
             f"{number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
             VERDICTS[e.kind][0],
             ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w))
-            + (f" (the last of {times(e.fields)})" if times(e.fields) > 1 else ""),
+            + (f" (the last of {e.times})" if e.times > 1 else ""),
         )
         for e in bad[-_MOST:]
     )
@@ -155,7 +149,7 @@ def policies_sheet(m: Material) -> Sheet | None:
     return Sheet("Policies that were not kept", 3, ("policy", "verdict", "why"), rows, notes)
 
 
-def counts_sheet(m: Material) -> Sheet | None:
+def counts_sheet(m: RunFiles) -> Sheet | None:
     """Interventions by rule and missed ticks by cause, in numbers."""
     rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)
@@ -165,7 +159,7 @@ def counts_sheet(m: Material) -> Sheet | None:
     return Sheet("Interventions and misses", 2, heads, tuple(rows)) if rows else None
 
 
-def circumstances(m: Material) -> list[tuple[str, str]]:
+def circumstances(m: RunFiles) -> list[tuple[str, str]]:
     """With what, where and when it ran."""
     versions = m.meta.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
@@ -185,12 +179,12 @@ def circumstances(m: Material) -> list[tuple[str, str]]:
     return rows
 
 
-def how_to_reproduce(m: Material) -> list[str]:
+def how_to_reproduce(m: RunFiles) -> list[str]:
     """Commands that run it again, and look at what is there."""
     return list(_commands(m))
 
 
-def _commands(m: Material) -> Iterator[str]:
+def _commands(m: RunFiles) -> Iterator[str]:
     folder = m.folder.resolve()
     started = m.meta.get("command")
     if isinstance(started, list) and started:

@@ -17,7 +17,7 @@ from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.reports.run.material import Columns, Material, Values, by_episode, read_material
+from onrig.runtime.view.run_view import Columns, RunFiles, Values, by_episode, read_run
 
 SUFFIX: Final = ".onrig"
 
@@ -38,7 +38,7 @@ def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
     """
     from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
 
-    material = read_material(folder, config)
+    material = read_run(folder, config)
     place = out / folder.resolve().name
     values = list(scalars(material))
     for path in place.glob(f"events.out.tfevents.*{SUFFIX}"):
@@ -52,7 +52,7 @@ def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
     return len(values)
 
 
-def scalars(m: Material) -> Iterator[Scalar]:
+def scalars(m: RunFiles) -> Iterator[Scalar]:
     """Every value of every curve, curve by curve; values that are no numbers are left out."""
     start_s = _started_s(m)
     for kind, columns in (("train", m.train), ("eval", m.evaluation)):
@@ -68,13 +68,13 @@ def scalars(m: Material) -> Iterator[Scalar]:
                 yield Scalar(f"{tag}/{name}", episode, float(n), _at(m.train, episode, m, start_s))
 
 
-def _curve(tag: str, columns: Columns, values: Values, m: Material, start_s: float) -> Iterator[Scalar]:
+def _curve(tag: str, columns: Columns, values: Values, m: RunFiles, start_s: float) -> Iterator[Scalar]:
     for episode, value in zip(columns["episode"].tolist(), values.tolist(), strict=True):
         if np.isfinite(value):
             yield Scalar(tag, int(episode), value, _at(columns, int(episode), m, start_s))
 
 
-def _at(columns: Columns, episode: int, m: Material, start_s: float) -> float:
+def _at(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
     """When an episode ended; in virtual time, that much after the start."""
     times = columns["t_mono_ns"]
     where = np.flatnonzero(columns["episode"] == episode)
@@ -84,7 +84,7 @@ def _at(columns: Columns, episode: int, m: Material, start_s: float) -> float:
     return start_s + (float(times[where[0]]) - zero) / 1e9
 
 
-def _updates(m: Material, start_s: float) -> Iterator[Scalar]:
+def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
     """Updates of the learner behind the policy that acted in each episode, as the policy's contract says."""
     steps: dict[int, int | None] = {}
     for episode, policy in zip(m.train["episode"].tolist(), m.train["policy_id"].tolist(), strict=True):
@@ -103,7 +103,7 @@ def _training_step(path: Path) -> int | None:
         return None
 
 
-def _started_s(m: Material) -> float:
+def _started_s(m: RunFiles) -> float:
     """When the run began, of the wall clock."""
     if m.events:
         return m.events[0].t_unix_s

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
-from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS, SAMPLE_POINTS, bins_of
 from onrig.runtime.view.reader import ViewReader, bin_edges_us
@@ -120,7 +121,7 @@ def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: V
     run.keep(10, np.random.default_rng(0))
     storage = run.memory.storage
     slots = np.array([2, 3, 3])
-    run.memory.take_errors(slots, storage.generation(slots), np.array([0.5, 1.0, 2.0], np.float32))
+    run.memory.take_feedback(Signal.TD_ERROR, slots, storage.generation(slots), np.array([0.5, 1.0, 2.0], np.float32))
     storage.insert(2, storage.observation[0], storage.action[0], 0.0, storage.observation[0])
     view.keep_sampling()
     run.telemetry.turn(time.monotonic())

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
-from onrig.runtime.replay.keepers import keeper_for
-from onrig.runtime.replay.storage import Storage
-from onrig.runtime.replay.strategy import parse_strategy
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 
 RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)")
 SEED: Final = 5
@@ -49,8 +49,7 @@ class Fed:
             self.offered += self._per_step
             if self.storage.stored:
                 slots = rng.integers(0, self.storage.stored, 16)
-                self.keeper.replayed(slots)
-                self.keeper.td_updated(slots, rng.random(16, np.float32))
+                self.keeper.learned(Signal.TD_ERROR, slots, rng.random(16, np.float32))
                 self.stale_errors += 1
         return chosen
 

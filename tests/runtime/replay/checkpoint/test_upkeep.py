@@ -13,9 +13,10 @@ import pytest
 
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.run_checks import findings
 from tests.runtime.samples import PENDULUM, records
 
@@ -34,8 +35,11 @@ class Run:
     def go_on(self) -> None:
         self.memory.insert(TransitionBuilder(CONFIG.rig).add(records(21)))
         stored = np.arange(self.memory.storage.stored)
-        self.memory.take_errors(
-            stored, self.memory.storage.generation(stored), np.linspace(0, 1, len(stored), dtype=np.float32)
+        self.memory.take_feedback(
+            Signal.TD_ERROR,
+            stored,
+            self.memory.storage.generation(stored),
+            np.linspace(0, 1, len(stored), dtype=np.float32),
         )
 
     def counts(self) -> dict[str, int]:

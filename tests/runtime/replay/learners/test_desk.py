@@ -40,10 +40,10 @@ from onrig.runtime.link.messages import (
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
-from onrig.runtime.replay.memory import Memory
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.replay.storage import Storage
-from onrig.runtime.replay.transitions import TransitionBuilder
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.samples import PENDULUM, records
@@ -317,7 +317,9 @@ def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
 
 def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[list[float]] = []
-    monkeypatch.setattr(rig.memory, "take_errors", lambda slots, generations, values: taken.append(values.tolist()))
+    monkeypatch.setattr(
+        rig.memory, "take_feedback", lambda signal, slots, generations, values: taken.append(values.tolist())
+    )
     for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
         assert rig.ask(Errors(batch), *errors([0], [1], [value])) == Accepted()
     assert taken == [[1.0], [2.0]]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.storage import Storage
+from onrig.runtime.replay.memory.storage import Storage
 from onrig.tools.faultlab.soak.mirror import differing
 
 CAPACITY = 16

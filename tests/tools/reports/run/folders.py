@@ -13,8 +13,8 @@ from onrig.runtime.record import Miss, Rule
 from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.identity import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
-from onrig.runtime.replay.memory import Memory
-from onrig.runtime.replay.transitions import TransitionBuilder
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.episodes import COLUMNS

@@ -1,0 +1,1 @@
+"""Learning algorithms, each for any number of trials side by side."""

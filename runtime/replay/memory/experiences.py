@@ -1,0 +1,133 @@
+"""The rig's memory of experiences: a storage, and a keeper that decides what stays in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.replay.memory.transitions import Resynthesised, Resynthesiser, Transitions
+from onrig.runtime.run_config import RunConfig, capacity_of
+
+OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
+"""Takes slots, the generations of what lies in them, and its latest |TD errors|."""
+
+
+class Memory:
+    """What the replay process owns; learners mirror ``storage`` write by write.
+
+    A ``resynthesiser`` replaces some experiences by synthetic ones before they are written (de Bruin et al. 2018,
+    §6.2.1).
+    """
+
+    def __init__(self, config: RunConfig, resynthesiser: Resynthesiser | None = None) -> None:
+        self.strategy = parse_strategy(config.selection.strategy)
+        self._resynthesiser = resynthesiser
+        self._drops_intervened = config.selection.intervened == "drop"
+        capacity = capacity_of(config)
+        self.keeper = keeper_for(
+            self.strategy,
+            capacity,
+            stream(config.seed, Role.KEEPER),
+            write_probability=config.selection.write_probability,
+        )
+        self.storage = Storage(capacity, len(config.rig.signals), len(config.rig.actuators), cyclic=self.keeper.cyclic)
+        self.offered = 0
+        """Experiences that asked to be kept."""
+        self.stale_errors = 0
+        """Feedback that named an experience which is no longer there."""
+        self.on_errors: OnErrors | None = None
+        """Called with TD errors of experiences still there, whatever the keeper makes of them."""
+
+    def insert(self, t: Transitions) -> None:
+        """Offer a batch of transitions to the keeper, in order, but for those the configuration leaves out."""
+        if self._drops_intervened:
+            t = t.select(t.flags & Flag.INTERVENED == 0)
+        if self._resynthesiser is not None:
+            self._insert_resynthesised(t, self._resynthesiser(t))
+            return
+        keeper, storage = self.keeper, self.storage
+        rewards, flags = t.reward.tolist(), t.flags.tolist()
+        policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
+        for i in range(len(rewards)):
+            slot = keeper.place()
+            if slot >= 0:
+                storage.insert(
+                    slot,
+                    t.observation[i],
+                    t.action[i],
+                    rewards[i],
+                    t.next_observation[i],
+                    flags[i],
+                    policies[i],
+                    explorations[i],
+                )
+                keeper.written(slot, explorations[i])
+        self.offered += len(rewards)
+
+    def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
+        keeper, storage = self.keeper, self.storage
+        for i, renews in enumerate(offer.renews.tolist()):
+            slot = keeper.place()
+            if slot < 0:
+                continue
+            if renews or slot >= storage.stored:
+                self._write(slot, offer.altered, i)
+            elif storage.meta[slot] & Flag.SYNTHETIC:
+                self._write_again(slot)
+            else:
+                self._write(slot, measured, i)
+        self.offered += len(offer.renews)
+
+    def _write(self, slot: int, t: Transitions, i: int) -> None:
+        exploration = float(t.exploration[i])
+        self.storage.insert(
+            slot,
+            t.observation[i],
+            t.action[i],
+            float(t.reward[i]),
+            t.next_observation[i],
+            int(t.flags[i]),
+            int(t.policy_id[i]),
+            exploration,
+        )
+        self.keeper.written(slot, exploration)
+
+    def _write_again(self, slot: int) -> None:
+        """Rewrite the slot unchanged; the keeper requires a write.
+
+        TD-error and replay-count strategies then treat it as new (§6.3.1 uses FIFO[Uniform], which does neither).
+        """
+        storage = self.storage
+        exploration, meta = float(storage.exploration[slot]), int(storage.meta[slot])
+        storage.insert(
+            slot,
+            storage.observation[slot],
+            storage.action[slot],
+            float(storage.reward[slot]),
+            storage.next_observation[slot],
+            meta & FLAG_MASK,
+            meta >> POLICY_SHIFT,
+            exploration,
+        )
+        self.keeper.written(slot, exploration)
+
+    def take_feedback(
+        self, signal: Signal, slots: Slots, generations: NDArray[np.uint32], values: NDArray[np.float32]
+    ) -> None:
+        """Pass on to the keeper what the learner says of experiences, but for those rewritten since.
+
+        Values that are not finite are dropped: a learner that diverged must not decide what is kept.
+        """
+        current = self.storage.is_current(slots, generations)
+        good = current & np.isfinite(values)
+        self.stale_errors += int(np.count_nonzero(~current))
+        self.keeper.learned(signal, slots[good], values[good])
+        if self.on_errors is not None and signal is Signal.TD_ERROR:
+            self.on_errors(slots[good], generations[good], values[good])

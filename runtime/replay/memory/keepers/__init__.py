@@ -1,0 +1,1 @@
+"""Retention strategies: which slot a new experience takes."""

@@ -1,0 +1,277 @@
+"""Slots in the order of a key that changes all the time: find by rank, insert, remove and move, none of them O(n).
+
+A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two arrays side by
+side; a directory of a few thousand lines holds each leaf's lower bound and count.  A key is a 63-bit number: the bits
+of a float32 that is not negative (31 bits, which order as the floats do), then the sequence number of the insertion
+(32 bits), so that ties stand in insertion order.
+
+Keys are compared as the float64 of the same bits, which orders them alike and which ``bisect`` reads faster than an
+integer; ``_NORMAL`` keeps them off the denormals, where a process that flushes those to zero would see ties.
+
+Bounds: every leaf but a lone one holds at least ``LEAST`` entries; a change touches at most two leaves; the directory
+is shifted only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.  An array
+over-allocates by a sixteenth and keeps what it once had, so this is 22 to 27 bytes in practice and never more than
+``BYTES_PER_SLOT`` (all leaves once full and now at their least).
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
+
+FLAT: Final = 16384
+"""Up to this length a list of all slots is quicker to make than a few ranks to look up."""
+SORT_SHARE: Final = 12
+"""Fewer than one slot in so many is quicker to renew one by one than by sorting all anew (measured: 10 to 16)."""
+MERGE_SHARE: Final = 24
+"""Fewer than one slot in so many is quicker to move one by one than by merging all anew (measured: 24 to 100)."""
+SEQUENCE_BITS: Final = 32
+SEQUENCE_END: Final = 1 << SEQUENCE_BITS
+INFINITE: Final = 0x7F800000
+"""Bits of +inf, the largest key."""
+BYTES_PER_SLOT: Final = 8 + LEAF_BYTES / LEAST
+_NORMAL: Final = 0x00100000
+_ABSENT: Final = 0
+_SEQUENCE: Final = np.uint64(SEQUENCE_END - 1)
+_HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
+
+
+class RankedSlots(Leaves):
+    """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
+
+    ``bits`` are those of a float32 that is not negative (:func:`float_bits`), or any other integer up to ``INFINITE``.
+    Sequence numbers are handed out by :meth:`insert`, ascending.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.capacity: Final = capacity
+        self._n = 0
+        self._sequence = 0
+        self._flat: NDArray[np.uint32] | None = None
+        self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
+        self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
+        packed = np.zeros(1, np.uint64)
+        self._packed: Final = packed.data
+        self._packed_float: Final = packed.data.cast("B").cast("d")
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        fixed = self._key_of_np.nbytes + self._bound_np.nbytes + self._count_np.nbytes
+        return fixed + sum(map(sys.getsizeof, self._keys)) + sum(map(sys.getsizeof, self._slots))
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """The key of each slot, (capacity,), 0 for a slot that is not in; a view, for a checkpoint."""
+        return self._key_of_np
+
+    def insert(self, slot: int, bits: int) -> None:
+        """Put in a slot that is not in, behind all that have the same ``bits``."""
+        sequence = self._sequence
+        if sequence == SEQUENCE_END:
+            # Once in 4.3e9 insertions (49 days at 1 kHz), and every restart begins anew: the one O(n) step.
+            self.load(self._key_of_np.copy())
+            sequence = self._sequence
+        self._sequence = sequence + 1
+        self._packed[0] = (bits + _NORMAL) << SEQUENCE_BITS | sequence
+        key = self._packed_float[0]
+        self._key_of[slot] = key
+        self._n += 1
+        self._flat = None
+        p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
+        if self._count[p] == LEAF:
+            p = self._split(p, key)
+        leaf = self._keys[p]
+        i = bisect_left(leaf, key)
+        leaf.insert(i, key)
+        self._slots[p].insert(i, slot)
+        self._count[p] += 1
+        self._block_count[p // BLOCK] += 1
+
+    def pop(self, rank: int) -> int:
+        """Take out the slot at ``rank`` (0 is the smallest) and return it."""
+        block = 0
+        blocks = self._block_count
+        for held in blocks:
+            if rank < held:
+                break
+            rank -= held
+            block += 1
+        p = block * BLOCK
+        count = self._count
+        held = count[p]
+        while rank >= held:
+            rank -= held
+            p += 1
+            held = count[p]
+        slot = self._slots[p].pop(rank)
+        del self._keys[p][rank]
+        count[p] = held - 1
+        blocks[block] -= 1
+        if held <= LEAST:
+            self._relieve(p)
+        self._key_of[slot] = 0.0
+        self._n -= 1
+        self._flat = None
+        return slot
+
+    def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
+        """Give the slots ``moved``, each in and named once, new ``bits``; they keep their sequence numbers."""
+        old_keys = self._key_of_np.take(moved)
+        new_keys = old_keys.copy()
+        new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
+        olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
+        # Removing and inserting are written out here and the leaves looked up for all at once, until one is split
+        # or relieved: sixteen calls of each would cost a third of the whole.
+        bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
+        if 0.0 in (starts := olds.tolist()):
+            raise ValueError("a slot to be moved is not in")
+        if len(starts) * MERGE_SHARE >= self._n:
+            self._merge(moved, old_keys, new_keys)
+            return
+        bounds = self._bound_np[: len(keys)]
+        sources = (bounds.searchsorted(olds, "right") - 1).tolist()
+        targets = (bounds.searchsorted(news, "right") - 1).tolist()
+        self._key_of_np[moved] = new_keys
+        self._flat = None
+        current = True
+        for slot, old, new, p, q in zip(moved.tolist(), starts, news.tolist(), sources, targets, strict=True):
+            if not current:
+                p = bisect_right(bound, old, 0, len(keys)) - 1
+            leaf = keys[p]
+            i = bisect_left(leaf, old)
+            del leaf[i]
+            del slots[p][i]
+            count[p] = held = count[p] - 1
+            blocks[p // BLOCK] -= 1
+            if held < LEAST:
+                self._relieve(p)
+                current = False
+            if not current:
+                q = bisect_right(bound, new, 0, len(keys)) - 1
+            held = count[q]
+            if held == LEAF:
+                q = self._split(q, new)
+                held = count[q]
+                current = False
+            leaf = keys[q]
+            i = bisect_left(leaf, new)
+            leaf.insert(i, new)
+            slots[q].insert(i, slot)
+            count[q] = held + 1
+            blocks[q // BLOCK] += 1
+
+    def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
+        """Give the slots ``moved`` new keys, and fill the leaves anew."""
+        keys = np.frombuffer(b"".join(self._keys), np.uint64)
+        slots = self._in_order()
+        stays = np.ones(len(keys), np.bool_)
+        stays[keys.searchsorted(np.sort(old_keys))] = False
+        order = new_keys.argsort()
+        sorted_keys, left = new_keys[order], keys[stays]
+        at = left.searchsorted(sorted_keys)
+        at += np.arange(len(at))
+        old = np.ones(len(keys), np.bool_)
+        old[at] = False
+        merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
+        merged[at], merged_slots[at] = sorted_keys, moved[order]
+        merged[old], merged_slots[old] = left, slots[stays]
+        self._key_of_np[moved] = new_keys
+        self._fill(merged.view(np.float64), merged_slots)
+        self._flat = None
+
+    def remove(self, slot: int) -> None:
+        """Take out a slot that is in."""
+        key = self._key_of[slot]
+        p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
+        i = bisect_left(self._keys[p], key)
+        del self._keys[p][i], self._slots[p][i]
+        self._count[p] = held = self._count[p] - 1
+        self._block_count[p // BLOCK] -= 1
+        if held < LEAST:
+            self._relieve(p)
+        self._key_of[slot] = 0.0
+        self._n -= 1
+        self._flat = None
+
+    def renew(self, slots: Slots, bits: int) -> None:
+        """Put ``slots`` in with these ``bits`` as the newest, in their order; those that are in are taken out first."""
+        if len(slots) * SORT_SHARE < self._n:
+            for slot in slots.tolist():
+                if self._key_of[slot] != 0.0:
+                    self.remove(slot)
+                self.insert(slot, bits)
+            return
+        # So many at once are sorted in anew.
+        distinct, last = np.unique(slots[::-1], return_index=True)
+        fresh = distinct[np.argsort(last)[::-1]]
+        keys = self._key_of_np.copy()
+        keys[fresh] = _ABSENT
+        self.load(keys)
+        keys = self._key_of_np.copy()
+        first = self._n + (bits + _NORMAL << SEQUENCE_BITS)
+        keys[fresh] = np.arange(first, first + len(fresh), dtype=np.uint64)
+        self.load(keys)
+
+    def at(self, ranks: NDArray[np.int64]) -> Slots:
+        """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
+        if self._flat is None and self._n > max(FLAT, BLOCK * len(ranks)):
+            count = self._count_np[: len(self._slots)]
+            ends = count.cumsum()
+            leaves = ends.searchsorted(ranks, "right")
+            places = ranks - (ends - count).take(leaves)
+            slots = self._slots
+            found = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
+            return np.array(found, np.int64)
+        return self._in_order().take(ranks).astype(np.int64)
+
+    def in_order(self) -> Slots:
+        """Return all slots from the smallest to the largest."""
+        return self._in_order().astype(np.int64)
+
+    def _in_order(self) -> NDArray[np.uint32]:
+        if self._flat is None:
+            self._flat = np.frombuffer(b"".join(self._slots), np.uint32)
+        return self._flat
+
+    def load(self, keys: NDArray[np.uint64]) -> None:
+        """Replace everything by ``keys``, as :attr:`keys` gave them; sequence numbers are handed out anew, in order.
+
+        Raises ValueError when they are not (capacity,) entries with a sequence number each.
+        """
+        if keys.shape != (self.capacity,) or keys.dtype != np.uint64:
+            raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({self.capacity},) uint64")
+        slots = np.flatnonzero(keys != _ABSENT)
+        held = keys[slots]
+        sequence = held & _SEQUENCE
+        by_age = np.argsort(sequence)
+        if np.any(np.diff(sequence[by_age]) == 0):
+            raise ValueError("two keys with the same sequence number")
+        held = held & ~_SEQUENCE
+        held[by_age] |= np.arange(len(slots), dtype=np.uint64)
+        order = np.argsort(held)
+        slots, held = slots[order], held[order]
+        self._key_of_np.fill(_ABSENT)
+        self._key_of_np[slots] = held
+        self._flat = None
+        self._n = self._sequence = len(slots)
+        self._fill(held.view(np.float64), slots.astype(np.uint32))
+
+
+def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Return the bits of |values|, which order as the values do; ValueError when one is not a number."""
+    bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
+    if max(bits.tolist(), default=0) > INFINITE:
+        raise ValueError("a value is not a number")
+    return bits

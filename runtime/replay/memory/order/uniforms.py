@@ -1,0 +1,111 @@
+"""A stream of uniform numbers drawn in blocks, because one call into numpy costs more than the rest of a decision."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK: Final = 512
+ARRAY_BLOCK: Final = 4096
+UNIFORMS_BYTES: Final = 32 * BLOCK
+"""Most that ``Uniforms`` holds: a block of Python floats, and the list of them."""
+_WORD: Final = (1 << 64) - 1
+
+
+class Uniforms:
+    """Uniform numbers over [0, 1) from a PCG64 generator of its own; its state is a small array."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Take over ``rng``; ValueError unless it runs on PCG64 (as ``np.random.default_rng`` does)."""
+        _check_pcg64(rng)
+        self._rng: Final = rng
+        self._before: NDArray[np.uint64] = np.zeros(4, np.uint64)
+        self._block: list[float] = []
+        self._at = 0
+
+    def next(self) -> float:
+        """Return the next number."""
+        at = self._at
+        if at == len(self._block):
+            self._refill()
+            at = 0
+        self._at = at + 1
+        return self._block[at]
+
+    def _refill(self) -> None:
+        self._before = generator_state(self._rng)
+        self._block = self._rng.random(BLOCK).tolist()
+        self._at = 0
+
+    def state(self) -> NDArray[np.uint64]:
+        """Return the position in the stream, (5,) uint64."""
+        if not self._block:
+            return np.append(generator_state(self._rng), np.uint64(0))
+        return np.append(self._before, np.uint64(self._at))
+
+    def restore(self, state: NDArray[np.uint64]) -> None:
+        """Go on from where ``state`` was taken."""
+        set_generator_state(self._rng, state[:4])
+        self._refill()
+        self._at = int(state[4])
+
+
+class UniformArrays:
+    """As :class:`Uniforms`, but handed out as arrays, ``n`` numbers at a time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Take over ``rng``; ValueError unless it runs on PCG64."""
+        _check_pcg64(rng)
+        self._rng: Final = rng
+        self._refill()
+
+    def _refill(self) -> None:
+        self._before = generator_state(self._rng)
+        self._block = self._rng.random(ARRAY_BLOCK)
+        self._at = 0
+
+    def take(self, n: int) -> NDArray[np.float64]:
+        """Return the next ``n`` numbers, (n,); not to be written to."""
+        start = self._at
+        end = start + n
+        if end <= ARRAY_BLOCK:
+            self._at = end
+            return self._block[start:end]
+        taken = np.concatenate((self._block[start:], self._rng.random(end - ARRAY_BLOCK)))
+        self._refill()
+        return taken
+
+    def state(self) -> NDArray[np.uint64]:
+        """Return the position in the stream, (5,) uint64."""
+        return np.append(self._before, np.uint64(self._at))
+
+    def restore(self, state: NDArray[np.uint64]) -> None:
+        """Go on from where ``state`` was taken."""
+        set_generator_state(self._rng, state[:4])
+        self._refill()
+        self._at = int(state[4])
+
+
+def _check_pcg64(rng: np.random.Generator) -> None:
+    if not isinstance(rng.bit_generator, np.random.PCG64):
+        raise ValueError(f"the generator runs on {type(rng.bit_generator).__name__}, expected PCG64")
+
+
+def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:
+    """Return state and increment of a PCG64 generator that has drawn only whole doubles, (4,) uint64."""
+    inner = rng.bit_generator.state["state"]
+    parts = [inner["state"] & _WORD, inner["state"] >> 64, inner["inc"] & _WORD, inner["inc"] >> 64]
+    return np.array(parts, np.uint64)
+
+
+def set_generator_state(rng: np.random.Generator, state: NDArray[np.uint64]) -> None:
+    """Put a PCG64 generator where ``generator_state`` found it."""
+    words = [int(w) for w in state]
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": words[0] | words[1] << 64, "inc": words[2] | words[3] << 64},
+        "has_uint32": 0,
+        "uinteger": 0,
+    }

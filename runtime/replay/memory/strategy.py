@@ -1,0 +1,127 @@
+"""Strategies of de Bruin et al. 2018: ``RETENTION[SAMPLING]``, as in ``Expl(1.0)[PER]``; their keepers, their bytes.
+
+``RETENTIONS`` and ``SAMPLINGS`` are the registries; everything else about a strategy it says of itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.config.problem import hint
+from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
+from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
+from onrig.runtime.replay.memory.keepers.keeper import Keeper
+from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
+from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
+
+RETENTIONS: Final[dict[str, type[Keeper]]] = {
+    keeper.name: keeper for keeper in (Fifo, Full, Reservoir, TdError, Exploration)
+}
+SAMPLINGS: Final = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
+
+_NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """Which experiences are kept, and which of them make a batch."""
+
+    retention: str
+    sampling: str
+    alpha: float | None = None
+    """The retention's parameter; None where it takes none."""
+
+    def __str__(self) -> str:
+        alpha = "" if self.alpha is None else f"({self.alpha!r})"
+        return f"{self.retention}{alpha}[{self.sampling}]"
+
+    @property
+    def keeper(self) -> type[Keeper]:
+        """What keeps, and says of itself what that takes; raises ValueError for an unknown retention."""
+        keeper = RETENTIONS.get(self.retention)
+        if keeper is None or (keeper.parameter is None) != (self.alpha is None):
+            raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
+        return keeper
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read ``RETENTION[SAMPLING]``; raises ValueError that says what is wrong and lists the known names."""
+    match = _NOTATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
+    retention, number, sampling = match.groups()
+    if retention not in RETENTIONS:
+        raise ValueError(f"unknown retention '{retention}'{hint(retention, RETENTIONS)}; {_known()}")
+    if sampling not in SAMPLINGS:
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+    parameter = RETENTIONS[retention].parameter
+    if parameter is None:
+        if number is not None:
+            raise ValueError(f"{retention} takes no exponent, got '({number})'")
+        return Strategy(retention, sampling)
+    if number is None:
+        raise ValueError(f"{retention} needs the {parameter.name} of its {parameter.of}, such as {retention}(1.0)")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= parameter.high:
+        expected = f"a number of 0 to {parameter.high:g}"
+        raise ValueError(f"the {parameter.name} of {retention} must be {expected}, got '{number}'")
+    return Strategy(retention, sampling, value)
+
+
+def _known() -> str:
+    retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in RETENTIONS.items()]
+    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(SAMPLINGS)}"
+
+
+def keeper_for(
+    strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
+) -> Keeper:
+    """Build the keeper that ``strategy`` names; ``rng`` (PCG64) becomes its own, drawn from by nobody else.
+
+    With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
+    ValueError for an unknown retention, and for a probability outside (0, 1].
+    """
+    keeper = strategy.keeper(capacity, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
+    if write_probability == 1.0:
+        return keeper
+    return Thinned(keeper, write_probability, rng.spawn(1)[0])
+
+
+def overhead_bytes(strategy: Strategy) -> float:
+    """Return the most that storage, keeper and its checkpoints need per experience beside ``Layout.row_bytes``."""
+    keeper = strategy.keeper
+    numbers = 0 if keeper.cyclic else NUMBER_BYTES
+    return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
+
+
+def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
+    """Return the most that a memory holds whatever its capacity; ``thinned``: experiences are dropped at random."""
+    keeper = strategy.keeper
+    recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
+    return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
+
+
+def bytes_of(strategy: Strategy, capacity: int, n_obs: int, n_act: int, *, thinned: bool = False) -> float:
+    """Return the most that storage, keeper and checkpoints of ``capacity`` experiences hold."""
+    each = Layout(n_obs, n_act).row_bytes + overhead_bytes(strategy)
+    return fixed_bytes(strategy, thinned=thinned) + capacity * each
+
+
+def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:
+    """Return the largest capacity whose storage, keeper and checkpoints never hold more than ``budget_bytes``.
+
+    Raises ValueError when not even one experience fits.
+    """
+    fixed = fixed_bytes(strategy, thinned=thinned)
+    if fixed >= budget_bytes:
+        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
+    return capacity_in(budget_bytes - fixed, n_obs, n_act, overhead_bytes(strategy))

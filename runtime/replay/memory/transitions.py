@@ -1,0 +1,146 @@
+"""From step records to transitions: pairs of consecutive records, none across a gap.
+
+The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}
+(ARCHITECTURE §2, *timing rule*).  Transitions are in normalised units: observation and action on [-1, 1].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Rig
+from onrig.runtime.record import Flag as RecordFlag
+from onrig.runtime.record import Kind, Rule
+from onrig.runtime.replay.memory.layout import Flag
+
+
+class Transitions(NamedTuple):
+    """A batch of n transitions in tick order."""
+
+    observation: NDArray[np.float32]
+    action: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    next_observation: NDArray[np.float32]
+    flags: NDArray[np.uint32]
+    policy_id: NDArray[np.uint32]
+    exploration: NDArray[np.float32]
+    episode: NDArray[np.uint32]
+    step: NDArray[np.uint32]
+    """Ticks since the episode's first record that was seen: the number of the transition within its episode, from 0."""
+
+    def select(self, chosen: NDArray[np.bool_]) -> Transitions:
+        """Return the chosen ones, in order."""
+        return Transitions(
+            self.observation[chosen],
+            self.action[chosen],
+            self.reward[chosen],
+            self.next_observation[chosen],
+            self.flags[chosen],
+            self.policy_id[chosen],
+            self.exploration[chosen],
+            self.episode[chosen],
+            self.step[chosen],
+        )
+
+
+class Resynthesised(NamedTuple):
+    """What becomes of a batch of n measured transitions."""
+
+    altered: Transitions
+    """The same transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
+    renews: NDArray[np.bool_]
+    """Of each, (n,), whether it decides anew what its slot holds.  One that does not leaves a synthetic experience in
+    its slot as it is, and replaces a measured one as measured."""
+
+
+class Resynthesiser(Protocol):
+    """Replaces some transitions of a batch by synthetic ones; depends on each transition alone, not on the batch."""
+
+    def __call__(self, measured: Transitions) -> Resynthesised:
+        """Return what to offer to the memory, in the same order."""
+        ...
+
+
+class TransitionBuilder:
+    """Pairs records as they come in, batch by batch; the last record of a batch waits for the first of the next."""
+
+    def __init__(self, rig: Rig) -> None:
+        signals = rig.signals
+        self._obs_centre = np.array([0.5 * (o.low + o.high) for o in signals])
+        self._obs_half = np.array([0.5 * (o.high - o.low) for o in signals])
+        self._act_centre = np.array([a.centre for a in rig.actuators])
+        self._act_half = np.array([a.half_range for a in rig.actuators])
+        self._carried: NDArray[np.void] | None = None
+        self._first_tick = 0
+        self.gaps = 0
+        """Pairs within an episode that made no transition because something between them was lost."""
+
+    def add(self, records: NDArray[np.void]) -> Transitions:
+        """Take the next records of the ring (dtype ``RecordLayout.dtype``); return what they complete."""
+        continued = self._carried is not None
+        if self._carried is not None:
+            records = np.concatenate([self._carried, records])
+        self._carried = records[-1:].copy() if len(records) else None
+        steps = self._steps(records, continued=continued)
+        first, second = records[:-1], records[1:]
+        within = (
+            (first["episode"] == second["episode"])
+            & (first["kind"] == second["kind"])
+            & (first["kind"] == Kind.TRAIN)
+            & (first["flags"] & RecordFlag.NO_ACTION == 0)
+        )
+        whole = (
+            within
+            & (first["flags"] & RecordFlag.INVALID == 0)
+            & (second["tick"] == first["tick"] + 1)
+            & (second["frame"] == first["frame"] + 1)
+        )
+        self.gaps += int(np.count_nonzero(within & ~whole))
+        a, b = first[whole], second[whole]
+        closing = b["flags"]
+        flags = (
+            ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
+            + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
+            + (a["rule"] != Rule.NONE) * int(Flag.INTERVENED)
+        )
+        transitions = Transitions(
+            observation=self._normalise(a["observation"]),
+            action=((a["applied"] - self._act_centre) / self._act_half).astype(np.float32),
+            reward=a["reward"].astype(np.float32),
+            next_observation=self._normalise(b["observation"]),
+            flags=flags.astype(np.uint32),
+            policy_id=a["policy_id"].astype(np.uint32),
+            exploration=a["exploration"].astype(np.float32),
+            episode=a["episode"].astype(np.uint32),
+            step=steps[:-1][whole].astype(np.uint32),
+        )
+        finite = (
+            np.isfinite(transitions.observation).all(axis=1)
+            & np.isfinite(transitions.action).all(axis=1)
+            & np.isfinite(transitions.reward)
+            & np.isfinite(transitions.next_observation).all(axis=1)
+            & np.isfinite(transitions.exploration)
+        )
+        if finite.all():
+            return transitions
+        self.gaps += int(np.count_nonzero(~finite))
+        return transitions.select(finite)
+
+    def _steps(self, records: NDArray[np.void], *, continued: bool) -> NDArray[np.int64]:
+        """Ticks of each record since the first one of its episode; ``continued``: the first episode began earlier."""
+        ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
+        if not len(ticks):
+            return ticks
+        opens = np.full(len(ticks), not continued)
+        opens[1:] = (records["episode"][1:] != records["episode"][:-1]) | (records["kind"][1:] != records["kind"][:-1])
+        opening = np.maximum.accumulate(np.where(opens, np.arange(len(ticks)), -1))
+        first_ticks: NDArray[np.int64] = np.where(opening < 0, self._first_tick, ticks[opening])
+        self._first_tick = int(first_ticks[-1])
+        return ticks - first_ticks
+
+    def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        normalised: NDArray[np.float32] = ((observation - self._obs_centre) / self._obs_half).astype(np.float32)
+        return normalised

@@ -1,0 +1,232 @@
+"""A run from outside, live or over: its folder and, while it lives, its shared memory.
+
+``onrig watch``, the live page and the report look at a run through it.  Whatever is missing or damaged in a folder is
+left out, never raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.replay.accounts.timing import FILE as TIMING
+from onrig.runtime.replay.accounts.timing import Counts, Timing
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
+from onrig.runtime.run_state.running import Running, running_rigs
+from onrig.runtime.run_state.states import State
+from onrig.runtime.shm.board import Word
+from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS
+from onrig.runtime.view.reader import Histogram, ViewReader
+from onrig.runtime.view.sentences import Event, parse_event
+from onrig.runtime.view.tail import Tail
+
+if TYPE_CHECKING:
+    from onrig.runtime.replay.memory.experiences import Memory
+
+Fields = Mapping[str, object]
+Values = NDArray[np.float64]
+Columns = Mapping[str, Values]
+"""Episodes by the columns of ``episodes.csv``, each (n,)."""
+
+_MOST_BYTES: Final = 2 << 30
+
+
+class RunView:
+    """One run, looked at as often as one likes; a context that lets go of the shared memory."""
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder, self.config = folder.resolve(), config
+        self.running: Running | None = None
+        self.live: ViewReader | None = None
+        """Its shared memory while attached."""
+        self.rewind()
+
+    @classmethod
+    def of(cls, running: Running) -> RunView:
+        """Look at a run under way; raises SegmentError, or ConfigError where its folder is damaged."""
+        view = cls(running.folder, load_resolved(running.folder / "config.yaml"))
+        view.attach(running)
+        return view
+
+    def __enter__(self) -> RunView:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.detach()
+
+    # -- while it lives --------------------------------------------------------------------------------------------
+
+    def find(self) -> Running | None:
+        """The run in shared memory; None before it has begun and once it is over."""
+        return next((r for r in running_rigs() if r.folder == self.folder), None)
+
+    def attach(self, running: Running) -> None:
+        """Map its shared memory; raises SegmentError where it has ended, or is another version's."""
+        self.live, self.running = ViewReader(running.shm, self.config), running
+
+    def detach(self) -> None:
+        """Let go of the shared memory."""
+        if self.live is not None:
+            self.live.close()
+        self.live = self.running = None
+
+    def word(self, word: Word) -> int:
+        """A word of the board; 0 once it is over."""
+        return self.live.word(word) if self.live is not None else 0
+
+    @property
+    def state(self) -> State | None:
+        """What the loop does; None where nobody knows."""
+        state = self.word(Word.STATE)
+        return State(state) if self.live is not None and state in set(State) else None
+
+    # -- files that grow -------------------------------------------------------------------------------------------
+
+    def rewind(self) -> None:
+        """Begin the files anew: a run that was resumed may have cut what came after its checkpoint."""
+        self._episodes = Tail(self.folder / "episodes.csv")
+        self._events = Tail(self.folder / "events.jsonl")
+
+    def episodes(self) -> list[EpisodeRow]:
+        """Episodes since the last call."""
+        return [row for line in self._episodes.lines() if (row := parse_row(line)) is not None]
+
+    def events(self) -> list[Event]:
+        """Events since the last call."""
+        return [event for line in self._events.lines() if (event := parse_event(line)) is not None]
+
+    # -- what it leaves behind -------------------------------------------------------------------------------------
+
+    @property
+    def summary(self) -> Fields:
+        """``summary.json``; empty before the end."""
+        return read_fields(self.folder / "summary.json")
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Durations of all ticks: ``tick``, its stages, and ``lateness`` where time was real."""
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            told = msgspec.json.decode((self.folder / TIMING).read_bytes(), type=Timing).histograms
+            return {name: _histogram(h) for name, h in told.items() if _is_sound(h)}
+        return {}
+
+    def memory(self, most_bytes: int = _MOST_BYTES) -> Memory | str:
+        """Restore the memory from the newest good checkpoint; in words why there is none."""
+        from onrig.runtime.replay.checkpoint.blocks import CheckpointError
+        from onrig.runtime.replay.checkpoint.identity import identity_of
+        from onrig.runtime.replay.checkpoint.restore import restore
+        from onrig.runtime.replay.memory.experiences import Memory
+        from onrig.runtime.replay.memory.layout import Layout
+
+        rig = self.config.rig
+        if capacity_of(self.config) * Layout(len(rig.signals), len(rig.actuators)).row_bytes > most_bytes:
+            return "it is too large to be read back"
+        if not (self.folder / "buffer").is_dir():
+            return "there is no checkpoint of it"
+        try:
+            memory = Memory(self.config)
+            restored = restore(self.folder / "buffer", memory, identity_of(memory, self.config.seed))
+        except (CheckpointError, OSError) as error:
+            return f"the checkpoint cannot be read: {error}"
+        return memory if restored is not None and memory.storage.stored else "there is no checkpoint of it"
+
+
+class RunFiles(NamedTuple):
+    """Everything that a run folder says, read at once; the memory and the policies apart."""
+
+    folder: Path
+    config: RunConfig
+    summary: Fields
+    meta: Fields
+    train: Columns
+    evaluation: Columns
+    events: Sequence[Event]
+    timing: Mapping[str, Histogram]
+
+    def section(self, key: str) -> Fields:
+        """A mapping within the summary; empty where there is none."""
+        section = self.summary.get(key)
+        return section if isinstance(section, dict) else {}
+
+    def of_kind(self, *kinds: str) -> list[Event]:
+        """The events of some kinds."""
+        return [e for e in self.events if e.kind in kinds]
+
+
+def read_run(folder: Path, config: RunConfig) -> RunFiles:
+    """Read a run folder; the run may be under way."""
+    view = RunView(folder, config)
+    episodes = read_episodes(folder)
+    return RunFiles(
+        folder,
+        config,
+        view.summary,
+        read_fields(folder / "meta.json"),
+        episode_columns(episodes, "train"),
+        episode_columns(episodes, "eval"),
+        [event for line in _lines(folder / "events.jsonl") if (event := parse_event(line)) is not None],
+        view.histograms(),
+    )
+
+
+def read_episodes(folder: Path) -> list[EpisodeRow]:
+    """Read ``episodes.csv``; a line that a full disk cut short is left out."""
+    return [row for line in _lines(folder / "episodes.csv") if (row := parse_row(line)) is not None]
+
+
+def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
+    """The episodes of one kind that had steps, as columns."""
+    rows = [
+        [float(v) if isinstance(v, int | float) else np.nan for v in e] for e in episodes if e.kind == kind and e.steps
+    ]
+    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+    return {name: table[:, i] for i, name in enumerate(COLUMNS)}
+
+
+def read_fields(path: Path) -> dict[str, object]:
+    """Read a JSON object; empty where there is none."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    return {}
+
+
+def number(value: object, default: float = 0.0) -> float:
+    """Take a value of a file as a number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
+    """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each one counts
+    ``amount`` (a field), or as many as its line stands for.  Events whose word is ``none`` do not count."""
+    found: dict[str, Counter[int]] = {}
+    for event in events:
+        word = event.fields.get(name)
+        n = event.times if amount is None else int(number(event.fields.get(amount)))
+        if event.kind == "tick" and isinstance(word, str) and word != "none" and n:
+            found.setdefault(word, Counter())[int(number(event.fields.get("episode")))] += n
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        yield from file
+
+
+def _is_sound(counts: Counts) -> bool:
+    return 0 <= counts.first <= HISTOGRAM_BINS - len(counts.counts) and sum(counts.counts) > 0
+
+
+def _histogram(counts: Counts) -> Histogram:
+    bins = np.zeros(HISTOGRAM_BINS, np.int64)
+    end = counts.first + len(counts.counts)
+    bins[counts.first : end] = counts.counts
+    return Histogram(bins, math.ceil(2.0 ** (end / BINS_PER_OCTAVE)))

@@ -1,0 +1,173 @@
+"""Events as sentences for people: ``onrig watch``, the page and the report say the same.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.runtime.printable import printable
+from onrig.runtime.run_state.event_kinds import COUNT, times
+
+Fields = Mapping[str, object]
+
+VERDICTS: Final = {
+    "policy_admitted": "admitted",
+    "policy_refused": "refused",
+    "policy_rolled_back": "rolled back",
+    "policy_probation_passed": "passed probation",
+    "policy_probation_failed": "failed probation",
+    "policy_reinstated": "admitted",
+}
+"""What became of a policy, by the kind of the event."""
+_QUIET: Final = ("policy_admitted", "policy_probation_passed", "policy_reinstated", "policy_warning", "push_passed")
+_RULES: Final = {
+    "finite": "the policy's output was not a number; the fallback acted",
+    "range": "the command was limited to its range",
+    "rate": "the command was limited to its rate",
+    "jerk": "the command was limited to its jerk",
+    "envelope": "the state left the envelope; the fallback took over",
+    "predicted": "the command would have left the safe set; the fallback took over",
+    "fallback": "the fallback kept acting",
+}
+_CAUSES: Final = {"link": "the link", "program": "this program", "host": "the machine"}
+_TOLD_STATES: Final = ("fault", "paused", "fading", "disconnected")
+_BAD: Final = ("error", "fault", "post_mortem_failed", "display_failed", "log_stopped")
+
+
+class Event(NamedTuple):
+    """One line of ``events.jsonl``."""
+
+    t_unix_s: float
+    kind: str
+    fields: Fields
+
+    @property
+    def times(self) -> int:
+        """How many events the line stands for."""
+        return times(self.fields)
+
+
+class Sentence(NamedTuple):
+    """An event in words."""
+
+    what: str
+    """``safety``, ``timing``, ``policy`` or ``run``."""
+    level: str
+    """``note``, ``good``, ``warn`` or ``bad``."""
+    text: str
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Read one line; None for one that is damaged or no event."""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    t, kind = fields.pop("t_unix_s", 0.0), str(fields.pop("kind", "?"))
+    return Event(float(t), kind, fields) if isinstance(t, int | float) else None
+
+
+def sentence(event: Event) -> Sentence | None:
+    """Say what happened; None for what is part of every ordinary episode."""
+    said = _sentence(event.kind, event.fields)
+    return said and said._replace(text=printable(said.text))
+
+
+def counted(event: Event, text: str) -> str:
+    """A sentence with how often it happened, where that was more than once."""
+    return f"{text} ({event.times} times)" if event.times > 1 else text
+
+
+def reason_of(event: Event) -> str:
+    """Why a policy was not kept: its detail, or stage and reason."""
+    return _reason(event.fields)
+
+
+def _sentence(kind: str, fields: Fields) -> Sentence | None:
+    if kind in _QUIET:
+        return None
+    policy, source = fields.get("policy"), str(fields.get("source") or "")
+    message = str(fields.get("message") or fields.get("reason") or "")
+    said = f"{source}: {message}" if source else message
+    match kind:
+        case "tick":
+            return _tick(fields)
+        case "transition":
+            return _transition(fields)
+        case "fault":
+            return Sentence("safety", "bad", message)
+        case "error":
+            return Sentence("run", "bad", said)
+        case "warning":
+            return Sentence("run", "warn", said)
+        case "event":
+            return Sentence("run", "note", said)
+        case "policy_refused":
+            # A policy that was refused early has no number.
+            return Sentence(
+                "policy", "warn", f"{f'policy {policy}' if policy else 'a policy'} refused at {_reason(fields)}"
+            )
+        case "policy_rolled_back":
+            return Sentence("policy", "bad", f"policy {policy} rolled back: {_reason(fields)}")
+        case "policy_probation_failed":
+            return Sentence("policy", "warn", f"policy {policy} failed its probation: {_reason(fields)}")
+        case "policy_not_filed" | "policy_not_reinstated":
+            return Sentence("policy", "warn", f"policy {policy}: {_reason(fields)}")
+        case "mirror_differs":
+            episode = fields.get("episode")
+            return Sentence("run", "bad", f"the learner's mirror differs from the memory after episode {episode}")
+        case "stop":
+            return Sentence("safety", "warn", f"stop, {fields.get('how')} (asked by {fields.get('by')})")
+        case "learner_attached" | "learner_resumed":
+            came = "attached" if kind == "learner_attached" else "came back"
+            return Sentence("run", "note", f"learner {fields.get('learner', '')} {came}")
+        case "learner_turned_away":
+            return Sentence("run", "warn", f"a learner with an unknown key was turned away ({fields.get('key')})")
+        case "connections_ended":
+            ended = f"{fields.get('connections')} connections of {fields.get('address')} were ended"
+            return Sentence("run", "warn", f"{ended}: {fields.get('why')}")
+        case "events_dropped":
+            return Sentence("run", "warn", f"events.jsonl is full: left out so far are {fields.get('which')}")
+        case "memory_restored":
+            inserted = fields.get("inserted")
+            return Sentence("run", "note", f"memory restored: {inserted} experiences written so far")
+        case "ended":
+            return Sentence("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
+    alarming = "bad" if kind in _BAD or fields.get("fault") else "note"
+    return Sentence("run", alarming, f"{kind.replace('_', ' ')}: {in_fields(fields)}".removesuffix(": "))
+
+
+def _reason(fields: Fields) -> str:
+    if fields.get("detail"):
+        return str(fields["detail"])
+    return ": ".join(str(part) for part in (fields.get("stage"), fields.get("reason")) if part)
+
+
+def in_fields(fields: Fields) -> str:
+    """The fields by name, for an event without a sentence of its own."""
+    return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT and v is not None and v != "")
+
+
+def _tick(fields: Fields) -> Sentence:
+    where = f"episode {fields.get('episode')}, tick {fields.get('tick')}"
+    if fields.get("fault"):
+        return Sentence("safety", "bad", f"{where}: the device latched fault {fields.get('fault')}")
+    missed = fields.get("missed")
+    if missed:
+        cause = _CAUSES.get(str(fields.get("cause")), "an unknown cause")
+        return Sentence("timing", "warn", f"{where}: {missed} missed because of {cause}")
+    return Sentence("safety", "warn", f"{where}: {_RULES.get(str(fields.get('rule')), 'a rule acted')}")
+
+
+def _transition(fields: Fields) -> Sentence | None:
+    state, fault = str(fields.get("state")), fields.get("fault")
+    if fault:
+        told = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)
+        return Sentence("safety", "bad", f"{state}: {told or fields.get('message') or fault}")
+    if str(fields.get("before")) == "fault":
+        return Sentence("safety", "good", "re-armed")
+    if state in _TOLD_STATES:
+        return Sentence("safety", "note", f"{state}{': ' + str(fields.get('detail')) if fields.get('detail') else ''}")
+    return None

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithms.ddpg import Ddpg, DdpgConfig
+from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
+
+
+def _ddpg(
+    config: DdpgConfig, n: int, m: int, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+) -> Ddpg:
+    return Ddpg(config, n, m, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("network", "n", "m", "batch", "weighted"),
+    [
+        ("small", 2, 1, 16, True),
+        ("small", 2, 4, 16, False),
+        ("small", 3, 2, 5, True),
+        ("small", 7, 5, 1, True),
+        ("ddpg_original", 2, 4, 6, True),
+    ],
+)
+def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, batch: int, weighted: bool) -> None:
+    config = msgspec.convert({"network": network, "batch": batch, "reward_scale": 0.1}, DdpgConfig)
+    ddpg = _ddpg(config, n, m, (3, 4), torch.float64)
+    rng = np.random.default_rng(5)
+    # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
+    ddpg.update(minibatches(rng, (40, 2, batch), n, m))
+    data = minibatches(rng, (1, 2, batch), n, m, weighted=weighted)
+    actor, critic = ddpg.gradients(data)
+    wanted = [reference_update(ddpg, config, n, m, data, trial) for trial in range(2)]
+    np.testing.assert_allclose(actor, [w.actor_gradient for w in wanted], rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(critic, [w.critic_gradient for w in wanted], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ddpg.update(data)[0], [w.td for w in wanted], rtol=1e-9, atol=1e-12)
+    assert all(np.abs(w.actor_gradient).max() > 1e-6 for w in wanted)
+
+
+@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize("batch", [16, 5])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batch: int) -> None:
+    config = DdpgConfig(batch=batch)
+    data = minibatches(np.random.default_rng(0), (200, 3, batch), 2, m)
+    together = _ddpg(config, 2, m, (10, 11, 12))
+    observation = np.random.default_rng(1).uniform(-1, 1, (3, 2, 2))
+    td, policy = together.update(data), together.policy(observation)
+    for trial, seed in enumerate((10, 11, 12)):
+        alone = _ddpg(config, 2, m, (seed,))
+        assert np.array_equal(alone.update(trial_of(data, trial))[:, 0], td[:, trial])
+        assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
+        for name, values in alone.state().items():
+            expected = together.state()[name]
+            assert np.array_equal(
+                values if values.ndim == 0 else values[0], expected if values.ndim == 0 else expected[trial]
+            )
+
+
+def test_updates_at_once_equal_updates_one_by_one() -> None:
+    data = minibatches(np.random.default_rng(0), (20, 2, 16), 2, 1)
+    at_once, one_by_one = (_ddpg(DdpgConfig(), 2, 1, (1, 2)) for _ in range(2))
+    td = at_once.update(data)
+    for k in range(20):
+        one = minibatch_of(data, k)
+        assert np.array_equal(one_by_one.update(one)[0], td[k])
+    assert at_once.updates == one_by_one.updates == 20
+    assert np.array_equal(at_once.state()["online_actor"], one_by_one.state()["online_actor"])
+
+
+def test_importance_weights_change_the_critic_gradient_only() -> None:
+    ddpg = _ddpg(DdpgConfig(), 2, 1)
+    data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1, weighted=False)
+    actor, critic = ddpg.gradients(data)
+    doubled_actor, doubled_critic = ddpg.gradients(replace(data, weights=np.full((1, 1, 16), 2.0)))
+    assert np.array_equal(actor, doubled_actor)
+    assert np.array_equal(2.0 * critic, doubled_critic)
+
+
+def test_termination_takes_the_bootstrap_away() -> None:
+    config = DdpgConfig(reward_scale=1.0)
+    ddpg = _ddpg(config, 2, 1)
+    data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1)
+    ended, running = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
+    elsewhere = replace(ended, next_observation=-data.next_observation)
+    bootstrapped = replace(running, next_observation=-data.next_observation)
+    twins = [_ddpg(config, 2, 1) for _ in range(4)]
+    td = [twin.update(x) for twin, x in zip(twins, (ended, elsewhere, running, bootstrapped), strict=True)]
+    assert np.array_equal(td[0], td[1])
+    assert not np.array_equal(td[2], td[3])
+    assert ddpg.updates == 0
+
+
+def test_targets_follow_by_tau() -> None:
+    ddpg = _ddpg(DdpgConfig(tau=0.25), 2, 1, dtype=torch.float64)
+    before = ddpg.state()
+    ddpg.update(minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1))
+    after = ddpg.state()
+    for net in ("actor", "critic"):
+        blend = 0.75 * np.asarray(before[f"target_{net}"]) + 0.25 * np.asarray(after[f"online_{net}"])
+        np.testing.assert_allclose(np.asarray(after[f"target_{net}"]), blend, rtol=1e-12)
+        assert not np.array_equal(before[f"online_{net}"], after[f"online_{net}"])
+
+
+def test_a_restored_learner_goes_on_bit_for_bit() -> None:
+    data = minibatches(np.random.default_rng(0), (30, 2, 16), 2, 4)
+    ddpg = _ddpg(DdpgConfig(), 2, 4, (1, 2))
+    ddpg.update(data)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **ddpg.state())
+    other = _ddpg(DdpgConfig(), 2, 4, (8, 9))
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as state:
+        other.restore(state)
+    assert np.array_equal(ddpg.update(data), other.update(data))
+    assert other.updates == 60
+    assert all(np.array_equal(value, other.state()[name]) for name, value in ddpg.state().items())
+
+
+def test_a_state_of_other_networks_is_refused() -> None:
+    with pytest.raises(ValueError, match="parameter vectors of shape"):
+        _ddpg(DdpgConfig(), 2, 1).restore(_ddpg(DdpgConfig(), 2, 4).state())
+    with pytest.raises(KeyError):
+        _ddpg(DdpgConfig(), 2, 1).restore({})
+
+
+def test_minibatches_of_another_shape_are_refused() -> None:
+    ddpg = _ddpg(DdpgConfig(), 2, 1)
+    for shape, m in (((1, 2, 16), 1), ((1, 1, 15), 1), ((1, 1, 16), 2)):
+        with pytest.raises(ValueError, match="expected"):
+            ddpg.update(minibatches(np.random.default_rng(0), shape, 2, m))
+
+
+def test_no_trial_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="one random stream per trial"):
+        _ddpg(DdpgConfig(), 2, 1, ())
+
+
+def test_the_policy_is_the_exported_actor() -> None:
+    ddpg = _ddpg(DdpgConfig(), 2, 4, (1, 2))
+    ddpg.update(minibatches(np.random.default_rng(0), (30, 2, 16), 2, 4))
+    observation = np.random.default_rng(1).uniform(-2, 2, (2, 3, 2))
+    for trial in range(2):
+        wanted = numpy_policy(ddpg.actor_layers(trial), observation[trial])
+        np.testing.assert_allclose(ddpg.policy(observation)[trial], wanted, atol=1e-6)
+
+
+def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
+    state = _ddpg(DdpgConfig(), 2, 1, (5, 6)).state()
+    actor, critic = layouts(DdpgConfig(), 2, 1)
+    assert state["online_actor"].shape == (2, actor.n_parameters)
+    assert state["online_critic"].shape == (2, critic.n_parameters)
+    assert np.array_equal(_ddpg(DdpgConfig(), 2, 1, (6,)).state()["online_critic"][0], state["online_critic"][1])
+    assert np.array_equal(state["online_actor"], state["target_actor"])
+
+
+def test_the_policy_climbs_to_the_best_action_of_a_bandit() -> None:
+    config = DdpgConfig(gamma=0.0, actor_lr=1e-3, critic_lr=1e-2, reward_scale=5.0, batch=32)
+    ddpg = _ddpg(config, 1, 1, (0, 1))
+    data = minibatches(np.random.default_rng(0), (600, 2, 32), 1, 1, weighted=False)
+    best = 0.5 * data.observation
+    ddpg.update(replace(data, reward=-((data.action - best)[..., 0] ** 2)))
+    observation = np.broadcast_to(np.array([[-0.8], [0.0], [0.8]]), (2, 3, 1))
+    np.testing.assert_allclose(ddpg.policy(observation), 0.5 * observation, atol=0.12)
+
+
+def test_the_defaults_are_those_of_the_methods_page() -> None:
+    c = DdpgConfig()
+    assert (c.gamma, c.tau, c.batch, c.actor_lr, c.critic_lr, c.critic_decay) == (0.95, 1e-2, 16, 1e-4, 1e-3, 5e-3)
+    assert (c.decay, c.reward_scale, c.network) == ("decoupled", 1e-3, "small")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"learning_rate": 1e-3}, {"gamma": 1.0}, {"tau": 0.0}, {"batch": 0}, {"critic_lr": -1.0}, {"decay": "l2"}],
+)
+def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(section, DdpgConfig)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.view.sentences import Event, parse_event, sentence
+
+
+def told(**event: object) -> tuple[str, str, str] | None:
+    parsed = parse_event(msgspec.json.encode({"t_unix_s": 1.0, **event}))
+    assert parsed is not None
+    said = sentence(parsed)
+    return None if said is None else (said.what, said.level, said.text)
+
+
+def test_what_the_shield_did_is_said_in_words() -> None:
+    said = told(kind="tick", episode=4, tick=99, rule="predicted", missed=0, fault=0)
+    text = "episode 4, tick 99: the command would have left the safe set; the fallback took over"
+    assert said == ("safety", "warn", text)
+
+
+def test_missed_ticks_name_their_cause() -> None:
+    said = told(kind="tick", episode=1, tick=2, rule="none", missed=3, cause="host", fault=0)
+    assert said == ("timing", "warn", "episode 1, tick 2: 3 missed because of the machine")
+
+
+def test_a_fault_is_told_with_its_cause_and_hint_and_so_is_its_end() -> None:
+    fault = {"kind": "transition", "before": "running", "state": "fault", "fault": "lease", "detail": ""}
+    assert told(**fault, cause="late", hint="look") == ("safety", "bad", "fault: late; look")
+    assert told(**fault, message="running -> fault") == ("safety", "bad", "fault: running -> fault")
+    assert told(kind="transition", before="fault", state="ready", fault=None) == ("safety", "good", "re-armed")
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ({"kind": "policy_refused", "policy": 4, "reason": "too slow"}, "policy 4 refused at too slow"),
+        ({"kind": "warning", "message": "careful"}, "careful"),
+        ({"kind": "warning", "source": "replay", "message": "careful"}, "replay: careful"),
+        ({"kind": "log_goes_on", "gap": 3}, "log goes on: gap 3"),
+        ({"kind": "something_new"}, "something new"),
+    ],
+)
+def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> None:
+    said = told(**event)
+    assert said is not None
+    assert said[2] == text
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{"kind": "transition", "before": "ready", "state": "running", "fault": None}, {"kind": "policy_admitted"}],
+)
+def test_an_ordinary_episode_is_no_news(event: dict[str, object]) -> None:
+    assert told(**event) is None
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[1]", b"\xff", b"null", b"[" * 5000])
+def test_lines_that_are_no_events_are_left_out(line: bytes) -> None:
+    assert parse_event(line) is None
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["policy", "reason", "missed", "rule", "state", "message"]), st.text(max_size=8))
+)
+def test_no_event_is_too_odd_for_it(fields: dict[str, str]) -> None:
+    for kind in ("tick", "transition", "policy_refused", "fault", "stop", "ended", "event"):
+        sentence(Event(0.0, kind, fields))
+
+
+def test_control_characters_do_not_pass() -> None:
+    said = told(kind="warning", message="\x1b[31mred")
+    assert said is not None
+    assert "\x1b" not in said[2]
