@@ -1,8 +1,9 @@
-"""The step record: all that the loop knew, decided and measured in one tick (ARCHITECTURE §2).
+"""The step: all that the loop knew, decided and measured in one tick.
 
-Records cross from the control process to the replay process through shared memory, so they have a fixed size; the
-same layout is written with ``struct`` (fast in the tick) and read with numpy (fast in bulk).  Observations and
-actions are in SI units and in the rig's order.
+``Step`` declares its fields, and everything else that has these fields follows from it: the record in shared memory
+(written with ``struct``, which is fast in the tick, read with numpy, which is fast in bulk), the messages of the log,
+the columns of a post-mortem, and what ``onrig replay`` compares.  Observations and actions are in SI units and in the
+rig's order.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Final, Literal, NamedTuple, get_type_hints
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
+
+from onrig.hw.rig import Rig
 
 STAGES: Final = ("receive", "observe", "policy", "explore", "shield", "send", "record")
 """What a tick spends its time on, in order; ``stage_ns`` holds one duration for each."""
@@ -24,8 +30,8 @@ class Kind(enum.IntEnum):
     TRAIN = 0
     EVAL = 1
     RESET = 2
-    """On the way to the start of an episode, driven by a reset controller; bears the index of the training episode
-    before it.  Nothing is learned from it."""
+    """Driven to the start of an episode by a reset controller; bears the index of the training episode before it.
+    Nothing is learned from it."""
 
 
 class Flag(enum.IntFlag):
@@ -84,86 +90,167 @@ class Miss(enum.IntEnum):
     """We waited for the frame but the machine woke us late."""
 
 
-_HEAD: Final = (
-    ("seq", "Q", "<u8"),
-    ("tick", "Q", "<u8"),
-    ("episode", "I", "<u4"),
-    ("frame", "I", "<u4"),
-    ("kind", "B", "u1"),
-    ("rule", "B", "u1"),
-    ("flags", "H", "<u2"),
-    ("policy_id", "I", "<u4"),
-    ("missed", "H", "<u2"),
-    ("miss", "B", "u1"),
-    ("fault", "B", "u1"),
-    ("status", "H", "<u2"),
-    ("answers", "I", "<u4"),
-    ("tau_us", "I", "<u4"),
-    ("t_device_us", "Q", "<u8"),
-    ("t_mono_ns", "q", "<i8"),
-    ("t_receive_ns", "q", "<i8"),
-    ("t_send_ns", "q", "<i8"),
-    ("lateness_ns", "q", "<i8"),
-    ("tick_ns", "q", "<i8"),
-)
-
-
 MAX_POLICY_ID: Final = (1 << 32) - 1
 """Highest id that fits into a record; 0 stands for no policy."""
 
+Code = Literal["u1", "u2", "u4", "u8", "i4", "i8", "f4", "f8"]
+"""How a number is stored, as numpy names it; little-endian."""
+Per = Literal["tick", "stage", "sensor", "signal", "actuator"]
+Source = Literal["frame", "loop", "decision"]
+_STRUCT: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
+
+
+class Stored(NamedTuple):
+    """How a field of the step is stored, and what it is."""
+
+    number: int
+    """Field number in the log's messages: part of that format, a new field takes the next one (40)."""
+    code: Code
+    source: Source
+    """The device's frames; the loop's clock and accounts; or a decision, which a replay makes anew and compares."""
+    per: Per = "tick"
+    """What a vector has one value for; ``tick`` for a scalar."""
+    unit: str = ""
+    """``SI`` is the signal's own unit, ``counts`` are those on the wire; a unit in the name is not repeated."""
+    behaviour: bool = False
+    """Only in the records of stochastic policies."""
+
+
+class Step(msgspec.Struct, gc=False, eq=False):
+    """One tick: what is known when its frame has come, then what is decided; the frame after its own completes it."""
+
+    tick: Annotated[int, Stored(2, "u8", "loop")]
+    episode: Annotated[int, Stored(3, "u4", "loop")]
+    kind: Annotated[Kind, Stored(5, "u1", "loop")]
+
+    frame: Annotated[int, Stored(4, "u4", "frame")]
+    t_device_us: Annotated[int, Stored(15, "u8", "frame")]
+    status: Annotated[int, Stored(12, "u2", "frame")]
+    fault: Annotated[int, Stored(11, "u1", "frame")]
+    answers: Annotated[int, Stored(13, "u4", "frame")]
+    """Frame that the device's latest command answers."""
+    sensors: Annotated[tuple[int, ...], Stored(22, "i4", "frame", "sensor", "counts")]
+    u_start: Annotated[tuple[int, ...], Stored(24, "i4", "frame", "actuator", "counts")]
+    """The commands in force in the period that the step's action governs: at its start and at its end."""
+    u_end: Annotated[tuple[int, ...], Stored(25, "i4", "frame", "actuator", "counts")]
+
+    observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
+    policy: Annotated[tuple[float, ...], Stored(27, "f4", "decision", "actuator", "SI")]
+    amplitude: Annotated[tuple[float, ...], Stored(33, "f4", "decision", "actuator")]
+    """What multiplied each action's noise, gates included; 0 where there was none."""
+    explored: Annotated[tuple[float, ...], Stored(28, "f4", "decision", "actuator", "SI")]
+    commanded: Annotated[tuple[float, ...], Stored(29, "f4", "decision", "actuator", "SI")]
+    command: Annotated[tuple[int, ...], Stored(23, "i4", "decision", "actuator", "counts")]
+    applied: Annotated[tuple[float, ...], Stored(30, "f4", "decision", "actuator", "SI")]
+
+    exploration: Annotated[float, Stored(34, "f4", "decision")] = 0.0
+    """1-norm of explored minus policy action, both clipped and normalised (de Bruin et al. 2018, §7.1.1)."""
+    rule: Annotated[Rule, Stored(6, "u1", "decision")] = Rule.NONE
+    amount: Annotated[float, Stored(35, "f4", "decision")] = 0.0
+    """What the rule did, and how far inside the limits it was (``onrig.runtime.safety.shield.Verdict``)."""
+    margin: Annotated[float, Stored(36, "f4", "decision")] = 1.0
+    tau_us: Annotated[int, Stored(14, "u4", "frame")] = 0
+    """When the period's command switched, from the sample on."""
+    reward: Annotated[float, Stored(37, "f8", "decision")] = 0.0
+    flags: Annotated[int, Stored(7, "u2", "decision")] = 0
+    policy_id: Annotated[int, Stored(8, "u4", "decision")] = 0
+
+    missed: Annotated[int, Stored(9, "u2", "loop")] = 0
+    """Frames before this one that were not answered."""
+    miss: Annotated[Miss, Stored(10, "u1", "loop")] = Miss.NONE
+    t_mono_ns: Annotated[int, Stored(16, "i8", "loop")] = 0
+    """Time of the sample: the host's monotonic clock, or virtual in lockstep."""
+    t_receive_ns: Annotated[int, Stored(17, "i8", "loop")] = 0
+    t_send_ns: Annotated[int, Stored(18, "i8", "loop")] = 0
+    lateness_ns: Annotated[int, Stored(19, "i8", "loop")] = 0
+    tick_ns: Annotated[int, Stored(20, "i8", "loop")] = 0
+    stage_ns: Annotated[tuple[int, ...], Stored(21, "u8", "loop", "stage")] = (0,) * len(STAGES)
+    """64 bits wide: a suspended process makes stages of minutes."""
+
+    drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
+    """The action that a stochastic policy drew, and the distribution that it drew from; normalised, not clipped."""
+    mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
+    std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
+
+    tripped: bool = False
+    """Whether the fallback controller took over here; not recorded."""
+
+
+class Field(NamedTuple):
+    """One field of the records."""
+
+    name: str
+    type: type
+    """The enumeration of a scalar that has one, otherwise the type of its value."""
+    stored: Stored
+
+
+SEQ: Final = Field("seq", int, Stored(1, "u8", "loop"))
+"""Number of the record in the ring."""
+CRC: Final = Field("crc", int, Stored(38, "u4", "loop"))
+"""Seal of the record: CRC-32 of all before it."""
+
+
+def _declared() -> Iterator[Field]:
+    for name, hint in get_type_hints(Step, include_extras=True).items():
+        for stored in getattr(hint, "__metadata__", ()):
+            yield Field(name, hint.__origin__, stored)
+
+
+FIELDS: Final = tuple(_declared())
+"""Of the step, in the order of its declaration, those of stochastic policies included."""
+
+
+def _flattener(scalars: Sequence[str], vectors: Sequence[str]) -> Callable[[Step], tuple[float, ...]]:
+    """Write out ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick."""
+    items = [*(f"step.{name}" for name in scalars), *(f"*step.{name}" for name in vectors)]
+    flatten: Callable[[Step], tuple[float, ...]] = eval(f"lambda step: ({', '.join(items)},)")
+    return flatten
+
 
 class RecordLayout:
-    """Layout of the step record of a rig with given numbers of sensors, observations and actions.
+    """Layout of the records of a rig: its scalars, then its vectors, between ``seq`` and ``crc``.
 
-    ``t_mono_ns`` is the time of the sample: host monotonic, or virtual in lockstep.  ``sensors`` and ``command`` are
-    counts as on the wire; ``u_start`` and ``u_end`` the commands in force in the period that the record's action
-    governs; ``status`` and ``answers`` are the frame's own.  ``mean`` and ``std`` describe the behaviour distribution
-    (std 0 where the policy is deterministic).  ``amplitude`` multiplied each action's noise, gates included, 0 where
-    there was none; ``exploration`` is the 1-norm of explored minus policy action in normalised units (000 §7.1.1).
-    ``amount`` is what the ``rule`` did and ``margin`` how far inside the limits it was
-    (``onrig.runtime.safety.shield.Verdict``).
+    ``behaviour`` adds the fields that only a stochastic policy fills.
     """
 
-    def __init__(self, n_sensors: int, n_observations: int, n_actions: int) -> None:
+    def __init__(self, n_sensors: int, n_observations: int, n_actions: int, *, behaviour: bool = False) -> None:
+        self._widths = {"stage": len(STAGES), "sensor": n_sensors, "signal": n_observations, "actuator": n_actions}
         self.n_sensors, self.n_observations, self.n_actions = n_sensors, n_observations, n_actions
-        vectors = (
-            ("stage_ns", len(STAGES), "Q", "<u8"),  # a suspended process makes stages longer than 32 bits hold
-            ("sensors", n_sensors, "i", "<i4"),
-            ("command", n_actions, "i", "<i4"),
-            ("u_start", n_actions, "i", "<i4"),
-            ("u_end", n_actions, "i", "<i4"),
-            ("observation", n_observations, "f", "<f4"),
-            ("policy", n_actions, "f", "<f4"),
-            ("explored", n_actions, "f", "<f4"),
-            ("commanded", n_actions, "f", "<f4"),
-            ("applied", n_actions, "f", "<f4"),
-            ("mean", n_actions, "f", "<f4"),
-            ("std", n_actions, "f", "<f4"),
-            ("amplitude", n_actions, "f", "<f4"),
-        )
-        tail = (("exploration", "f", "<f4"), ("amount", "f", "<f4"), ("margin", "f", "<f4"), ("reward", "d", "<f8"))
-        code = "<" + "".join(c for _, c, _ in _HEAD) + "".join(f"{n}{c}" for _, n, c, _ in vectors)
-        self._body = struct.Struct(code + "".join(c for _, c, _ in tail))
-        self._crc = struct.Struct("<I")
+        fields = [f for f in FIELDS if behaviour or not f.stored.behaviour]
+        scalars = [f for f in fields if f.stored.per == "tick"]
+        vectors = [f for f in fields if f.stored.per != "tick"]
+        self.fields: Final = (SEQ, *scalars, *vectors, CRC)
+        self.values: Final = _flattener([f.name for f in scalars], [f.name for f in vectors])
+        """A step's values in the order of the layout, without ``seq`` and ``crc``."""
+        self._body = struct.Struct("<" + "".join(self._code(f) for f in self.fields[:-1]))
+        self._crc = struct.Struct("<" + self._code(CRC))
         self.size: int = self._body.size + self._crc.size
-        self.dtype = np.dtype(
-            [(name, d) for name, _, d in _HEAD]
-            + [(name, d, (n,)) for name, n, _, d in vectors]
-            + [(name, d) for name, _, d in tail]
-            + [("crc", "<u4")]
-        )
+        self.dtype = np.dtype([(f.name, f"<{f.stored.code}", *self._shape(f)) for f in self.fields])
         if self.dtype.itemsize != self.size:
             raise AssertionError(f"record layouts disagree: {self.dtype.itemsize} and {self.size} bytes")
+
+    @classmethod
+    def of(cls, rig: Rig) -> RecordLayout:
+        """Return the layout of a rig's records."""
+        return cls(len(rig.sensors), len(rig.signals), len(rig.actuators))
+
+    def _shape(self, field: Field) -> tuple[tuple[int], ...]:
+        return () if field.stored.per == "tick" else ((self._widths[field.stored.per],),)
+
+    def _code(self, field: Field) -> str:
+        width = "" if field.stored.per == "tick" else str(self._widths[field.stored.per])
+        return width + _STRUCT[field.stored.code]
 
     @property
     def schema(self) -> str:
         """Text that changes whenever the layout does; both ends of the ring compare its hash."""
         return str(self.dtype.descr)
 
-    def pack_into(self, buffer: memoryview, offset: int, fields: tuple[float, ...]) -> None:
-        """Write one record (its scalar fields flattened in layout order, without the CRC) and seal it with a CRC-32."""
+    def pack_into(self, buffer: memoryview, offset: int, values: tuple[float, ...]) -> None:
+        """Write one record (``seq`` and its ``values``) and seal it with a CRC-32."""
         body = self._body
-        body.pack_into(buffer, offset, *fields)
+        body.pack_into(buffer, offset, *values)
         end = offset + body.size
         self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
 
@@ -172,3 +259,18 @@ class RecordLayout:
         end = self._body.size
         crc: int = self._crc.unpack_from(raw, end)[0]
         return zlib.crc32(raw[:end]) == crc
+
+    def pack(self, steps: list[Step]) -> npt.NDArray[np.void]:
+        """Return steps as records, numbered from 0."""
+        buffer = memoryview(bytearray(self.size * len(steps)))
+        for seq, step in enumerate(steps):
+            self.pack_into(buffer, self.size * seq, (seq, *self.values(step)))
+        return np.frombuffer(buffer, self.dtype)
+
+    def step(self, record: npt.NDArray[np.void]) -> Step:
+        """Return the step that a record, shape (), was made of."""
+        read: dict[str, object] = {}
+        for name, kind, stored in self.fields[1:-1]:
+            value = record[name].tolist()
+            read[name] = tuple(value) if stored.per != "tick" else kind(value)
+        return Step(**read)  # type: ignore[arg-type]

@@ -9,18 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State, Status
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.main import apply_limits
-from onrig.runtime.control.tick import Step, Tick
+from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
-from onrig.runtime.record import Kind, RecordLayout
+from onrig.runtime.record import Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.runtime.task import episode_steps
@@ -60,7 +57,7 @@ def evaluate(
     """
     rig = config.rig
     session, tick = lockstep_session(config), Tick(config)
-    layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    layout = RecordLayout.of(rig)
     accounts = EpisodeAccounts(config.task)
     for episode in range(1, episodes + 1):
         tick.begin(episode, Kind.EVAL, [])
@@ -70,7 +67,7 @@ def evaluate(
         if steps[-1].fault:
             session.clear_fault()
         session.disarm()
-        yield from accounts.add(_records(layout, steps))
+        yield from accounts.add(layout.pack(steps))
 
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int, length: int) -> list[Step]:
@@ -96,10 +93,3 @@ def _next_state(session: DeviceSession) -> State:
     if state is None:
         raise LinkError("the twin sent no state frame")
     return state
-
-
-def _records(layout: RecordLayout, steps: list[Step]) -> NDArray[np.void]:
-    buffer = memoryview(bytearray(layout.size * len(steps)))
-    for seq, step in enumerate(steps):
-        layout.pack_into(buffer, layout.size * seq, (seq, *step.fields()))
-    return np.frombuffer(buffer, layout.dtype)

@@ -18,10 +18,10 @@ from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of
 from onrig.runtime.run_loading import Rules, load_run
+from onrig.sim.plants import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.covered import uncovered
-from onrig.tools.serial_port import no_port
+from onrig.tools.doctor.ports import no_port
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 

@@ -81,7 +81,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
     terms_of(config)
     yield "the period on the wall clock", float(config.wall_period_ns)
     yield "the tape's size", float(frame_log_bytes(config.rate_hz))
-    RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    RecordLayout.of(rig)
 
 
 def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:

@@ -56,9 +56,9 @@ def main(arguments: list[str]) -> int:
             return complain("safety", f"cannot write {args.picture}: {error}")
         print(f"drawn: {args.picture}")
         return ExitCode.OK
+    from onrig.tools.safety_case.campaign import table
     from onrig.tools.safety_case.episodes import run_core
     from onrig.tools.safety_case.lockstep import run_lockstep
-    from onrig.tools.safety_case.tally import table
 
     breaches = 0
     for name, config in zip(args.config, configs, strict=True):

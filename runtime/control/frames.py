@@ -11,7 +11,7 @@ from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.control.tick import Step
+from onrig.runtime.record import Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, LinkFault
 from onrig.runtime.shm.board import Board, Word
@@ -33,6 +33,8 @@ _STOOD_STILL: Final = 64
 """Frames in a row that are all late by about a period or more: they are not late, the device's clock stood still."""
 _ABOUT_A_PERIOD: Final = 0.9
 _PUNCTUAL_NS: Final = 200_000
+_MOST_MISSED: Final = 65535
+"""That a record can hold."""
 _SHORTEST_REHEARSED_NS: Final = 1_500_000
 """Periods shorter than this keep the caches warm by themselves, and work just before a frame is a risk.
 
@@ -141,7 +143,7 @@ class FrameSource:
         missed = state.frame - previous.frame - 1
         if missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
-            step.missed = missed
+            step.missed = min(missed, _MOST_MISSED)
             step.miss = attribute_miss(
                 missed, expected_ns, self.busy_until_ns, self._busy_cpu_ns, self._period_ns, self._overtaken
             )

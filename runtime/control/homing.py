@@ -13,8 +13,8 @@ from onrig.hw.session import DeviceSession
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.orders import Orders
-from onrig.runtime.control.tick import Step, Tick, is_faulted, is_unfit
-from onrig.runtime.record import Kind
+from onrig.runtime.control.tick import Tick, is_faulted, is_unfit
+from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word

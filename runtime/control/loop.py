@@ -23,12 +23,12 @@ from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.slack import Slack
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.tick import Step, Tick, is_faulted, is_unfit
+from onrig.runtime.control.tick import Tick, is_faulted, is_unfit
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.perturbed import perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
-from onrig.runtime.record import Flag, Kind
+from onrig.runtime.record import Flag, Kind, RecordLayout, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, LinkFault, link_fault
@@ -59,7 +59,7 @@ class ControlLoop:
     ) -> None:
         self._keepsake, self._device_us = keepsake, 0
         self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
-        self._orders = orders
+        self._orders, self._layout = orders, RecordLayout.of(config.rig)
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
         self._slack = Slack(self._period_ns)
@@ -315,4 +315,4 @@ class ControlLoop:
                 if self._orders.stopped:
                     raise Stopped
                 time.sleep(0.0002)
-        self._ring.push(step.fields())
+        self._ring.push(self._layout.values(step))

@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     run_folder, shm, port = Path(arguments[0]), Path(arguments[1]), arguments[2]
     config = load_resolved(run_folder / "config.yaml")
-    layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
+    layout = RecordLayout.of(config.rig)
     try:
         _drive(config, port, run_folder, shm, layout)
     except Stopped:

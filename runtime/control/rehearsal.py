@@ -56,7 +56,7 @@ class Rehearsal:
 
     def __init__(self, config: RunConfig, seat: PolicySeat) -> None:
         rig = config.rig
-        n, m = len(rig.sensors), len(rig.actuators)
+        m = len(rig.actuators)
         # An episode's signal takes milliseconds to draw at a high rate, and the made-up noise stands for it.
         one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
         self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
@@ -64,7 +64,7 @@ class Rehearsal:
         self._seat = seat
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
-        self._layout = RecordLayout(n, len(rig.signals), m)
+        self._layout = RecordLayout.of(rig)
         self._scratch = memoryview(bytearray(self._layout.size))
         self._sync = ClockSync()
         self._runs = 0
@@ -88,4 +88,4 @@ class Rehearsal:
         tick.explore(step)
         tick.shield(step)
         session.send_command(state.frame, step.command)
-        self._layout.pack_into(self._scratch, 0, (0, *step.fields()))
+        self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(step)))

@@ -14,114 +14,13 @@ from onrig.runtime.control.contradictions import Contradiction, Contradictions
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.record import Flag, Kind, Miss, Rule
+from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
-_NO_STAGES = (0, 0, 0, 0, 0, 0, 0)
-
-
-class Step:
-    """One tick's record in the making; the next frame completes it (ARCHITECTURE §2, *timing rule*)."""
-
-    __slots__ = (
-        "amount",
-        "amplitude",
-        "answers",
-        "applied",
-        "command",
-        "commanded",
-        "episode",
-        "exploration",
-        "explored",
-        "fault",
-        "flags",
-        "frame",
-        "kind",
-        "lateness_ns",
-        "margin",
-        "miss",
-        "missed",
-        "observation",
-        "policy",
-        "policy_id",
-        "reward",
-        "rule",
-        "sensors",
-        "stage_ns",
-        "status",
-        "t_device_us",
-        "t_mono_ns",
-        "t_receive_ns",
-        "t_send_ns",
-        "tau_us",
-        "tick",
-        "tick_ns",
-        "tripped",
-        "u_end",
-        "u_start",
-    )
-
-    def __init__(self, tick: int, episode: int, kind: Kind, state: State, zeros: tuple[float, ...]) -> None:
-        self.tick, self.episode, self.kind = tick, episode, kind
-        self.frame, self.t_device_us, self.fault = state.frame, state.t_us, state.fault
-        self.status, self.answers = state.status, state.answers
-        self.sensors = state.sensors
-        self.u_start = self.u_end = self.command = state.u_end
-        self.observation: Sequence[float] = ()
-        self.policy = self.explored = self.commanded = self.applied = self.amplitude = zeros
-        self.rule, self.flags, self.policy_id = Rule.NONE, 0, 0
-        self.missed, self.miss = 0, Miss.NONE
-        self.tau_us = 0
-        self.t_mono_ns = self.t_receive_ns = self.t_send_ns = self.lateness_ns = self.tick_ns = 0
-        self.stage_ns = _NO_STAGES
-        self.exploration = self.reward = self.amount = 0.0
-        self.margin = 1.0
-        self.tripped = False
-
-    def fields(self) -> tuple[float, ...]:
-        """Scalar fields in the order of ``RecordLayout``, without ``seq``; a deterministic policy's mean and std."""
-        return (
-            self.tick,
-            self.episode,
-            self.frame,
-            self.kind,
-            self.rule,
-            self.flags,
-            self.policy_id,
-            min(self.missed, 65535),
-            self.miss,
-            self.fault,
-            self.status,
-            self.answers,
-            self.tau_us,
-            self.t_device_us,
-            self.t_mono_ns,
-            self.t_receive_ns,
-            self.t_send_ns,
-            self.lateness_ns,
-            self.tick_ns,
-            *self.stage_ns,
-            *self.sensors,
-            *self.command,
-            *self.u_start,
-            *self.u_end,
-            *self.observation,
-            *self.policy,
-            *self.explored,
-            *self.commanded,
-            *self.applied,
-            *self.policy,
-            *([0.0] * len(self.policy)),
-            *self.amplitude,
-            self.exploration,
-            self.amount,
-            self.margin,
-            self.reward,
-        )
 
 
 class Tick:
@@ -204,8 +103,6 @@ class Tick:
 
     def observe(self, state: State) -> Step:
         """Stage 2: begin the record of a frame with what the policy will see of it."""
-        step = Step(self._tick, self._episode, self._kind, state, self._zeros)
-        self._tick += 1
         if self.contradiction is None:
             self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
@@ -215,9 +112,30 @@ class Tick:
                 *observation,
                 *[c * r for c, r in zip(state.u_end, self._resolutions, strict=True)],
             )
-        step.observation = observation
+        zeros, in_force = self._zeros, state.u_end
+        step = Step(  # by position: by name it takes a microsecond more
+            self._tick,
+            self._episode,
+            self._kind,
+            state.frame,
+            state.t_us,
+            state.status,
+            state.fault,
+            state.answers,
+            state.sensors,
+            in_force,
+            in_force,
+            observation,
+            zeros,
+            zeros,
+            zeros,
+            zeros,
+            in_force,
+            zeros,
+        )
         if not self._last_frame:
             step.flags |= Flag.FIRST
+        self._tick += 1
         self._last_frame = state.frame
         return step
 

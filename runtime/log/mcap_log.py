@@ -29,8 +29,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.run_state.wholeness import LogAccount
 
-FORMAT: Final = "1"
-"""Of the channels and their schemas; the metadata record ``onrig`` names it."""
+FORMAT: Final = "2"
+"""Of the channels and their schemas; the metadata record ``onrig`` names it.  1 had mean and std in every step."""
 METADATA: Final = "onrig"
 STEPS: Final = "/onrig/step"
 EPISODES: Final = "/onrig/episode"

@@ -33,33 +33,9 @@ _TYPES: Final[dict[str, Type]] = {
     "f4": "float",
     "f8": "double",
 }
-_NUMBERS: Final = {
-    name: number
-    for number, name in enumerate(
-        (
-            *("seq", "tick", "episode", "frame", "kind", "rule", "flags", "policy_id", "missed", "miss", "fault"),
-            *("status", "answers", "tau_us", "t_device_us", "t_mono_ns", "t_receive_ns", "t_send_ns", "lateness_ns"),
-            *("tick_ns", "stage_ns", "sensors", "command", "u_start", "u_end", "observation", "policy", "explored"),
-            *("commanded", "applied", "mean", "std", "amplitude", "exploration", "amount", "margin", "reward", "crc"),
-        ),
-        1,
-    )
-}
-"""Field numbers: part of the format, a new field takes the next one."""
+_GROUPS: Final = {"stage": "Stages", "sensor": "Sensor", "signal": "Observation", "actuator": "Action"}
 _SENSORS_SI: Final = 100
-_COUNTS: Final = {
-    "sensors": "sensor_counts",
-    "command": "command_counts",
-    "u_start": "u_start_counts",
-    "u_end": "u_end_counts",
-}
-_GROUPS: Final = {
-    "stage_ns": "Stages",
-    **dict.fromkeys(("sensors",), "SensorCounts"),
-    **dict.fromkeys(("command", "u_start", "u_end"), "ActionCounts"),
-    "observation": "Observation",
-    **dict.fromkeys(("policy", "explored", "commanded", "applied", "mean", "std", "amplitude"), "Action"),
-}
+"""Field number of the sensors in SI units, which no record holds."""
 
 
 def identifiers(names: Sequence[str]) -> tuple[str, ...]:
@@ -93,7 +69,7 @@ class StepMessages:
     """Encodes and decodes the step records of one rig."""
 
     def __init__(self, rig: Rig) -> None:
-        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._layout = RecordLayout.of(rig)
         self._names = {
             "Stages": STAGES,
             "SensorCounts": identifiers([s.name for s in rig.sensors]),
@@ -149,19 +125,21 @@ class StepMessages:
         return records
 
     def _build(self) -> Iterator[_Part]:
-        enums = {e.name.lower(): f".{PACKAGE}.{e.name}" for e in ENUMS}
-        dtype = self._layout.dtype
-        for name in dtype.names or ():
-            kind, number = dtype[name].base.str.lstrip("<|"), _NUMBERS[name]
-            if name in enums:
-                yield _Part(Column(Field(name, number, "enum", enums[name]), name), name)
-            elif name in _GROUPS:
-                group = _GROUPS[name]
-                if name == "sensors":
-                    yield _Part(self._group("sensors", _SENSORS_SI, "Sensors", "float"), "")
-                yield _Part(self._group(_COUNTS.get(name, name), number, group, _TYPES[kind]), name)
+        enums = {Kind: "Kind", Rule: "Rule", Miss: "Miss"}
+        for field in self._layout.fields:
+            name, kind, stored = field
+            type_ = _TYPES[stored.code]
+            if kind in enums:
+                yield _Part(Column(Field(name, stored.number, "enum", f".{PACKAGE}.{enums[kind]}"), name), name)
+            elif stored.per == "tick":
+                yield _Part(Column(Field(name, stored.number, type_), name), name)
             else:
-                yield _Part(Column(Field(name, number, _TYPES[kind]), name), name)
+                counts = stored.unit == "counts"
+                if stored.per == "sensor":
+                    yield _Part(self._group(name, _SENSORS_SI, "Sensors", "float"), "")
+                shown = f"{name.removesuffix('s')}_counts" if counts else name
+                group = _GROUPS[stored.per] + ("Counts" if counts else "")
+                yield _Part(self._group(shown, stored.number, group, type_), name)
 
     def _group(self, name: str, number: int, group: str, type_: Type) -> Group:
         columns = tuple(

@@ -75,7 +75,7 @@ class ReplayProcess:
         resumes: bool = False,
     ) -> None:
         rig = config.rig
-        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        layout = RecordLayout.of(rig)
         self._folder, self._lockstep = run_folder, config.lockstep
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
         self._board, keepsake = Board(board), Keepsake(board)

@@ -78,7 +78,7 @@ class PostMortem:
     def open(self, shm: Path) -> None:
         """Map what the run shares; a segment that is not there is done without."""
         rig = self._config.rig
-        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        layout = RecordLayout.of(rig)
         self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
         self._ring = RingHistory(self._attached(shm / "ring", layout.schema), layout)
         with contextlib.suppress(SegmentError):

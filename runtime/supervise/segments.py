@@ -41,7 +41,7 @@ def ring_records(config: RunConfig) -> int:
 
 def _plan(config: RunConfig) -> list[_Planned]:
     rig = config.rig
-    layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    layout = RecordLayout.of(rig)
     return [
         _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
         _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),

@@ -89,7 +89,7 @@ class ViewReader:
         """Raises SegmentError when the run has ended, or is another Onrig's."""
         rig = config.rig
         self.config = config
-        self.layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self.layout = RecordLayout.of(rig)
         self._sample = sample_dtype(len(rig.signals), len(rig.actuators))
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:

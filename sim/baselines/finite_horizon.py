@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.sim.baselines.fuzzy_q_iteration import Grid, discrete_actions
 from onrig.sim.baselines.partition import Partition, partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
-from onrig.sim.plants.maths import BATCHED
+from onrig.sim.plants.integrate import BATCHED
 
 FINER: Final = 8
 """Looking ahead takes this many times the levels of the induction: there they cost little."""

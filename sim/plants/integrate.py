@@ -1,18 +1,86 @@
-"""Fourth-order Runge-Kutta with a held action (000 App. A), for one system or many at once."""
+"""Fourth-order Runge-Kutta with a held action (de Bruin et al. 2018, App. A), for one plant or many at once.
+
+Everything is written once for floats and for numpy arrays: :class:`Maths` has the few functions needed beyond
+arithmetic.  Another array library joins by supplying the same two.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from onrig.sim.plants import Plant
-from onrig.sim.plants.maths import Maths, V, maths_for
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Condition = bool | NDArray[np.bool_]
+V = TypeVar("V", float, Array)
 
 SUBSTEPS: Final = 2
-"""Steps per control period: the authors' code takes two of Ts/2, and near a magnet one is not enough (METHODS §1.1)."""
+"""Steps per control period: the paper's authors take two of Ts/2, and near a magnet one is not enough."""
 
 
-def rk4(xp: Maths[V], plant: Plant, state: tuple[V, ...], action: tuple[V, ...], h: float) -> tuple[V, ...]:
-    """One classical Runge-Kutta step of ``h`` seconds."""
+class Maths(Protocol[V]):
+    """What a plant may call."""
+
+    @property
+    def sin(self) -> Callable[[V], V]:
+        """Sine of an angle in rad."""
+
+    @property
+    def where(self) -> Callable[[Condition, V | float, V | float], V]:
+        """``where(condition, a, b)``: a where the condition holds, else b."""
+
+
+class _Scalar:
+    sin = staticmethod(math.sin)
+
+    @staticmethod
+    def where(condition: Condition, a: float, b: float) -> float:
+        return a if condition else b
+
+
+class _Batched:
+    @staticmethod
+    def sin(x: Array) -> Array:
+        return cast(Array, np.sin(x))
+
+    @staticmethod
+    def where(condition: Condition, a: Array | float, b: Array | float) -> Array:
+        return np.where(condition, a, b)
+
+
+SCALAR: Final[Maths[float]] = _Scalar()
+BATCHED: Final[Maths[Array]] = _Batched()
+
+
+def maths_for(value: V) -> Maths[V]:
+    """The functions that fit a value: a float or a numpy array."""
+    return SCALAR if isinstance(value, (float, int)) else BATCHED
+
+
+class Dynamics(Protocol):
+    """What is integrated; see ``onrig.sim.plants.plant``."""
+
+    @property
+    def dry_friction(self) -> Any:
+        """Deceleration by dry friction, or unset."""
+
+    @property
+    def dead_band(self) -> Any:
+        """Largest action without effect, or unset."""
+
+    def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
+        """Time derivative of the state."""
+
+    def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
+        """Wrap angles and meet walls, as at a sample."""
+
+
+def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
+    """One classical Runge-Kutta step of ``h`` seconds, without imperfections."""
     half = 0.5 * h
     k1 = plant.derivative(xp, state, action)
     k2 = plant.derivative(xp, tuple([x + half * k for x, k in zip(state, k1, strict=True)]), action)
@@ -25,22 +93,39 @@ def rk4(xp: Maths[V], plant: Plant, state: tuple[V, ...], action: tuple[V, ...],
 
 
 def advance(
-    plant: Plant, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
+    plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: V | float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
     """State after ``dt`` seconds under a held ``action``; no walls and no wrapping inside (see :func:`step`).
 
-    Components are floats, or numpy arrays of one common shape for a batch of systems.
+    Components are floats, or numpy arrays of one common shape for a batch of plants.
     """
     xp = maths_for(state[0])
     h = dt / substeps
+    if plant.dead_band is not msgspec.UNSET:
+        action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
+    friction = plant.dry_friction
     for _ in range(substeps):
-        state = rk4(xp, plant, state, action, h)
+        before, state = state, rk4(xp, plant, state, action, h)
+        if friction is not msgspec.UNSET:
+            state = _rubbed(xp, before, state, friction * h)
     return state
 
 
 def step(
-    plant: Plant, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
+    plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
     """State at the next sample: a whole period advanced, then walls met and angles wrapped."""
     state = advance(plant, state, action, dt, substeps)
     return plant.constrain(maths_for(state[0]), state)
+
+
+def _rubbed(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
+    """State after dry friction took ``taken`` of the velocity, the last component; what it holds does not creep."""
+    velocity = _beyond(xp, after[-1], taken)
+    held = (before[-1] == 0.0) & (velocity == 0.0)
+    return tuple([xp.where(held, old, new) for old, new in zip(before, after[:-1] + (velocity,), strict=True)])  # noqa: RUF005
+
+
+def _beyond(xp: Maths[V], value: V, threshold: V | float) -> V:
+    """What of a value exceeds a threshold either way; 0 within."""
+    return xp.where(value > threshold, value - threshold, xp.where(value < -threshold, value + threshold, 0.0))

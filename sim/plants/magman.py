@@ -1,61 +1,173 @@
-"""The magnetic manipulator of 000 App. A.2: a steel ball on a track above four electromagnets."""
+"""The magnetic manipulator of de Bruin et al. 2018, App. A.2: a steel ball on a track above four electromagnets."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import msgspec
+import numpy as np
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
-from onrig.sim.plants.maths import Maths, V
+from onrig.hw.rig import Rig
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.integrate import Array, Maths, V
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
+
+_POINTS: Final = 701
+_OUT_OF_REACH_M: Final = 1e3
 
 
-class Magman(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="magman", tag_field="kind"):
-    """Parameters in SI units, by default those of 000 App. A.2.
+class Magman(Plant, frozen=True, tag="magman"):
+    """Parameters in SI units, by default those of the paper.
 
-    State (position in m, velocity in m/s), action (squared current in A^2 of each of the four coils,).
+    State (position in m, velocity in m/s), action (squared current in A^2 of each coil).
     """
 
-    mass: Positive = 3.2e-2
-    """m in kg."""
-    friction: NotNegative = 1.613e-2
-    """b in N s/m."""
-    c1: Quantity = 5.52e-10
-    """N m^5/A^2."""
-    c2: Positive = 1.75e-4
-    """m^2."""
-    first_magnet: Quantity = 0.025
-    """Centre of the first coil in m: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre
-    of the first magnet" to the letter (METHODS C2)."""
-    magnet_spacing: Positive = 0.025
+    mass: Annotated[Positive, unit("kg")] = 3.2e-2
     """m."""
-    wall_low: Quantity = -0.035
-    """m."""
-    wall_high: Quantity = 0.105
-    """m."""
-    wall_speed: NotNegative = 0.01
-    """Speed in m/s away from a wall after meeting it (METHODS C3)."""
+    friction: Annotated[NotNegative, unit("N s/m")] = 1.613e-2
+    """b."""
+    c1: Annotated[Quantity, unit("N m^5/A^2")] = 5.52e-10
+    c2: Annotated[Positive, unit("m^2")] = 1.75e-4
+    first_magnet: Annotated[Quantity, unit("m")] = 0.025
+    """Centre of the first coil: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre of the
+    first magnet" to the letter."""
+    magnet_spacing: Annotated[Positive, unit("m")] = 0.025
+    wall_low: Annotated[Quantity, unit("m")] = -0.035
+    wall_high: Annotated[Quantity, unit("m")] = 0.105
+    wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
+    """Speed away from a wall after meeting it."""
+    magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Centre of each coil (m) where they are not four at equal distances; the two fields above then do not count."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
-    n_actions: ClassVar[int] = 4
+
+    @property
+    def n_actions(self) -> int:
+        """One coil each."""
+        return 4 if self.magnets is msgspec.UNSET else len(self.magnets)
+
+    @property
+    def centres(self) -> tuple[float, ...]:
+        """Centre of each coil (m)."""
+        if self.magnets is not msgspec.UNSET:
+            return self.magnets
+        first, spacing = self.first_magnet, self.magnet_spacing
+        return tuple([first + j * spacing for j in range(4)])
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of (position, velocity) under four squared currents (000 App. A.2)."""
+        """Time derivative of (position, velocity) under squared currents."""
         position, velocity = state
-        centre, spacing, c2 = self.first_magnet, self.magnet_spacing, self.c2
+        c2, magnets = self.c2, self.magnets or None
         force = -self.friction * velocity
-        for squared_current in action:
-            d = position - centre
+        centre = self.first_magnet
+        for j, squared_current in enumerate(action):
+            d = position - (magnets[j] if magnets else centre)
             reach = d * d + c2
             force = force - self.c1 * d / (reach * reach * reach) * squared_current
-            centre += spacing
+            centre = centre + self.magnet_spacing  # summed up: `j * magnet_spacing` would round differently
         return (velocity, force / self.mass)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Stop a ball beyond a wall at the wall and send it slowly back, as at a sample (METHODS C3)."""
+        """Stop a ball beyond a wall at the wall and send it slowly back, as at a sample."""
         position, velocity = state
         below, above = position < self.wall_low, position > self.wall_high
         return (
             xp.where(below, self.wall_low, xp.where(above, self.wall_high, position)),
             xp.where(below, self.wall_speed, xp.where(above, -self.wall_speed, velocity)),
         )
+
+    @property
+    def lumped(self) -> dict[str, Any]:
+        """c1/m and b/m."""
+        return {"pull_m6_per_a2_s2": self.c1 / self.mass, "friction_per_s": self.friction / self.mass}
+
+    def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with another c1 and friction; the mass stays."""
+        pull, friction = (values[name] for name in self.lumped)
+        return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
+
+    @classmethod
+    def of_box(cls, box: PlantBox, rig: Rig) -> Self:
+        """A ball of unit mass with the nominal parameters of a box, its magnets and the rig's track."""
+        box = narrowed(box, MagmanBox)
+        track = next(o for o in rig.observations if o.name == box.position)
+        magnets = tuple([box.magnets.get(a.name, _OUT_OF_REACH_M) for a in rig.actuators])
+        plant = cls(mass=1.0, c2=box.c2_m2, wall_low=track.low, wall_high=track.high, magnets=magnets)
+        return plant.with_lumped(box.nominal)
+
+    def sketch(self, rig: Rig) -> Sketch | None:
+        """A ball on a track above coils."""
+        if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
+            return None
+        magnets = {a.name: at for a, at in zip(rig.actuators, self.centres, strict=True)}
+        return {"kind": "magman", "position": "position", "magnets": magnets}
+
+    @classmethod
+    def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
+        """Every coil ahead of the motion; a servo to a place between two magnets."""
+        box = narrowed(box, MagmanBox)
+        names = [o.name for o in rig.observations]
+        position, velocity = names.index(box.position), names.index(box.velocity)
+        coils = [(box.magnets.get(a.name, math.inf), *ranges[a.name]) for a in rig.actuators]
+        target = min(box.magnets.values()) + 0.01
+
+        def push(observation: Sequence[float]) -> Command:
+            x, v = observation[position], observation[velocity] or 1.0
+            return tuple([high if (at - x) * v > 0 else low for at, low, high in coils])
+
+        def aim(observation: Sequence[float]) -> Command:
+            x = observation[position]
+            to_go = target - x - 0.1 * observation[velocity]
+            return tuple([high if (at - x) * to_go > 0 else low for at, low, high in coils])
+
+        return Adversaries(push, aim)
+
+    @classmethod
+    def safe_states(
+        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array]:
+        """Any position on the track, and the whole envelope."""
+        track = next(o for o in setting.rig.observations if o.name == box.place)
+        envelope = setting.envelope[box.velocity]
+        return rng.uniform(track.low, track.high, n), np.full(n, envelope.low), np.full(n, envelope.high)
+
+    @classmethod
+    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+        """Speeds at which some commands pass, along the track."""
+        box, rig = narrowed(box, MagmanBox), setting.rig
+        prediction, envelope = box.prediction(setting), setting.envelope[box.velocity]
+        names = [o.name for o in rig.observations]
+        track = rig.observations[names.index(box.position)]
+        position = np.linspace(track.low, track.high, _POINTS)
+
+        def fastest(command: Sequence[float]) -> Array:
+            """Highest speed at each position at which a command passes."""
+            speeds = []
+            for x in position.tolist():
+                low, high = 0.0, envelope.high
+                for _ in range(20):
+                    v = 0.5 * (low + high)
+                    state = [x if n == box.position else v for n in names]
+                    low, high = (low, v) if prediction.judge(state, command)[0] else (v, high)
+                speeds.append(low)
+            return np.array(speeds)
+
+        most = [setting.ranges[a.name][1] for a in rig.actuators]
+        second = [a.name for a in rig.actuators].index(list(box.magnets)[min(1, len(box.magnets) - 1)])
+        off = fastest([0.0] * len(most))
+        one = fastest([m if i == second else 0.0 for i, m in enumerate(most)])
+        curves = []
+        for speeds, label, dashes in ((one, "second coil full passes", "-"), (fastest(most), "all full passes", "--")):
+            curves += [
+                Curve(position, speeds, label, "tab:blue", dashes),
+                Curve(position, -speeds, "", "tab:blue", dashes),
+            ]
+        column = np.array([envelope.low, envelope.high])
+        curves += [Curve(np.full(2, at), column, "", "0.6", ":") for at in box.magnets.values()]
+        axes = {"xlim": (track.low, track.high), "xlabel": "position (m), dotted: magnets", "ylabel": "velocity (m/s)"}
+        return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)

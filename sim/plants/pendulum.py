@@ -1,48 +1,63 @@
-"""The pendulum swing-up of 000 App. A.1: a mass on an arm, driven by a DC motor, hanging down at angle 0."""
+"""The pendulum swing-up of de Bruin et al. 2018, App. A.1: a DC motor drives a mass on an arm, hanging at angle 0."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-import msgspec
+import numpy as np
 
 from onrig.hw.bounds import NotNegative, Positive
-from onrig.sim.plants.maths import Maths, V
+from onrig.hw.rig import Rig
+from onrig.runtime.safety.pendulum import PendulumBox, cases
+from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side
+from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.integrate import Array, Maths, V, step
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
-"""kg m^2.  000 prints 9.41e-4; the authors' code and three public files of the same device have 1.91e-4, which fits a
-point mass of M l^2 = 9.7e-5 far better (METHODS C1).  Both presets ship; the text's is the default."""
+"""kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device have 1.91e-4, which
+fits a point mass of M l^2 = 9.7e-5 far better.  Both presets ship; the text's is the default."""
 
 
-class Pendulum(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pendulum", tag_field="kind"):
-    """Parameters in SI units, by default those of 000 App. A.1.  State (angle, velocity), action (motor voltage,)."""
+class Pendulum(Plant, frozen=True, tag="pendulum"):
+    """Parameters in SI units, by default those of the paper.  State (angle, velocity), action (motor voltage,)."""
 
-    inertia: Literal["paper", "hardware"] | Positive = "paper"
-    """J in kg m^2, or the name of a preset."""
-    mass: Positive = 5.5e-2
-    """M in kg."""
-    gravity: NotNegative = 9.81
-    """g in m/s^2."""
-    length: Positive = 4.2e-2
-    """l in m, to the centre of mass."""
-    damping: NotNegative = 3e-6
-    """b in kg m^2/s."""
-    torque_constant: NotNegative = 5.36e-2
-    """K in N m/A."""
-    resistance: Positive = 9.5
-    """R in ohm."""
+    inertia: Annotated[Literal["paper", "hardware"] | Positive, unit("kg m^2")] = "paper"
+    """J, or the name of a preset."""
+    mass: Annotated[Positive, unit("kg")] = 5.5e-2
+    """M."""
+    gravity: Annotated[NotNegative, unit("m/s^2")] = 9.81
+    """g."""
+    length: Annotated[Positive, unit("m")] = 4.2e-2
+    """l, to the centre of mass."""
+    damping: Annotated[NotNegative, unit("kg m^2/s")] = 3e-6
+    """b."""
+    torque_constant: Annotated[NotNegative, unit("N m/A")] = 5.36e-2
+    """K."""
+    resistance: Annotated[Positive, unit("ohm")] = 9.5
+    """R."""
 
     state_names: ClassVar[tuple[str, ...]] = ("angle", "velocity")
-    n_actions: ClassVar[int] = 1
+
+    @property
+    def n_actions(self) -> int:
+        """One motor."""
+        return 1
 
     @property
     def inertia_kg_m2(self) -> float:
         """J as a number."""
         return INERTIA[self.inertia] if isinstance(self.inertia, str) else self.inertia
 
+    def number(self, name: str) -> Any:
+        """A parameter as a number, the inertia too."""
+        return self.inertia_kg_m2 if name == "inertia" else getattr(self, name)
+
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of (angle in rad, velocity in rad/s) under a motor voltage in V (000 App. A.1)."""
+        """Time derivative of (angle in rad, velocity in rad/s) under a motor voltage in V."""
         angle, velocity = state
         K, R = self.torque_constant, self.resistance
         gravity = self.mass * self.gravity * self.length * xp.sin(angle)
@@ -50,8 +65,113 @@ class Pendulum(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pen
         return (velocity, (K / R * action[0] - gravity - friction) / self.inertia_kg_m2)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap the angle into [-pi, pi), as at a sample."""
+        """Wrap the angle into [-pi, pi)."""
         angle, velocity = state
         wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi
         # A remainder of a tiny negative number rounds up to the whole turn.
         return (xp.where(wrapped < math.pi, wrapped, -math.pi), velocity)
+
+    @property
+    def lumped(self) -> dict[str, Any]:
+        """A = M g l / J, D = (b + K^2/R) / J and G = K / (R J)."""
+        inertia, K, R = self.inertia_kg_m2, self.torque_constant, self.resistance
+        return {
+            "gravity_per_s2": self.mass * self.gravity * self.length / inertia,
+            "damping_per_s": (self.damping + K * K / R) / inertia,
+            "gain_per_v_s2": K / (R * inertia),
+        }
+
+    def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with another mass, damping, torque constant and resistance; the inertia stays."""
+        gravity, damping, gain = (np.asarray(values[name], np.float64) for name in self.lumped)
+        inertia = self.inertia_kg_m2
+        # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
+        torque_constant = np.minimum(self.torque_constant, np.maximum(0.5 * damping / gain, 1e-12))
+        changed = {
+            "mass": gravity * inertia / (self.gravity * self.length),
+            "damping": np.maximum(damping - torque_constant * gain, 0.0) * inertia,
+            "torque_constant": torque_constant,
+            "resistance": torque_constant / (gain * inertia),
+        }
+        return self.varied({name: value if value.ndim else value.item() for name, value in changed.items()})
+
+    @classmethod
+    def of_box(cls, box: PlantBox, rig: Rig) -> Self:
+        """A pendulum of unit inertia, gravity and length with the nominal parameters of a box."""
+        return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrowed(box, PendulumBox).nominal)
+
+    def sketch(self, rig: Rig) -> Sketch | None:
+        """A mass on an arm."""
+        names = [o.name for o in rig.observations]
+        if "angle" not in names or len(rig.actuators) != 1:
+            return None
+        velocity = "velocity" if "velocity" in names else None
+        return {"kind": "pendulum", "angle": "angle", "velocity": velocity, "actuator": rig.actuators[0].name}
+
+    @classmethod
+    def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
+        """Full voltage along the motion; energy control to the upright."""
+        box = narrowed(box, PendulumBox)
+        names, (low, high) = [o.name for o in rig.observations], ranges[box.actuator]
+        angle, velocity, a = names.index(box.angle), names.index(box.velocity), box.gravity_per_s2
+
+        def push(observation: Sequence[float]) -> Command:
+            return (high if observation[velocity] >= 0 else low,)
+
+        def swing_up(observation: Sequence[float]) -> Command:
+            v = observation[velocity]
+            missing = a * (1.0 + math.cos(observation[angle])) - 0.5 * v * v
+            return (high if missing * v >= 0 else low,)
+
+        return Adversaries(push, swing_up)
+
+    @classmethod
+    def safe_states(
+        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array]:
+        """Any angle, and the velocities of the safe set there."""
+        upper, lower = (upper_side(c).safe for c in cases(narrowed(box, PendulumBox), setting))
+        angle = rng.uniform(-np.pi, np.pi, n)
+        cell = ((angle + np.pi) / (2 * np.pi) * NODES).astype(int) % NODES
+        low = -np.minimum(lower, np.roll(lower, -1))[NODES - 1 - cell]
+        return angle, low, np.minimum(upper, np.roll(upper, -1))[cell]
+
+    @classmethod
+    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+        """The phase plane, with what passes under some voltages and a swing-up."""
+        upper, lower = (upper_side(case) for case in cases(narrowed(box, PendulumBox), setting))
+        angle = np.linspace(-np.pi, np.pi, NODES, endpoint=False)
+
+        def mirrored(curve: Array) -> Array:
+            """The lower side's curve at the same angles: at -pi its own value, else that at the opposite angle."""
+            return -np.roll(curve[::-1], 1)
+
+        middle = (LEVELS - 1) // 2
+        sides = (
+            (upper.fallback, lower.fallback, "full brake still keeps the envelope", "tab:purple", "-"),
+            (upper.passing[-1], lower.passing[-1], "full voltage along the motion passes", "tab:blue", "-"),
+            (upper.passing[middle], lower.passing[middle], "0 V passes", "tab:blue", ":"),
+            (upper.passing[0], lower.passing[0], "full voltage against it passes", "tab:blue", "--"),
+        )
+        curves = []
+        for high, low, label, colour, dashes in sides:
+            curves += [Curve(angle, high, label, colour, dashes), Curve(angle, mirrored(low), "", colour, dashes)]
+        path = cls._swing_up(narrowed(box, PendulumBox), setting)
+        curves.append(Curve(path[0], path[1], "a swing-up (nominal plant)", "0.25", ""))
+        axes = {"xlim": (-np.pi, np.pi), "xlabel": "angle (rad), 0 hangs", "ylabel": "velocity (rad/s)"}
+        return SafeSet(angle, mirrored(lower.safe), upper.safe, "safe set S", tuple(curves), axes)
+
+    @classmethod
+    def _swing_up(cls, box: PendulumBox, setting: Setting) -> Array:
+        """Path (2, n) of energy control to the upright, without a shield."""
+        plant, a = cls.of_box(box, setting.rig), box.gravity_per_s2
+        _, most = setting.ranges[box.actuator]
+        state: tuple[float, ...] = (0.01, 0.0)
+        path, command = [], 0.0
+        for k in range(2000):
+            if k % 10 == 0:
+                missing = a * (1 + math.cos(state[0])) - 0.5 * state[1] ** 2
+                command = most * min(max(missing / (0.1 * a), -1.0), 1.0) * (1.0 if state[1] >= 0 else -1.0)
+            state = step(plant, state, (command,), setting.period_s / 10, 1)
+            path.append(state)
+        return np.array(path).T

@@ -15,8 +15,7 @@ import msgspec
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, Status
 from onrig.hw.rig import Rig
-from onrig.sim.plants.integrate import advance
-from onrig.sim.plants.maths import SCALAR
+from onrig.sim.plants.integrate import SCALAR, advance
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.sim.twin.output import Lease, Output
 from onrig.sim.twin.sensing import Sensing, count_range

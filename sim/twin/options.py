@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative
 from onrig.hw.rig import Rig
-from onrig.sim.plants import Plant
+from onrig.sim.plants import AnyPlant
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.twin.faults import FaultPlan
 
@@ -18,7 +18,7 @@ from onrig.sim.twin.faults import FaultPlan
 class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physics, imperfections and limits of a simulated device."""
 
-    plant: Plant
+    plant: AnyPlant
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative = 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.runtime.record import Flag, Kind, RecordLayout, Step
 from onrig.runtime.run_loading import load_run
 
 PENDULUM = load_run("pendulum")
@@ -31,6 +31,31 @@ def state(
     """A state frame of the pendulum; it reports that the frame before it was answered."""
     at = frame - 1 if answers is None else answers
     return State(frame, frame * PENDULUM.period_us, status, fault, 5, at, tau_us, sensors, u_start, u_end)
+
+
+def step(tick: int, state: State) -> Step:
+    """A step of the pendulum's first episode in which nothing was decided."""
+    zeros, counts = (0.0,), state.u_end
+    return Step(
+        tick=tick,
+        episode=1,
+        kind=Kind.TRAIN,
+        frame=state.frame,
+        t_device_us=state.t_us,
+        status=state.status,
+        fault=state.fault,
+        answers=state.answers,
+        sensors=state.sensors,
+        observation=(0.0, 0.0),
+        policy=zeros,
+        amplitude=zeros,
+        explored=zeros,
+        commanded=zeros,
+        command=counts,
+        u_start=counts,
+        u_end=counts,
+        applied=zeros,
+    )
 
 
 def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Kind = Kind.TRAIN) -> Records:

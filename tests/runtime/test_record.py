@@ -5,37 +5,45 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.record import STAGES, RecordLayout
+from onrig.runtime.record import FIELDS, Kind, Miss, RecordLayout, Rule, Step
 
 WIDTHS = st.integers(1, 5)
-N_HEAD = 19
-"""Scalar fields of a record in front of its vectors, without ``seq``."""
+RANGES = {"u1": (0, 256), "u2": (0, 1 << 16), "u4": (0, 1 << 32), "u8": (0, 1 << 63), "i4": (-(1 << 31), 1 << 31)}
+ENUMS = {"kind": Kind, "rule": Rule, "miss": Miss}
 
 
-def fields(layout: RecordLayout, rng: np.random.Generator) -> tuple[float, ...]:
-    """Random values for one record, float32 ones exact; small enough for the narrowest field."""
-    n_counts = layout.n_sensors + 3 * layout.n_actions
-    n_floats = layout.n_observations + 7 * layout.n_actions
-    return (
-        *rng.integers(0, 200, N_HEAD).tolist(),
-        *rng.integers(0, 1 << 40, len(STAGES)).tolist(),
-        *rng.integers(-(1 << 31), 1 << 31, n_counts).tolist(),
-        *rng.standard_normal(n_floats).astype(np.float32).tolist(),
-        *rng.random(3).astype(np.float32).tolist(),
-        float(rng.standard_normal()),
-    )
+def a_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
+    """Any values that the fields hold."""
+    values: dict[str, object] = {}
+    for field in layout.fields[1:-1]:
+        shape = layout.dtype[field.name].shape
+        if field.name in ENUMS:
+            values[field.name] = rng.choice(list(ENUMS[field.name]))
+            continue
+        if field.stored.code.startswith("f"):
+            value = rng.standard_normal(shape).astype(field.stored.code)
+        else:
+            value = rng.integers(*RANGES.get(field.stored.code, (-(1 << 63), (1 << 63) - 1)), size=shape)
+        values[field.name] = tuple(np.asarray(value).tolist()) if shape else np.asarray(value).item()
+    return Step(**values)  # type: ignore[arg-type]
 
 
 @settings(max_examples=30)
-@given(WIDTHS, WIDTHS, WIDTHS, st.integers(0, 1000))
-def test_numpy_reads_what_struct_wrote(n_sensors: int, n_observations: int, n_actions: int, seed: int) -> None:
-    layout = RecordLayout(n_sensors, n_observations, n_actions)
-    values = (seed, *fields(layout, np.random.default_rng(seed)))
+@given(WIDTHS, WIDTHS, WIDTHS, st.booleans(), st.integers(0, 1000))
+def test_numpy_reads_what_struct_wrote(
+    n_sensors: int, n_observations: int, n_actions: int, behaviour: bool, seed: int
+) -> None:
+    layout = RecordLayout(n_sensors, n_observations, n_actions, behaviour=behaviour)
+    step = a_step(layout, np.random.default_rng(seed))
+    values = (seed, *layout.values(step))
     raw = memoryview(bytearray(2 * layout.size))
     layout.pack_into(raw, layout.size, values)
     record = np.frombuffer(raw, layout.dtype)[1]
     read = [x for name in layout.dtype.names or () if name != "crc" for x in np.ravel(record[name]).tolist()]
     assert read == list(values)
+    for field in layout.fields[1:-1]:
+        assert np.ravel(record[field.name]).tolist() == np.ravel(getattr(step, field.name)).tolist()
+    assert layout.values(layout.step(record)) == layout.values(step)
     assert layout.sealed(raw[layout.size :])
     assert not any(raw[: layout.size]), "wrote outside its place"
 
@@ -45,7 +53,7 @@ def test_numpy_reads_what_struct_wrote(n_sensors: int, n_observations: int, n_ac
 def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
     layout = RecordLayout(2, 2, 1)
     raw = bytearray(layout.size)
-    layout.pack_into(memoryview(raw), 0, (3, *fields(layout, np.random.default_rng(1))))
+    layout.pack_into(memoryview(raw), 0, (3, *layout.values(a_step(layout, np.random.default_rng(1)))))
     bit = data.draw(st.integers(0, 8 * layout.size - 1))
     raw[bit // 8] ^= 1 << bit % 8
     assert not layout.sealed(memoryview(raw))
@@ -53,12 +61,10 @@ def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
 
 def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -> None:
     layout = RecordLayout(1, 1, 1)
-    values = [1, *fields(layout, np.random.default_rng(0))]
+    step = a_step(layout, np.random.default_rng(0))
     minutes_ns = 600 * 10**9
-    values[1 + N_HEAD] = values[N_HEAD] = minutes_ns
-    raw = memoryview(bytearray(layout.size))
-    layout.pack_into(raw, 0, tuple(values))
-    record = np.frombuffer(raw, layout.dtype)[0]
+    step.tick_ns, step.stage_ns = minutes_ns, (minutes_ns,) * 7
+    record = layout.pack([step])[0]
     assert record["stage_ns"][0] == record["tick_ns"] == minutes_ns
 
 
@@ -66,3 +72,16 @@ def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -
 def test_the_schema_tells_layouts_apart(other: tuple[int, int, int]) -> None:
     assert RecordLayout(1, 1, 1).schema != RecordLayout(*other).schema
     assert RecordLayout(*other).schema == RecordLayout(*other).schema
+
+
+def test_only_a_stochastic_policy_s_records_have_its_distribution() -> None:
+    plain, stochastic = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, behaviour=True)
+    added = set(stochastic.dtype.names or ()) - set(plain.dtype.names or ())
+    assert added == {"drawn", "mean", "std"}
+    assert plain.schema != stochastic.schema
+
+
+def test_no_two_fields_share_a_number_in_the_log() -> None:
+    numbers = [f.stored.number for f in (*RecordLayout(1, 1, 1, behaviour=True).fields,)]
+    assert sorted(numbers) == list(range(1, 40))
+    assert len(FIELDS) == len(numbers) - 2

@@ -30,7 +30,7 @@ _LEARNER_BYTES: Final = 300 << 20
 def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
     """Work it out; ``port`` stands in for the configured device."""
     rig = config.rig
-    record = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+    record = RecordLayout.of(rig)
     memory = capacity_of(config) * (Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES)
     if port is None and config.device.port is not None:
         port = config.device.port.path
@@ -56,7 +56,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 def whole_run_bytes(config: RunConfig) -> int:
     """Estimate the disk that a run takes from its beginning to its end, on the large side."""
     rig = config.rig
-    return disk_bytes(config, RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators)).size)
+    return disk_bytes(config, RecordLayout.of(rig).size)
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:

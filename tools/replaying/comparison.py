@@ -8,19 +8,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.control.tick import Step
-from onrig.runtime.record import Flag, Kind, RecordLayout
+from onrig.runtime.record import CRC, FIELDS, Flag, Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.recorded import Recorded
 
-DECISIONS: Final = (
-    *("observation", "policy", "amplitude", "explored", "exploration", "commanded", "command", "rule", "amount"),
-    *("margin", "applied", "reward", "flags", "mean", "std", "policy_id"),
-)
+DECISIONS: Final = tuple(f.name for f in FIELDS if f.stored.source == "decision" and not f.stored.behaviour)
 """What a replay recomputes, in the order in which it is decided; everything else in a record is told to it."""
 _ENTRUSTED: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
-_SEAL: Final = "crc"
-_IN_ACTIONS: Final = ("policy", "explored", "commanded", "applied", "mean", "std")
 
 
 class Difference(NamedTuple):
@@ -43,13 +37,16 @@ class Comparison:
 
     def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
         rig = config.rig
-        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._layout = RecordLayout.of(rig)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
         halves = np.array([a.half_range for a in rig.actuators])
-        self._scales: dict[str, npt.NDArray[np.float64] | float] = dict.fromkeys(_IN_ACTIONS, halves)
-        self._scales["observation"] = np.array([0.5 * (o.high - o.low) for o in rig.signals])
-        self._scales["command"] = halves / [a.resolution for a in rig.actuators]
+        scales: dict[tuple[str, str], npt.NDArray[np.float64]] = {
+            ("actuator", "SI"): halves,
+            ("signal", "SI"): np.array([0.5 * (o.high - o.low) for o in rig.signals]),
+            ("actuator", "counts"): halves / [a.resolution for a in rig.actuators],
+        }
+        self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}
         self.ticks: Counter[Kind] = Counter()
         """Records compared whole."""
         self.differing = 0
@@ -61,8 +58,8 @@ class Comparison:
 
     def take(self, step: Step, record: Recorded, *, but: tuple[str, ...] = ()) -> None:
         """Compare one record, but for the fields in ``but``."""
-        self._layout.pack_into(self._buffer, 0, (record.seq, *step.fields()))
-        self.ticks[record.kind] += 1
+        self._layout.pack_into(self._buffer, 0, (record.seq, *self._layout.values(step)))
+        self.ticks[record.step.kind] += 1
         written = record.row.tobytes()
         if self._buffer == written:
             return
@@ -70,7 +67,7 @@ class Comparison:
         found = [name for name in DECISIONS if name not in but and not self._equal(name, computed, record.row)]
         # Where its decisions are right but it is not as the loop sealed it, something else in it was changed.
         if not found and not self._tolerance and not but and not self._layout.sealed(memoryview(written)):
-            found = [_SEAL]
+            found = [CRC.name]
         self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in found))
 
     def take_policy(self, step: Step, record: Recorded) -> None:
@@ -89,7 +86,7 @@ class Comparison:
         for name, was, is_ in found:
             self.fields[name] += 1
             if self.first is None:
-                self.first = Difference(record.episode, record.kind, record.tick, name, was, is_)
+                self.first = Difference(record.step.episode, record.step.kind, record.step.tick, name, was, is_)
 
     def _equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
         mine, theirs = np.asarray(computed[name]), np.asarray(row[name])
@@ -101,7 +98,7 @@ class Comparison:
         if not self._tolerance or mine.dtype.kind not in "fi":
             return False
         a, b = mine.astype(np.float64), theirs.astype(np.float64)
-        bound = self._tolerance * np.asarray(self._scales.get(name, 1.0))
+        bound = self._tolerance * np.asarray(self._scales[name])
         if name == "command":
             bound = bound + 1.0
         elif name == "reward":

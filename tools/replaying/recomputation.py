@@ -15,13 +15,13 @@ import numpy as np
 
 from onrig.hw.messages import State
 from onrig.runtime.control.fade import Fade
-from onrig.runtime.control.tick import Step, Tick, is_unfit
+from onrig.runtime.control.tick import Tick, is_unfit
 from onrig.runtime.explore.budgets import Pause
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.record import Flag, Kind
+from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
@@ -80,12 +80,12 @@ class Recomputation:
         """Take the next record."""
         if not self._began:
             self._began = True
-            self._next_tick = record.tick
-            self._resumes = record.tick > 0  # with what was kept before, or it is not known
-            self._state_known = record.tick == 0
-        if record.tick != self._next_tick:
+            self._next_tick = record.step.tick
+            self._resumes = record.step.tick > 0  # with what was kept before, or it is not known
+            self._state_known = record.step.tick == 0
+        if record.step.tick != self._next_tick:
             self._gap()
-        self._next_tick = record.tick + 1
+        self._next_tick = record.step.tick + 1
         if record.first:
             self._abandon()
             self._begin(record)
@@ -107,7 +107,7 @@ class Recomputation:
         """The record in progress is the last that is known of its episode: what completed it was never told."""
         if self._pending is not None:
             step, record, but = self._pending
-            step.tau_us, step.u_start, step.u_end = record.tau_us, record.u_start, record.u_end
+            step.tau_us, step.u_start, step.u_end = record.step.tau_us, record.step.u_start, record.step.u_end
             self._compare(_Pending(step, record, (*but, *_COMPLETION)))
             self._unverified[UNFINISHED] += 1
         if self._within:
@@ -120,10 +120,10 @@ class Recomputation:
     def _begin(self, record: Recorded) -> None:
         self._set_state(record)
         self._within, self._last_us = True, 0
-        tick, kind = self._tick, record.kind
+        tick, kind = self._tick, record.step.kind
         self.episodes[kind] += 1
         if kind is Kind.RESET:
-            tick.begin(record.episode, kind, [])
+            tick.begin(record.step.episode, kind, [])
             if self._reset is None:
                 self._within, self._lost = False, "the configuration has no reset controller"
             else:
@@ -136,7 +136,7 @@ class Recomputation:
         signal = self._begin_exploration(record)
         perturbed: PolicySession | None = None
         if explorer.perturbs and explorer.explores and not record.last:
-            policy = self._shelf.take(record.policy_id)
+            policy = self._shelf.take(record.step.policy_id)
             if policy is None:
                 self._within, self._lost = False, NO_PERTURBED
                 self._state_known = False
@@ -145,25 +145,25 @@ class Recomputation:
                 perturbed = PolicySession(explorer.perturb(policy.model))
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
-        tick.begin(record.episode, kind, signal, perturbed)
+        tick.begin(record.step.episode, kind, signal, perturbed)
 
     def _begin_exploration(self, record: Recorded) -> list[tuple[float, ...]]:
         """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
         explorer, staleness = self._explorer, self._config.staleness
         explorer.restrain(1.0)
-        signal = explorer.begin_episode(record.kind, record.episode)
+        signal = explorer.begin_episode(record.step.kind, record.step.episode)
         if staleness.then == "lower" and explorer.explores and not record.last:
             amplitude = np.array(explorer.amplitude(1.0), np.float32)
             if (amplitude != record.row["amplitude"]).any():
                 explorer.restrain(staleness.factor)
-                signal = explorer.begin_episode(record.kind, record.episode)
+                signal = explorer.begin_episode(record.step.kind, record.step.episode)
         return signal
 
     def _set_state(self, record: Recorded) -> None:
         """Compare the exploration's state with what the loop kept, and go on from that."""
         resumed, self._resumes = self._resumes, False
-        kept = self._states.pop(record.tick, None)
-        for tick in [t for t in self._states if t < record.tick]:
+        kept = self._states.pop(record.step.tick, None)
+        for tick in [t for t in self._states if t < record.step.tick]:
             del self._states[tick]
         if kept is None:
             if self._rest_due:  # how long the rig stood still was told by nobody
@@ -193,28 +193,27 @@ class Recomputation:
         previous = None if pending is None else pending.record
         state = frame_of(record, previous, self._in_force(record))
         step = self._tick.observe(state)
-        step.kind, step.episode = record.kind, record.episode
         take_circumstances(step, record)
         terminated = False
         if pending is not None:
             terminated = self._tick.complete(pending.step, state, step.observation)
             self._compare(pending)
             self._pending = None
-        if record.kind is Kind.RESET:
+        if record.step.kind is Kind.RESET:
             self._drive(step, record, state)
             return
-        if record.flags & Flag.ROLLED_BACK:
+        if record.step.flags & Flag.ROLLED_BACK:
             self._tick.drop_perturbed()
         if self._tick.is_over(state, terminated=terminated):
             self._tick.close(step, terminated=terminated)
-            step.policy_id = record.policy_id
+            step.policy_id = record.step.policy_id
         if step.flags & Flag.NO_ACTION or record.last:
             self._compare(_Pending(step, record, ()))
             self._close()
             return
         but = self._ask(step, record)
         self._tick.explore(step)
-        if record.flags & Flag.FADED:
+        if record.step.flags & Flag.FADED:
             self._fade.begin()
             step.explored = self._fade.next(step.explored)
             step.flags |= Flag.INVALID | Flag.FADED
@@ -223,13 +222,13 @@ class Recomputation:
 
     def _ask(self, step: Step, record: Recorded) -> tuple[str, ...]:
         """The policy's answer; the fields that prove nothing where it had to be taken from the record."""
-        session = self._shelf.take(record.policy_id)
+        session = self._shelf.take(record.step.policy_id)
         told = tuple(record.row["policy"].tolist())
         if session is None:
-            step.policy_id, step.policy = record.policy_id, told
+            step.policy_id, step.policy = record.step.policy_id, told
             self._unverified[NO_POLICY] += 1
-            return ("policy", "mean")
-        self._tick.ask(step, session, record.policy_id)
+            return ("policy",)
+        self._tick.ask(step, session, record.step.policy_id)
         if self._tolerant:  # what follows is judged by the answer that was given
             self._comparison.take_policy(step, record)
             step.policy = told
@@ -264,6 +263,6 @@ class Recomputation:
     def _in_force(self, record: Recorded) -> tuple[int, ...]:
         """The command in force at an episode's first sample (counts): kept only where it closes or was observed."""
         if record.last or not self._config.rig.previous_command:
-            return record.u_end
+            return record.step.u_end
         observed = record.row["observation"][-len(self._resolutions) :].tolist()
         return tuple(round(value / r) for value, r in zip(observed, self._resolutions, strict=True))

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State
-from onrig.runtime.control.tick import Step
-from onrig.runtime.record import Flag, Kind
+from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 
@@ -30,58 +29,31 @@ def recorded_config(text: bytes) -> RunConfig:
         return load_resolved(path)
 
 
+_TOLD: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop")
+
+
 class Recorded(NamedTuple):
-    """What a replay takes from a record: the frame, and what clocks and other processes decided."""
+    """A record of the run, and the step that it was made of."""
 
     row: npt.NDArray[np.void]
     """The record itself, shape ()."""
     seq: int
-    tick: int
-    episode: int
-    kind: Kind
-    flags: int
-    policy_id: int
-    frame: int
-    t_device_us: int
-    status: int
-    fault: int
-    answers: int
-    tau_us: int
-    sensors: tuple[int, ...]
-    u_start: tuple[int, ...]
-    u_end: tuple[int, ...]
+    step: Step
 
     @property
     def first(self) -> bool:
         """Whether an episode begins here."""
-        return bool(self.flags & Flag.FIRST)
+        return bool(self.step.flags & Flag.FIRST)
 
     @property
     def last(self) -> bool:
         """Whether a training or evaluation episode was closed here."""
-        return bool(self.flags & Flag.NO_ACTION)
+        return bool(self.step.flags & Flag.NO_ACTION)
 
 
-def recorded(row: npt.NDArray[np.void]) -> Recorded:
+def recorded(layout: RecordLayout, row: npt.NDArray[np.void]) -> Recorded:
     """Take one record, shape ()."""
-    return Recorded(
-        row,
-        int(row["seq"]),
-        int(row["tick"]),
-        int(row["episode"]),
-        Kind(int(row["kind"])),
-        int(row["flags"]),
-        int(row["policy_id"]),
-        int(row["frame"]),
-        int(row["t_device_us"]),
-        int(row["status"]),
-        int(row["fault"]),
-        int(row["answers"]),
-        int(row["tau_us"]),
-        tuple(row["sensors"].tolist()),
-        tuple(row["u_start"].tolist()),
-        tuple(row["u_end"].tolist()),
-    )
+    return Recorded(row, int(row["seq"]), layout.step(row))
 
 
 def frame_of(record: Recorded, previous: Recorded | None, in_force: tuple[int, ...]) -> State:
@@ -92,27 +64,16 @@ def frame_of(record: Recorded, previous: Recorded | None, in_force: tuple[int, .
     """
     tau_us, u_start, u_end = 0, in_force, in_force
     if previous is not None:
-        tau_us, u_start, u_end = previous.tau_us, previous.u_start, previous.u_end
+        tau_us, u_start, u_end = previous.step.tau_us, previous.step.u_start, previous.step.u_end
+    step = record.step
+    lease = 0
     return State(
-        record.frame,
-        record.t_device_us,
-        record.status,
-        record.fault,
-        0,
-        record.answers,
-        tau_us,
-        record.sensors,
-        u_start,
-        u_end,
+        *(step.frame, step.t_device_us, step.status, step.fault, lease, step.answers),
+        *(tau_us, step.sensors, u_start, u_end),
     )
 
 
 def take_circumstances(step: Step, record: Recorded) -> None:
-    """Copy into a step what no replay decides: numbers, times, and what was missed before it."""
-    row = record.row
-    step.tick = record.tick
-    step.missed, step.miss = int(row["missed"]), int(row["miss"])  # type: ignore[assignment]
-    step.t_mono_ns, step.t_receive_ns = int(row["t_mono_ns"]), int(row["t_receive_ns"])
-    step.t_send_ns, step.lateness_ns = int(row["t_send_ns"]), int(row["lateness_ns"])
-    step.tick_ns = int(row["tick_ns"])
-    step.stage_ns = tuple(row["stage_ns"].tolist())
+    """Copy into a step what the loop's clock and accounts told: numbers, times, and what was missed before it."""
+    for name in _TOLD:
+        setattr(step, name, getattr(record.step, name))

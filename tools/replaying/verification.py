@@ -10,7 +10,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
-from onrig.runtime.record import Kind
+from onrig.runtime.record import Kind, RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.policy_shelf import PolicyShelf
@@ -27,6 +27,7 @@ class Verification:
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
         self._tolerant = tolerance > 0.0
+        self._layout = RecordLayout.of(config.rig)
         self._shelf = PolicyShelf(folder / "policies")
         self.comparison = Comparison(config, tolerance)
         self.unverified: Counter[str] = Counter()
@@ -97,7 +98,7 @@ class Verification:
             self.unverified[_DECIMATED] += len(records)
             return
         for row in records:
-            record = recorded(row)
+            record = recorded(self._layout, row)
             if record.seq > self._seq:  # a replay process that was started anew takes some records once more
                 self._seq = record.seq
                 core.take(record)

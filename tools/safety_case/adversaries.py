@@ -1,7 +1,7 @@
-"""Policies that mean harm, or nothing at all: what the shield is tried with.
+"""Hostile and senseless policies that try the shield.
 
 Each is asked through the tick like any policy: ``observation[0]`` is set, ``run()`` called, ``action[0]`` taken.  They
-know the rig's limits and may ask the very prediction that judges them.
+know the rig's limits and may ask the very prediction that judges them.  What is hostile to a plant, the plant says.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from onrig.hw.rig import Rig
-from onrig.runtime.safety.limits import Limits
-from onrig.runtime.safety.magman import MagmanBox
-from onrig.runtime.safety.pendulum import PendulumBox
-from onrig.runtime.safety.plant_box import PlantBox, Prediction
+from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
+from onrig.sim.plants import simulated
+from onrig.sim.plants.plant import Command
 
-Action = tuple[float, ...]
 Wish = Sequence[float] | None
 Law = Callable[[Sequence[float]], Wish]
 
@@ -60,19 +58,14 @@ class Adversary:
         self.action[0] = _Row(self._law(self.observation[0]))
 
 
-class Pusher(Protocol):
-    """The command that brings in most energy now."""
+def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
+    """All of them by name, each to be made anew for an episode with its random numbers.
 
-    def __call__(self, observation: Sequence[float]) -> Action:
-        """Return it for a state (n,) SI."""
-
-
-def laws(
-    limits: Limits, rig: Rig, plants: PlantBox, prediction: Prediction
-) -> dict[str, Callable[[random.Random], Law]]:
-    """All of them by name, each to be made anew for an episode with its random numbers."""
-    ranges = [limits.range.get(a.name, (a.low, a.high)) for a in rig.actuators]
-    push, aim = _pendulum(rig, plants, ranges) if isinstance(plants, PendulumBox) else _magman(rig, plants, ranges)
+    Raises ValueError for plants that nothing is known of to try a shield with.
+    """
+    rig, prediction = setting.rig, box.prediction(setting)
+    push, aim = simulated(box).adversaries(box, rig, setting.ranges)
+    ranges = [setting.ranges[a.name] for a in rig.actuators]
     m = len(ranges)
 
     def uniform(rng: random.Random) -> Law:
@@ -109,7 +102,7 @@ def laws(
     }  # fmt: skip
 
 
-def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Action, rig: Rig) -> Action:
+def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
     """The command between the opposite of ``push`` (or nothing) and it, as near to it as the prediction allows."""
     if not prediction.judge(observation, push)[0]:
         return push
@@ -120,42 +113,3 @@ def _strongest_that_passes(prediction: Prediction, observation: Sequence[float],
         tried = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
         weak, strong = (weak, share) if prediction.judge(observation, tried)[0] else (share, strong)
     return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
-
-
-def _pendulum(rig: Rig, plants: PendulumBox, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
-    names = [o.name for o in rig.observations]
-    angle, velocity = names.index(plants.angle), names.index(plants.velocity)
-    (low, high) = ranges[[a.name for a in rig.actuators].index(plants.actuator)]
-
-    def push(observation: Sequence[float]) -> Action:
-        return (high if observation[velocity] >= 0 else low,)
-
-    def swing_up(observation: Sequence[float]) -> Action:
-        """Bring the nominal energy to that of standing upright."""
-        v, a = observation[velocity], plants.gravity_per_s2
-        missing = a * (1.0 + math.cos(observation[angle])) - 0.5 * v * v
-        return (high if missing * v >= 0 else low,)
-
-    return push, swing_up
-
-
-def _magman(rig: Rig, plants: PlantBox, ranges: Sequence[tuple[float, float]]) -> tuple[Pusher, Pusher]:
-    if not isinstance(plants, MagmanBox):
-        raise TypeError("only a magnetic manipulator has magnets")
-    names = [o.name for o in rig.observations]
-    position, velocity = names.index(plants.position), names.index(plants.velocity)
-    where = [plants.magnets.get(a.name, math.inf) for a in rig.actuators]
-    target = min(where) + 0.01
-
-    def push(observation: Sequence[float]) -> Action:
-        """Pull ahead with every coil in front of the body."""
-        x, v = observation[position], observation[velocity]
-        return tuple([high if (w - x) * (v or 1.0) > 0 else low for w, (low, high) in zip(where, ranges, strict=True)])
-
-    def position_at(observation: Sequence[float]) -> Action:
-        """Pull towards a place between two magnets, ahead of the motion."""
-        to_go = target - observation[position] - 0.1 * observation[velocity]
-        x = observation[position]
-        return tuple([high if (w - x) * to_go > 0 else low for w, (low, high) in zip(where, ranges, strict=True)])
-
-    return push, position_at

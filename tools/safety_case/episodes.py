@@ -12,19 +12,18 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from onrig.hw.messages import State, Status
+from onrig.hw import messages as m
+from onrig.hw.messages import Status
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.limits import compile_prediction
-from onrig.runtime.safety.pendulum import PendulumBox, cases
-from onrig.runtime.safety.phase_plane import NODES, upper_side
-from onrig.runtime.safety.plant_box import PlantBox, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, Setting, error_bound
 from onrig.runtime.task import episode_steps
+from onrig.sim.plants import Plant, simulated
+from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.tools.safety_case.adversaries import Adversary, Law, laws
-from onrig.tools.safety_case.plants import SUBSTEPS, Physics, Values, advance, draw, physics_of
-from onrig.tools.safety_case.tally import Campaign, Tally
+from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, State, Tally, advance, draw
 
 LANES: Final = 300
 """Episodes that run side by side."""
@@ -38,13 +37,13 @@ _AT_REST: Final = 0.3
 class Sight(NamedTuple):
     """How the two sensors that matter see: counts of (place, velocity) with an error within its bound."""
 
-    resolutions: Values
-    more: Values
+    resolutions: Array
+    more: Array
     """Error on top of the rounding to counts."""
     order: tuple[int, ...]
     """For each sensor of the rig, which of the two it reads."""
 
-    def read(self, state: Values, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    def read(self, state: Array, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Counts of each lane, in the order of the rig's sensors."""
         seen = state + self.more[:, None] * rng.uniform(-1.0, 1.0, state.shape)
         counts = np.rint(seen / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
@@ -62,15 +61,14 @@ class _Lane:
         tick.begin(1, Kind.TRAIN, [])
 
 
-def sight_of(config: RunConfig, plants: PlantBox) -> Sight:
+def sight_of(config: RunConfig, box: PlantBox) -> Sight:
     """How the rig sees a plant; only rigs whose sensors measure place and velocity themselves can be tried."""
-    rig = config.rig
-    place = plants.place
-    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in (place, plants.velocity)]
+    rig, seen = config.rig, (box.place, box.velocity)
+    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in seen]
     if sorted(names) != sorted(s.name for s in rig.sensors):
         raise ValueError(f"rig '{rig.name}' measures more or less than place and velocity")
     resolutions = np.array([next(s.resolution for s in rig.sensors if s.name == n) for n in names])
-    bounds = np.array([error_bound(plants, rig, n) for n in (place, plants.velocity)])
+    bounds = np.array([error_bound(box, rig, n) for n in seen])
     return Sight(
         resolutions, np.maximum(bounds - 0.5 * resolutions, 0.0), tuple(names.index(s.name) for s in rig.sensors)
     )
@@ -80,15 +78,12 @@ def run_core(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
     """Run so many episodes, policies in turn; raises ValueError for a rig that cannot be tried."""
-    plants = config.limits.predicted
-    if plants is None:
+    box = config.limits.predicted
+    if box is None:
         raise ValueError("limits.predicted names no plants that the shield answers for")
-    period_s = config.period_us * 1e-6
-    prediction = compile_prediction(config.limits, config.rig, period_s)
-    if prediction is None:
-        raise ValueError("limits.predicted names no plants that the shield answers for")
-    sight, physics = sight_of(config, plants), physics_of(plants, config.rig)
-    made = laws(config.limits, config.rig, plants, prediction)
+    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
+    sight, plant = sight_of(config, box), simulated(box).of_box(box, config.rig)
+    made = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in made}
     names, done = list(made), 0
@@ -100,33 +95,22 @@ def run_core(
             own = random.Random(f"{seed} {done + i}")
             name = names[(done + i) % len(names)]
             lanes.append(_Lane(ticks[i], made[name](own), name, own.choice(_LOSSES), own))
-        _run_lanes(config, plants, physics, sight, lanes, rng, campaign)
+        _run_lanes(config, box, plant, sight, lanes, rng, campaign)
         done += n
         progress(done)
     return campaign
 
 
-def start_states(config: RunConfig, plants: PlantBox, n: int, rng: np.random.Generator) -> Values:
-    """States (2, n) of the safe set: at rest or anywhere in it."""
-    limits, rig = config.limits, config.rig
-    if isinstance(plants, PendulumBox):
-        upper, lower = (upper_side(c).safe for c in cases(plants, limits.setting(rig, config.period_us * 1e-6)))
-        place = rng.uniform(-np.pi, np.pi, n)
-        cell = ((place + np.pi) / (2 * np.pi) * NODES).astype(int) % NODES
-        high = np.minimum(upper, np.roll(upper, -1))[cell]
-        low = -np.minimum(lower, np.roll(lower, -1))[NODES - 1 - cell]
-    else:
-        track = next(o for o in rig.observations if o.name == plants.place)
-        envelope = limits.envelope[plants.velocity]
-        place, high, low = rng.uniform(track.low, track.high, n), np.full(n, envelope.high), np.full(n, envelope.low)
-    speed = np.where(rng.random(n) < _AT_REST, 0.0, rng.uniform(low, high))
-    return np.stack([place, speed])
+def start_states(plant: Plant, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator) -> State:
+    """Places and velocities (n,) of the safe set: at rest or anywhere in it."""
+    place, low, high = plant.safe_states(box, setting, n, rng)
+    return place, np.where(rng.random(n) < _AT_REST, 0.0, rng.uniform(low, high))
 
 
 def _run_lanes(
     config: RunConfig,
-    plants: PlantBox,
-    physics: Physics,
+    box: PlantBox,
+    plant: Plant,
     sight: Sight,
     lanes: list[_Lane],
     rng: np.random.Generator,
@@ -135,15 +119,17 @@ def _run_lanes(
     n, period_s = len(lanes), config.period_us * 1e-6
     resolutions = np.array([a.resolution for a in config.rig.actuators])
     longest = config.rig.lease_periods - 1
-    late_s = min(plants.late_us * 1e-6, period_s)
-    state = start_states(config, plants, n, rng)
-    parameters = draw(physics.nominal, plants.spread, n, rng)
+    late_s = min(box.late_us * 1e-6, period_s)
+    state = start_states(plant, box, config.limits.setting(config.rig, period_s), n, rng)
+    names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
+    varying = np.array([name in box.varying for name in names])
+    parameters = draw(nominal, box.spread, n, rng)
     changing = rng.random(n) < _CHANGING
     late = rng.uniform(0.0, late_s, n)
-    envelope = config.limits.envelope[plants.velocity]
+    envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
     for frame in range(1, episode_steps(config.task, config.rate_hz) + 1):
-        for lane, counts in zip(lanes, sight.read(state, rng), strict=True):
+        for lane, counts in zip(lanes, sight.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
             if frame > 1 and lane.lost < longest and lane.loss and lane.rng.random() < lane.loss:
                 lane.lost += 1
@@ -152,12 +138,13 @@ def _run_lanes(
             _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
-        drawn = draw(physics.nominal, plants.spread, n, rng)
-        parameters = np.where(changing & physics.varying[:, None], drawn, parameters)
-        state, first = advance(physics, parameters, state, before, late, 2)
-        state, second = advance(physics, parameters, state, command, period_s - late, SUBSTEPS)
+        drawn = draw(nominal, box.spread, n, rng)
+        parameters = np.where(changing & varying[:, None], drawn, parameters)
+        moving = plant.with_lumped(dict(zip(names, parameters, strict=True)))
+        state, first = advance(moving, state, tuple(before), late, 2)
+        state, second = advance(moving, state, tuple(command), period_s - late, SUBSTEPS)
         peak = np.maximum(peak, np.maximum(first, second))
-        state = physics.constrain(state)
+        state = moving.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
     for lane, fastest in zip(lanes, peak.tolist(), strict=True):
         campaign[lane.name].add(1.0 - fastest / limit)
@@ -165,7 +152,7 @@ def _run_lanes(
 
 def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
     tick = lane.tick
-    state = State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
+    state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     step = tick.observe(state)
     tick.ask(step, lane.policy, 1)
     tick.explore(step)

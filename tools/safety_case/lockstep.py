@@ -1,7 +1,7 @@
 """The same policies through the lockstep stack: the twin device, its protocol and framing, the session, the tick.
 
 One process and virtual time; each episode has a device of its own whose plant is drawn from the box.  In lockstep no
-frame is lost and no command late (ARCHITECTURE §3), so delays are what ``episodes`` tries.
+frame is lost and no command late, so delays are what ``episodes`` tries.
 """
 
 from __future__ import annotations
@@ -21,67 +21,42 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.limits import compile_prediction
-from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.task import episode_steps
-from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.safety_case.adversaries import Adversary, laws
-from onrig.tools.safety_case.plants import SUBSTEPS, Values, draw, physics_of
-from onrig.tools.safety_case.tally import Campaign, Tally
-
-
-def plant_of(plants: PlantBox, parameters: Values, base: Plant) -> Plant:
-    """A twin's plant with given lumped parameters; raises ValueError where ``base`` is of another kind."""
-    if isinstance(plants, PendulumBox) and isinstance(base, Pendulum):
-        gravity, damping, gain = parameters.tolist()
-        inertia = base.inertia_kg_m2
-        # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
-        torque_constant = min(base.torque_constant, 0.5 * damping / gain) if damping > 0 else base.torque_constant
-        return Pendulum(
-            inertia=inertia,
-            mass=gravity * inertia / (base.gravity * base.length),
-            gravity=base.gravity,
-            length=base.length,
-            damping=max(damping - torque_constant * gain, 0.0) * inertia,
-            torque_constant=torque_constant,
-            resistance=torque_constant / (gain * inertia),
-        )
-    if not isinstance(plants, PendulumBox) and isinstance(base, Magman):
-        pull, friction = parameters.tolist()
-        return msgspec.structs.replace(base, c1=pull * base.mass, friction=friction * base.mass)
-    raise ValueError("limits.predicted and device.twin.plant are of different kinds")
+from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, Tally, draw
 
 
 def run_lockstep(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
     """Run so many episodes from the task's start; raises ValueError without a twin or a prediction."""
-    plants, section = config.limits.predicted, config.device.twin
-    prediction = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
-    if plants is None or section is None or prediction is None:
+    box, section = config.limits.predicted, config.device.twin
+    if box is None or section is None:
         raise ValueError("needs a twin (device.twin) and plants that the shield answers for (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
-    made = laws(config.limits, config.rig, plants, prediction)
-    names, nominal = list(made), physics_of(plants, config.rig).nominal
+    if set(options.plant.lumped) != set(box.nominal):
+        raise ValueError("limits.predicted and device.twin.plant are of different kinds")
+    made = laws(box, config.limits.setting(config.rig, config.period_us * 1e-6))
+    names, nominal = list(made), np.array(list(box.nominal.values()))
     rng = np.random.default_rng(seed)
     tick = Tick(config)
     campaign: Campaign = {name: Tally() for name in made}
     for episode in range(episodes):
         name = names[episode % len(names)]
-        drawn = draw(nominal, plants.spread, 1, rng)[:, 0]
-        plant = plant_of(plants, drawn, options.plant)
+        drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
+        plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
         policy = cast(PolicySession, Adversary(made[name](random.Random(f"{seed} {episode}"))))
-        _run_episode(config, plants, twin, tick, policy, seed + episode, campaign[name])
+        _run_episode(config, box, twin, tick, policy, seed + episode, campaign[name])
         progress(episode + 1)
     return campaign
 
 
 def _run_episode(
-    config: RunConfig, plants: PlantBox, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
+    config: RunConfig, box: PlantBox, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
 ) -> None:
     device = TwinDevice(config.rig, twin, config.task.start, time_scale=0.0)
     clock, reader = VirtualClock(), FrameReader()
@@ -104,7 +79,7 @@ def _run_episode(
     session.arm()
     session.reset(seed)
     tick.begin(1, Kind.TRAIN, [])
-    envelope = config.limits.envelope[plants.velocity]
+    envelope = config.limits.envelope[box.velocity]
     limit, fastest = min(-envelope.low, envelope.high), 0.0
     for _ in range(episode_steps(config.task, config.rate_hz)):
         state = session.wait_state(clock.now_ns)

@@ -57,6 +57,18 @@ def test_late_frames_of_less_than_a_period_are_late_however_many_they_are() -> N
     assert found[200:] == pytest.approx([15.0] * 190, rel=0.02)
 
 
+def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> None:
+    session: Any = SimpleNamespace(received_ns=0, skipped=0)
+    anything: Any = SimpleNamespace(time_scale=1.0)
+    board: Any = {}
+    source = FrameSource(load_run("pendulum"), session, anything, anything, board, lambda: False)
+    step: Any = SimpleNamespace()
+    state: Any = SimpleNamespace(t_us=20_000, frame=100_002)
+    previous: Any = SimpleNamespace(frame=1, t_receive_ns=0)
+    source.account(step, state, previous)
+    assert step.missed == 65_535
+
+
 class Punctual:
     """A device with a frame at each multiple of the period, and a clock that passes by waiting and rehearsing only."""
 

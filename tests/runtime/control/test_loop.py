@@ -72,7 +72,7 @@ class Bench:
         self.session = DeviceSession(LoopbackDevice(self.device, clock).transport, rig, clock)
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
-        layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        layout = RecordLayout.of(rig)
         self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board = Board(self.segment)
         self.board[Word.BARRIER] = 1 << 20

@@ -5,11 +5,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.control.tick import Step
-from onrig.runtime.record import Kind
 from onrig.runtime.shm.ring import RingHistory, RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from tests.runtime.samples import LAYOUT, state
+from tests.runtime.samples import LAYOUT, state, step
 
 CAPACITY = 6
 
@@ -21,9 +19,7 @@ def a_ring(path: Path) -> tuple[RingWriter, RingReader, RingHistory]:
 
 
 def push(writer: RingWriter, tick: int) -> bool:
-    step = Step(tick, 1, Kind.TRAIN, state(tick + 1), (0.0,))
-    step.observation = (0.0, 0.0)
-    return writer.push(step.fields())
+    return writer.push(LAYOUT.values(step(tick, state(tick + 1))))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,8 +12,6 @@ import msgspec
 import pytest
 
 from onrig.hw.messages import CommandLayout, StateLayout
-from onrig.runtime.control.tick import Step
-from onrig.runtime.record import Kind
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.states import State
@@ -23,7 +21,7 @@ from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.post_mortem import AFTER_S, BEFORE_S, KEPT, PostMortem, post_mortems
 from onrig.tools.load import load
-from tests.runtime.samples import LAYOUT, state
+from tests.runtime.samples import LAYOUT, state, step
 
 S = 1_000_000_000
 CONFIG = load("pendulum", ["device.pace=realtime"])
@@ -62,12 +60,12 @@ class Rig:
             frame = state(self.tick + 1)
             self.frame_log.write(self.now_ns, StateLayout(2, 1).encode(frame))
             self.frame_log.write(self.now_ns, CommandLayout(1).encode(frame.frame, (5,)))
-            step = Step(self.tick, 1, Kind.TRAIN, frame, (0.0,))
-            step.observation, step.t_receive_ns = (0.0, 0.0), self.now_ns
-            if not self.ring.push(step.fields()):
+            made = step(self.tick, frame)
+            made.t_receive_ns = self.now_ns
+            if not self.ring.push(LAYOUT.values(made)):
                 self.reader.take(len(self.reader.peek()))
                 self.reader.release(self.reader.taken)
-                self.ring.push(step.fields())
+                self.ring.push(LAYOUT.values(made))
             self.tick += 1
             self.board[Word.TICK] = self.tick
 

@@ -13,10 +13,13 @@ from onrig import configs
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
-from onrig.sim.plants import Magman, Pendulum, Plant
-from onrig.sim.plants.integrate import advance, step
-from onrig.sim.plants.maths import BATCHED, SCALAR, Array, maths_for
+from onrig.sim.plants import AnyPlant, Magman, Pendulum, Plant, simulated, uncovered
+from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, maths_for, step
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.load import load, load_for_rig
 
 FOLDER = Path(configs.__file__).parent
 PLANTS: list[Plant] = [Pendulum(), Pendulum(inertia="hardware"), Magman()]
@@ -46,7 +49,7 @@ def test_friction_takes_energy_from_the_pendulum() -> None:
 
 
 def test_the_motor_lifts_the_pendulum_as_far_as_its_torque_allows() -> None:
-    # At rest K/R u = M g l sin(angle): 000's torque ratio of 0.747 at 3 V.
+    # At rest K/R u = M g l sin(angle): the paper's torque ratio of 0.747 at 3 V.
     p = Pendulum()
     angle = math.asin(0.7469)
     velocity, acceleration = p.derivative(SCALAR, (angle, 0.0), (3.0,))
@@ -91,7 +94,7 @@ def test_halving_the_step_divides_the_error_by_sixteen(
 
 
 def test_next_to_a_magnet_one_step_per_period_gets_the_sign_wrong_and_two_do_not() -> None:
-    # METHODS §1.1: the reason for two half-steps.
+    # The reason for two half-steps.
     velocities = {}
     for substeps in (1, 2, 64):
         state: tuple[float, ...] = (0.05, 0.0)
@@ -173,7 +176,7 @@ RANDOM_RUNS = [
 def test_a_random_policy_earns_the_reference_reward(
     rig_name: str, task_name: str, plant: Plant, reference: float, digit: float
 ) -> None:
-    """Reference values of METHODS §1.1: i.i.d. uniform actions, one Runge-Kutta step per period."""
+    """Reference values (docs/methods.md): i.i.d. uniform actions, one Runge-Kutta step per period."""
     rig = convert(load_document(FOLDER / "rigs" / f"{rig_name}.yaml"), (), Rig)
     task = convert(load_document(FOLDER / "tasks" / f"{task_name}.yaml"), (), Task)
     assert task.normalization.random_reward == reference
@@ -192,13 +195,13 @@ def test_a_random_policy_earns_the_reference_reward(
 
 
 def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> None:
-    assert msgspec.convert({"kind": "pendulum"}, Plant) == Pendulum()
-    p = msgspec.convert({"kind": "pendulum", "inertia": 5e-4, "mass": 0.1}, Plant)
+    assert msgspec.convert({"kind": "pendulum"}, AnyPlant) == Pendulum()
+    p = msgspec.convert({"kind": "pendulum", "inertia": 5e-4, "mass": 0.1}, AnyPlant)
     assert isinstance(p, Pendulum)
     assert (p.inertia_kg_m2, p.mass, p.length) == (5e-4, 0.1, 4.2e-2)
     assert Pendulum().inertia_kg_m2 == 9.41e-4
     assert Pendulum(inertia="hardware").inertia_kg_m2 == 1.91e-4
-    assert msgspec.convert({"kind": "magman", "first_magnet": 0.0}, Plant) == Magman(first_magnet=0.0)
+    assert msgspec.convert({"kind": "magman", "first_magnet": 0.0}, AnyPlant) == Magman(first_magnet=0.0)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +216,132 @@ def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> 
 )
 def test_a_nonsensical_plant_is_refused(bad: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(bad, Plant)
+        msgspec.convert(bad, AnyPlant)
 
 
 def test_the_maths_follow_the_type_of_the_value() -> None:
     assert maths_for(1.0) is SCALAR
     assert maths_for(np.zeros(2)) is BATCHED
+
+
+# -- many plants at once -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=NAMES)
+def test_parameters_may_be_arrays_over_trials(plant: Plant) -> None:
+    rng, n = np.random.default_rng(3), 6
+    values = {p.name: np.asarray(p.value) * rng.uniform(0.8, 1.2, n) for p in plant.parameters()}
+    many = plant.varied(values)
+    state: tuple[Array, ...] = (rng.uniform(0.0, 0.1, n), rng.uniform(-0.5, 0.5, n))
+    action: tuple[Array, ...] = tuple(rng.uniform(0.0, 0.6, n) for _ in range(plant.n_actions))
+    after = step(many, state, action, 0.02)
+    for i in range(n):
+        alone = plant.varied({name: float(value[i]) for name, value in values.items()})
+        expected = step(alone, tuple(float(x[i]) for x in state), tuple(float(u[i]) for u in action), 0.02)
+        assert [float(x[i]) for x in after] == pytest.approx(list(expected), rel=1e-12)
+
+
+def test_parameters_have_units_and_bounds() -> None:
+    told = {p.name: p for p in Pendulum(inertia="hardware", delay_s=0.001).parameters()}
+    assert (told["inertia"].unit, told["inertia"].value, told["inertia"].low) == ("kg m^2", 1.91e-4, 1e-18)
+    assert (told["delay_s"].unit, told["delay_s"].value) == ("s", 0.001)
+    assert "dead_band" not in told
+    with pytest.raises(ValueError, match="mass: expected"):
+        Pendulum().varied({"mass": np.array([0.05, -1.0])})
+    with pytest.raises(KeyError):
+        Pendulum().varied({"colour": 1.0})
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=NAMES)
+def test_a_plant_is_rebuilt_from_its_lumped_parameters(plant: Plant) -> None:
+    other = plant.with_lumped({name: 1.1 * value for name, value in plant.lumped.items()})
+    assert other.lumped == pytest.approx({name: 1.1 * value for name, value in plant.lumped.items()}, rel=1e-12)
+
+
+@pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware", "magman"])
+def test_the_plant_of_a_box_moves_as_the_twin_does(run: str) -> None:
+    config = load_run(run)
+    box = config.limits.predicted
+    assert box is not None
+    section = config.device.twin
+    assert section is not None
+    twin, plant = msgspec.convert(section["plant"], AnyPlant), simulated(box).of_box(box, config.rig)
+    state = (0.04, 0.3)
+    action = (0.5,) * twin.n_actions
+    assert step(plant, state, action, 0.02) == pytest.approx(step(twin, state, action, 0.02), rel=1e-9)
+    assert list(uncovered(plant, box)) == []
+
+
+def test_coils_may_lie_anywhere() -> None:
+    even, listed = Magman(), Magman(magnets=Magman().centres)
+    assert listed.n_actions == 4
+    assert step(listed, (0.03, 0.1), (0.6, 0.0, 0.3, 0.1), 0.02) == pytest.approx(
+        step(even, (0.03, 0.1), (0.6, 0.0, 0.3, 0.1), 0.02), rel=1e-12
+    )
+    assert Magman(magnets=(0.01,)).n_actions == 1
+
+
+# -- imperfections -----------------------------------------------------------------------------------------------------
+
+
+def test_dry_friction_holds_what_stands_and_slows_what_moves() -> None:
+    held = Pendulum(dry_friction=5.0)
+    assert advance(held, (0.05, 0.0), (0.0,), 0.5) == (0.05, 0.0)
+    assert abs(advance(held, (0.0, 2.0), (0.0,), 0.02)[1]) < abs(advance(Pendulum(), (0.0, 2.0), (0.0,), 0.02)[1])
+    moving, expected = Magman(dry_friction=0.5, friction=0.0, c1=0.0), 0.2 - 0.5 * 0.1
+    assert advance(moving, (0.0, 0.2), (0.0,) * 4, 0.1)[1] == pytest.approx(expected)
+
+
+def test_a_dead_band_takes_its_size_off_every_action() -> None:
+    p = Pendulum(dead_band=0.5)
+    for voltage, acts in ((0.4, 0.0), (-0.4, 0.0), (2.0, 1.5), (-2.0, -1.5)):
+        assert advance(p, (0.3, 0.1), (voltage,), 0.02) == advance(Pendulum(), (0.3, 0.1), (acts,), 0.02)
+
+
+def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
+    assert set(msgspec.to_builtins(Magman())) == {
+        "kind", "mass", "friction", "c1", "c2", "first_magnet", "magnet_spacing", "wall_low", "wall_high", "wall_speed",
+    }  # fmt: skip
+    assert list(msgspec.to_builtins(Pendulum())) == [
+        "kind", "inertia", "mass", "gravity", "length", "damping", "torque_constant", "resistance",
+    ]  # fmt: skip
+
+
+# -- what the shield answers for ---------------------------------------------------------------------------------------
+
+
+def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
+    box = load_run("pendulum").limits.predicted
+    assert box is not None
+    assert list(uncovered(Pendulum(dry_friction=3.0, delay_s=0.001), box)) == []
+    (message,) = uncovered(Pendulum(dead_band=0.2), box)
+    assert "a dead band of 0.2" in message
+    (message,) = uncovered(Pendulum(delay_s=0.005), box)
+    assert "5000 us late, the shield answers for 1000 us" in message
+    assert len(list(uncovered(Magman(), box))) == 3
+
+
+@pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
+def test_shipped_twins_are_plants_the_shield_answers_for(name: str) -> None:
+    config = load(name)
+    assert config.limits.predicted is not None
+    plant = msgspec.convert(config.device.twin, TwinOptions).plant
+    assert list(uncovered(plant, config.limits.predicted)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "told"),
+    [
+        ("pendulum", "device.twin.plant.inertia=hardware", "gravity_per_s2"),
+        ("pendulum", "device.twin.plant.damping=1.2e-4", "damping_per_s"),
+        ("magman", "device.twin.plant.mass=0.02", "friction_per_s"),
+    ],
+)
+def test_another_plant_is_refused_where_it_could_break_the_promise(name: str, changed: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"{told}.*limits.predicted"):
+        load_for_rig(name, [changed])
+
+
+def test_a_plant_within_the_spread_passes_and_so_does_a_shield_that_promises_nothing() -> None:
+    load_for_rig("pendulum", ["device.twin.plant.mass=0.06"])
+    load_for_rig("pendulum", ["device.twin.plant.inertia=hardware", "limits.predicted=null"])

@@ -111,7 +111,7 @@ class LoggedRun:
         self.at_start: Callable[[ControlLoop], None] = lambda loop: None
         self._lockstep, self._reset, self._at = lockstep, reset, dict(at or {})
         rig = self.config.rig
-        self.layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self.layout = RecordLayout.of(rig)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board, self._keepsake = Board(segment), Keepsake(segment)
         self.board[Word.BARRIER] = 1 << 20

@@ -94,7 +94,7 @@ class MeasuredRig:
         self.shm = running.shm
         try:
             config = load_resolved(self.folder / "config.yaml")
-            layout = RecordLayout(len(config.rig.sensors), len(config.rig.signals), len(config.rig.actuators))
+            layout = RecordLayout.of(config.rig)
             self._ring = RingHistory(self._attach("ring", layout.schema), layout)
             self._board = Board(self._attach("board", BOARD_SCHEMA))
         except (OSError, SegmentError) as error:

@@ -70,7 +70,7 @@ class LifeWatch:
         rig = config.rig
         self.life, self.folder = life, run_folder
         self._config = config
-        self._layout = RecordLayout(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        self._layout = RecordLayout.of(rig)
         self._builder = TransitionBuilder(rig)
         self._board: Board | None = None
         self._ring: RingHistory | None = None

@@ -1,11 +1,39 @@
-"""What a campaign of episodes came to, per policy."""
+"""A campaign of adversarial episodes: the plants drawn for it, how they move, and what it came to per policy."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
 
 from onrig.runtime.record import Rule
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import BATCHED, Array, rk4
+
+SUBSTEPS: Final = 8
+"""Runge-Kutta steps per period; near a magnet the twin's two are not enough to tell a breach from an error."""
+State = tuple[Array, ...]
+
+
+def draw(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
+    """Parameters (p, n): half of them vertices of the box, half anywhere in it."""
+    inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
+    corners = rng.choice([-1.0, 1.0], (len(nominal), n))
+    return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
+
+
+def advance(
+    plant: Plant, state: State, command: tuple[Array, ...], duration_s: Array, substeps: int
+) -> tuple[State, Array]:
+    """State after each one's duration (n,) under a held command, and the largest |velocity| (n,) on the way."""
+    h = duration_s / substeps
+    peak = np.abs(state[-1])
+    for _ in range(substeps):
+        state = rk4(BATCHED, plant, state, command, h)
+        peak = np.maximum(peak, np.abs(state[-1]))
+    return state, peak
 
 
 @dataclass

@@ -1,0 +1,224 @@
+"""A plant: its dynamics and all that is known of it, in one object.
+
+A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
+in YAML under ``device.twin.plant``; each has a unit and bounds beside it.  A field may hold an array over trials, so
+that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
+``derivative`` are required; the rest says what the shield's campaigns and the pictures may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import inspect
+
+from onrig.hw.bounds import NotNegative, Seconds
+from onrig.hw.rig import Rig
+from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.integrate import Array, Maths, V
+
+Command = tuple[float, ...]
+Law = Callable[[Sequence[float]], Command]
+"""A policy: from a state (n,) in SI, in the rig's order, to a command (m,)."""
+Box = TypeVar("Box")
+
+_ROUNDING = 1e-9
+
+
+def unit(name: str) -> msgspec.Meta:
+    """The unit of a parameter, to be written beside its bounds."""
+    return msgspec.Meta(extra={"unit": name})
+
+
+class Parameter(NamedTuple):
+    """One parameter of a plant."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    value: float | Array
+
+
+class Adversaries(NamedTuple):
+    """Policies that try a shield on a plant."""
+
+    push: Law
+    """The command that brings in most energy now."""
+    aim: Law
+    """The rig's task, without regard for limits."""
+
+
+class Curve(NamedTuple):
+    """A line in a picture of a safe set."""
+
+    x: Array
+    y: Array
+    label: str
+    colour: str
+    dashes: str
+    """Of matplotlib; empty for points."""
+
+
+class SafeSet(NamedTuple):
+    """A safe set over the plane of place and velocity."""
+
+    place: Array
+    low: Array
+    high: Array
+    label: str
+    curves: tuple[Curve, ...]
+    axes: dict[str, Any]
+    """Limits and labels."""
+
+
+class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and three imperfections.
+
+    The imperfections are off by default, and then cost and change nothing.
+    """
+
+    dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
+    """Deceleration by dry friction; within one integration step it brings the velocity to rest and no further."""
+    dead_band: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
+    """Actions up to this size do nothing, larger ones act by what exceeds it."""
+    delay_s: Annotated[Seconds, unit("s")] | msgspec.UnsetType = msgspec.UNSET
+    """From an actuator's output to its effect; the device does not know of it."""
+
+    state_names: ClassVar[tuple[str, ...]]
+
+    @property
+    def n_actions(self) -> int:
+        """How many actuators it takes."""
+        raise NotImplementedError
+
+    def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
+        """Time derivative of the state."""
+        raise NotImplementedError
+
+    def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
+        """Wrap angles and meet walls, as at a sample."""
+        return state
+
+    # -- parameters ----------------------------------------------------------------------------------------------------
+
+    def parameters(self) -> list[Parameter]:
+        """List the parameters that are set."""
+        return [
+            Parameter(name, unit_, low, high, value)
+            for name, (unit_, low, high) in _declared(type(self)).items()
+            if (value := self.number(name)) is not msgspec.UNSET
+        ]
+
+    def number(self, name: str) -> Any:
+        """A parameter's value as a number (or array), where YAML may have a name for it."""
+        return getattr(self, name)
+
+    def varied(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with other parameters, each a number or an array over trials.
+
+        Raises ValueError for a value out of bounds and KeyError for an unknown name.
+        """
+        declared = _declared(type(self))
+        for name, value in values.items():
+            _, low, high = declared[name]
+            if not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+                raise ValueError(f"{name}: expected {low:g} to {high:g}, got {value}")
+        return msgspec.structs.replace(self, **values)
+
+    # -- beside the shield ---------------------------------------------------------------------------------------------
+
+    @property
+    def lumped(self) -> dict[str, Any]:
+        """Lumped parameters by the names that its family has in ``limits.predicted``."""
+        return {}
+
+    def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with other lumped parameters, each a number or an array over trials."""
+        raise _nothing_known(self)
+
+    @classmethod
+    def of_box(cls, box: PlantBox, rig: Rig) -> Self:
+        """The nominal plant of a box; raises ValueError for a box of another family."""
+        raise _nothing_known(cls)
+
+    @classmethod
+    def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
+        """Policies that try the shield."""
+        raise _nothing_known(cls)
+
+    @classmethod
+    def safe_states(
+        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array]:
+        """Draw n places, and the lowest and highest safe velocity at each."""
+        raise _nothing_known(cls)
+
+    @classmethod
+    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+        """The safe set as a picture."""
+        raise _nothing_known(cls)
+
+    def sketch(self, rig: Rig) -> Sketch | None:
+        """How it is drawn, by the rig's names; None for bars, or where the rig does not fit."""
+        return None
+
+
+def narrowed(box: PlantBox, family: type[Box]) -> Box:
+    """The box as one of a family; raises ValueError for another."""
+    if not isinstance(box, family):
+        raise ValueError("limits.predicted and the plant are of different kinds")
+    return box
+
+
+def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
+    """Say in what a twin's plant is none of those that the shield answers for; nothing where it is one.
+
+    Dry friction only takes energy, so it is covered.
+    """
+    actual = plant.lumped
+    for name, nominal in box.nominal.items():
+        if name not in actual:
+            yield f"the twin's plant has no {name}, it is none of those that the shield answers for"
+        elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
+            low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
+            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield answers for {low:.6g} to {high:.6g}"
+    if plant.dead_band:
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield answers for none"
+    if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
+        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield answers for {box.late_us} us"
+
+
+def _nothing_known(plant: object) -> ValueError:
+    kind = plant if isinstance(plant, type) else type(plant)
+    return ValueError(f"nothing is known of {kind.__name__} that a shield could be tried with")
+
+
+@lru_cache(maxsize=64)
+def _declared(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
+    """Unit and bounds of each parameter."""
+    told = inspect.type_info(plant)
+    assert isinstance(told, inspect.StructType)
+    found = {}
+    for field in told.fields:
+        for type_, extra in _flat(field.type, {}):
+            if isinstance(type_, inspect.FloatType):
+                low = -np.inf if type_.ge is None else type_.ge
+                high = np.inf if type_.le is None else type_.le
+                found[field.name] = (str(extra.get("unit", "")), float(low), float(high))
+    return found
+
+
+def _flat(type_: inspect.Type, extra: dict[str, Any]) -> Iterator[tuple[inspect.Type, dict[str, Any]]]:
+    if isinstance(type_, inspect.Metadata):
+        yield from _flat(type_.type, {**extra, **(type_.extra or {})})
+    elif isinstance(type_, inspect.UnionType):
+        for member in type_.types:
+            yield from _flat(member, extra)
+    else:
+        yield type_, extra
