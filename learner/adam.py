@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,15 +13,77 @@ from numpy.typing import NDArray
 from onrig.learner.networks import Layout
 
 
+class Moments(NamedTuple):
+    """What a step reads and writes; flat tensors, ``step`` a scalar."""
+
+    parameters: torch.Tensor
+    gradient: torch.Tensor
+    mean: torch.Tensor
+    square: torch.Tensor
+    step: torch.Tensor
+    """Steps taken, this one included."""
+
+
+class Rates(NamedTuple):
+    """What a step goes by."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+def fused_step(m: Moments, rates: Rates) -> None:
+    """Take one Adam step with torch's kernel."""
+    torch._fused_adamw_(
+        [m.parameters],
+        [m.gradient],
+        [m.mean],
+        [m.square],
+        [],
+        [m.step],
+        lr=rates.lr,
+        beta1=rates.beta1,
+        beta2=rates.beta2,
+        weight_decay=0.0,
+        eps=rates.eps,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+def plain_step(m: Moments, rates: Rates) -> None:
+    """Take one Adam step with public operations."""
+    taken = float(m.step)
+    m.mean.lerp_(m.gradient, 1.0 - rates.beta1)
+    m.square.mul_(rates.beta2).addcmul_(m.gradient, m.gradient, value=1.0 - rates.beta2)
+    root = (m.square / (1.0 - rates.beta2**taken)).sqrt_().add_(rates.eps)
+    m.parameters.addcdiv_(m.mean, root, value=-rates.lr / (1.0 - rates.beta1**taken))
+
+
+@cache
+def has_fused_step() -> bool:
+    """Probe once whether torch's kernel is there, takes what ``fused_step`` gives it, and does what it should."""
+    rates = Rates(1e-2, 0.9, 0.999, 1e-8)
+    four = torch.ones(4, dtype=torch.float64)
+    fused, plain = (Moments(four * 1.0, four * -2.0, four * 0.5, four * 0.25, torch.tensor(3.0)) for _ in range(2))
+    try:
+        fused_step(fused, rates)
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    plain_step(plain, rates)
+    return all(torch.allclose(a, b, rtol=1e-6) for a, b in zip(fused, plain, strict=True))
+
+
 class Adam:
     """Adam for the S trials of one network.
 
-    ``decay`` shrinks weights only, never biases: ``decoupled`` by a factor 1 - lr * decay per step before the step
-    (AdamW), ``coupled`` as decay * weight added to the gradient (the L2 term of 000 App. B.1; METHODS §1.1 S2 tells why
-    it is not the default).
+    ``decay`` shrinks weights only, never biases: decoupled, by a factor 1 - lr * decay before each step (AdamW), or
+    ``coupled``, as decay * weight added to the gradient (the L2 term of de Bruin et al. 2018, App. B.1, which stops
+    learning at these reward scales).
 
-    The step itself is torch's fused kernel.  It is not public under that name, hence torch's exact pin; calling
-    it through ``torch.optim`` would cost several times the kernel for networks of this size.
+    The step is torch's fused kernel where this torch has it: ``torch.optim`` would cost several times as much for
+    networks of this size, but the kernel is private and may change.  Else it is ``plain_step``, equal within rounding.
     """
 
     def __init__(
@@ -40,8 +104,8 @@ class Adam:
         self._mean = torch.zeros_like(parameters)
         self._square = torch.zeros_like(parameters)
         self._step = torch.zeros((), dtype=torch.float32)
-        self._lr, self._eps = lr, eps
-        self._beta1, self._beta2 = betas
+        self._rates = Rates(lr, *betas, eps)
+        self._take_step = fused_step if has_fused_step() else plain_step
         weights = layout.weights(trials).to(parameters) if decay else None
         self._shrink = None if weights is None or coupled else 1.0 - lr * decay * weights
         self._penalty = None if weights is None or not coupled else decay * weights
@@ -54,21 +118,7 @@ class Adam:
         if self._penalty is not None:
             gradient.addcmul_(p, self._penalty)
         self._step += 1.0
-        torch._fused_adamw_(
-            [p],
-            [gradient],
-            [self._mean],
-            [self._square],
-            [],
-            [self._step],
-            lr=self._lr,
-            beta1=self._beta1,
-            beta2=self._beta2,
-            weight_decay=0.0,
-            eps=self._eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        self._take_step(Moments(p, gradient, self._mean, self._square, self._step), self._rates)
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """Copy the state out: first and second moments (S, P), and the number of steps taken."""

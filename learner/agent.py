@@ -1,21 +1,21 @@
-"""What learns: networks and sampler of one rig, its updates, its policies, and the state it goes on from."""
+"""The learning agent of one rig: algorithm and sampler, updates, policies, and the state to go on from."""
 
 from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.algorithms import Exportable
+from onrig.learner.algorithms.registry import algorithm_for
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
-from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers import Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
@@ -36,51 +36,52 @@ class Replayed(NamedTuple):
 
 
 class Agent:
-    """One trial of DDPG on a mirror of the rig's memory."""
+    """One trial of the algorithm on a mirror of the rig's memory."""
 
     def __init__(self, config: RunConfig, settings: LearnerSettings, mirror: Mirror) -> None:
         self._config, self._settings, self._mirror = config, settings, mirror
         rig = config.rig
-        self._ddpg = Ddpg(settings.ddpg, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)])
+        self._algorithm = algorithm_for(
+            settings, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
+        )
+        self._prefix = f"{settings.algorithm}/"
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
-        """Name of the memory that the sampler has heard of."""
+        """Name of the memory that the sampler knows."""
         self.sampler_lost = False
-        """Whether a saved state was taken without what its sampler knew."""
+        """Whether a restored state did not fit the sampler, which begins anew."""
         self.policies = 0
-        """Id of the newest policy that the rig has admitted, by its own word."""
+        """Id of the newest policy that the rig said it admitted."""
         self.handled = 0
         """Last training episode whose updates have been done."""
 
     @property
     def updates(self) -> int:
         """Batch updates so far."""
-        return self._ddpg.updates
+        return self._algorithm.updates
 
     @property
     def ready(self) -> bool:
         """Whether the memory holds a whole minibatch."""
-        return self._mirror.storage.stored >= self._settings.ddpg.batch
+        return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
+        capacity, settings = self._mirror.storage.capacity, self._settings
         return sampler_for(
             parse_strategy(self._config.selection.strategy),
-            self._mirror.storage.capacity,
             stream(self._config.seed, Role.SAMPLER),
-            episodes=self._config.episodes,
-            batch=self._settings.ddpg.batch,
-            per_alpha=self._settings.per_alpha,
+            Setting(capacity, settings.batch, self._config.episodes, settings.per_alpha),
         )
 
     def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
-        """Hear of everything in a mirror that is complete now, but for what a restored sampler knows already.
+        """Tell the sampler of everything in a mirror that is complete now, except what it already knows.
 
-        ``memory`` names the rig's memory, which has its first ``restored`` writes from the one before.
+        ``memory`` names the rig's memory, whose first ``restored`` writes come from the one before.
         """
         storage = self._mirror.storage
         known = storage.inserted if memory == self._memory else restored
-        if self._seen > known:  # the rig itself went back in time: what the sampler knows is of no use
+        if self._seen > known:  # the rig went back in time: what the sampler knows is void
             self._sampler, self._seen = self._fresh_sampler(), 0
         self._memory = memory
         self.written(storage.changed_since(self._seen))
@@ -96,31 +97,36 @@ class Agent:
 
     def learn(self, updates: int) -> Iterator[Replayed]:
         """Do ``updates`` batch updates, piece by piece; each piece says what was replayed."""
-        ahead = 1 if self._sampler.feedback else _CHUNK
+        ahead = 1 if self._sampler.looks_at else _CHUNK
         while updates > 0:
             n = min(ahead, updates)
             updates -= n
-            draw = self._sampler.draw(self._settings.ddpg.batch, n)
+            draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
             slots = draw.slots.reshape(-1)
-            td = self._ddpg.update(minibatches).reshape(-1).astype(np.float32)
+            td = self._algorithm.update(minibatches).td.reshape(-1).astype(np.float32)
             self._sampler.updated(slots, td)
             yield Replayed(slots, generations.copy(), np.abs(td))
 
     def export(self, run_id: str) -> bytes:
-        """Build a policy as ONNX bytes; it calls itself by the id that the rig gives next, if all goes well."""
+        """Build a policy as ONNX bytes, named by the id that the rig should give it next.
+
+        Raises ValueError for an algorithm whose policies a rig cannot run.
+        """
+        if not isinstance(self._algorithm, Exportable):
+            raise ValueError(f"the policies of {self._settings.algorithm} cannot run on a rig")
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
             policy_id=self.policies + 1,
             parent_run=run_id,
-            training_step=self._ddpg.updates,
+            training_step=self._algorithm.updates,
         )
-        return export_policy(self._ddpg.actor_layers(0), contract)
+        return export_policy(self._algorithm.actor_layers(0), contract)
 
     def save(self, path: Path) -> None:
         """Write everything that learning goes on from (not the mirror: the rig owns it), atomically and durably."""
-        state = {f"ddpg/{k}": v for k, v in self._ddpg.state().items()}
+        state = {f"{self._prefix}{k}": v for k, v in self._algorithm.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
@@ -137,13 +143,17 @@ class Agent:
             # Opened here, because numpy leaves open what turns out to be no archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            self._ddpg.restore({k.removeprefix("ddpg/"): v for k, v in state.items() if k.startswith("ddpg/")})
+            self._algorithm.restore(_within(state, self._prefix))
             self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
             self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         try:
-            self._sampler.restore({k.removeprefix("sampler/"): v for k, v in state.items() if k.startswith("sampler/")})
+            self._sampler.restore(_within(state, "sampler/"))
         except (KeyError, ValueError):
             self._sampler, self._seen, self.sampler_lost = self._fresh_sampler(), 0, True
         return True
+
+
+def _within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> dict[str, NDArray[np.generic]]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -27,8 +27,8 @@ from onrig.sim.baselines.yardstick import (
     random_baseline,
 )
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load
 from onrig.tools.terminal import drawing_stream
 
 
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(prog="onrig baseline", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
     p.add_argument("--grid", choices=("coarse", "fine"), default="coarse", help="two quick grids, or three fine ones")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     return p
 
 

@@ -9,8 +9,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load_for_rig, tell
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load_for_rig, tell
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(prog="onrig check", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
     p.add_argument("--explain", action="store_true", help="print limits and schedules as tables (--plot draws them)")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     p.add_argument("--plot", type=Path, metavar="FILE", help="as --explain, and draw a picture into FILE")
     return p
 

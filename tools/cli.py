@@ -6,7 +6,10 @@ import importlib
 import os
 import signal
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
@@ -32,8 +35,12 @@ VERBS: Final = {
     "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
 }
 
-_PLACES: Final = {"bench": "bench.verb"}
-"""Modules below ``onrig.tools`` of verbs that are not called like their module."""
+_PLACES: Final = {
+    **{verb: f"{verb}.verb" for verb in ("bench", "doctor", "service", "web")},
+    **{verb: f"verbs.{verb}" for verb in ("keys", "learn", "stop", "disarm", "twin")},
+    "resume": "verbs.stop:resume",
+}
+"""Modules below ``onrig.tools`` of verbs that are no module themselves; ``main`` where no function is named."""
 
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (onrig VERB --help tells more)\n\n"
 _EXIT_CODES: Final = """
@@ -42,9 +49,11 @@ exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 s
 """
 
 
-def module_of(verb: str) -> str:
-    """Return the module whose ``main`` runs the verb."""
-    return f"onrig.tools.{_PLACES.get(verb, verb)}"
+def entry(verb: str) -> Callable[[list[str]], int]:
+    """Import the verb's module and return the function that runs it."""
+    place, _, function = _PLACES.get(verb, verb).partition(":")
+    run: Callable[[list[str]], int] = getattr(importlib.import_module(f"onrig.tools.{place}"), function or "main")
+    return run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,10 +81,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     from onrig.tools.terminal import printable_streams
 
-    module = importlib.import_module(module_of(verb))
+    run = entry(verb)
     try:
         with printable_streams():
-            code: int = module.main(arguments[1:])
+            code = run(arguments[1:])
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

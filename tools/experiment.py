@@ -19,7 +19,7 @@ from pathlib import Path
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.config.resolve import find
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.progress import display_here
@@ -28,7 +28,7 @@ from onrig.tools.experiments.select import NoSuchCells, chosen
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import Cell
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
-from onrig.tools.load import complain, explain
+from onrig.tools.load import explain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"

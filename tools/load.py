@@ -21,6 +21,7 @@ from onrig.runtime.run_loading import Rules, load_run
 from onrig.sim.plants import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.tools.arguments import complain as complain
 from onrig.tools.doctor.ports import no_port
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -68,12 +69,6 @@ def explain(error: ConfigError) -> int:
     """Print the problems of a configuration, one per line; returns the exit code that goes with them."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
-
-
-def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print one line on what is wrong with a command (and stands in no file); returns the exit code."""
-    sys.stderr.write(f"onrig {verb}: {message}\n")
-    return code
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load
 from onrig.tools.verdict import judge, read_model
 
 

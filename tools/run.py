@@ -25,11 +25,11 @@ from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
 from onrig.runtime.supervise.supervisor import Supervisor
-from onrig.tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.continuing import CannotResume, continued, wait_for_folder
 from onrig.tools.display import display_for
-from onrig.tools.load import complain, explain, load_for_rig, on_port, tell
-from onrig.tools.serial_port import missing_port, no_port
+from onrig.tools.doctor.ports import missing_port, no_port
+from onrig.tools.load import explain, load_for_rig, on_port, tell
 from onrig.tools.web.address import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("config", nargs="?", help="path or shipped name of a configuration (with --resume: the run's own)")
     p.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME-DATE-TIME)")
     p.add_argument("--device", metavar="PORT", help="serial port of a real device, or of a twin that runs elsewhere")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     p.add_argument(
         "--web",
         nargs="?",
@@ -135,7 +135,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
 
 def _warn_of_room(config: RunConfig, folder: Path) -> None:
     """Say beforehand where the disk is too small for the whole run; its log comes first to an end then."""
-    from onrig.tools.diagnosis.from_config import whole_run_bytes
+    from onrig.tools.doctor.run_needs import whole_run_bytes
 
     disk = os.statvfs(folder)
     free, needed = disk.f_bavail * disk.f_frsize, whole_run_bytes(config)

@@ -12,11 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain, explain, load
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.plants import simulated
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LINE_EVERY_S = 10.0
 
@@ -46,8 +52,6 @@ def main(arguments: list[str]) -> int:
         if config.limits.predicted is None:
             return complain("safety", f"{name}: limits.predicted names no plants that the shield answers for")
     if args.picture is not None:
-        from onrig.tools.safety_case.picture import draw_safe_set
-
         try:
             draw_safe_set(configs, args.picture)
         except ImportError:
@@ -93,3 +97,33 @@ def _progress(name: str, episodes: int) -> Callable[[int], None]:
             print(f"{name}: {done} of {episodes} episodes, {left_s:.0f} s to go", file=sys.stderr, flush=True)
 
     return show
+
+
+def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
+    """Draw one panel per configuration with a prediction; raises ImportError without matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(configs), figsize=(6.2 * len(configs), 5.2), layout="constrained", squeeze=False)
+    for config, ax in zip(configs, axes[0], strict=True):
+        _panel(config, ax)
+        ax.set_title(config.rig.name)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _panel(config: RunConfig, ax: Axes) -> None:
+    box = config.limits.predicted
+    if box is None:
+        return
+    safe = simulated(box).safe_set(box, config.limits.setting(config.rig, config.period_us * 1e-6))
+    ax.fill_between(safe.place, safe.low, safe.high, color="#bfe3c3", label=safe.label)
+    envelope = config.limits.envelope[box.velocity]
+    ax.axhline(envelope.high, color="tab:red", lw=1.2, label="envelope")
+    ax.axhline(envelope.low, color="tab:red", lw=1.2)
+    for x, y, label, colour, dashes in safe.curves:
+        ax.plot(x, y, label=label or None, color=colour, ls=dashes, lw=1.2, marker="" if dashes else ".", ms=1.2)
+    ax.set(**safe.axes)
+    ax.legend(loc="upper center", fontsize=7, ncols=2, bbox_to_anchor=(0.5, -0.12))

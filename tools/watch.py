@@ -16,8 +16,8 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import Remote, Running, SegmentError
 from onrig.runtime.supervise.requests import Keyboard, keyboard
 from onrig.tools.arguments import VerbParser
-from onrig.tools.stop import choose, outcome
 from onrig.tools.terminal import drawing_stream
+from onrig.tools.verbs.stop import choose, outcome
 
 if TYPE_CHECKING:
     from onrig.tools.watching.snapshot import Watcher

@@ -1,1 +1,71 @@
-"""Learning algorithms, each for any number of trials side by side."""
+"""Learning algorithms: what they have in common, and the registry of their names.
+
+An algorithm trains S trials side by side; a rig has one trial.  A new one is a file here, its settings
+(``onrig.learner.settings``), and one line of ``onrig.learner.algorithms.registry``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.minibatches import Minibatches
+
+State = dict[str, NDArray[np.generic]]
+"""Plain arrays, as they go into an ``.npz`` file."""
+
+
+class Signals(NamedTuple):
+    """What K updates tell samplers and keepers of the experiences learned from."""
+
+    td: NDArray[np.floating]
+    """(K, S, B): TD error before the update, in units of the scaled reward."""
+
+
+class DiscreteActions(NamedTuple):
+    """One action dimension cut into levels, explored epsilon-greedily."""
+
+    levels: int
+    """Uniform on [-1, 1]."""
+    epsilon: tuple[tuple[float, float], ...]
+    """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
+
+
+class Algorithm(Protocol):
+    """Policies of S trials, and the update that trains them; trial s of S gives bit for bit what it gives alone."""
+
+    updates: int
+    """Updates done so far."""
+
+    @property
+    def discrete(self) -> DiscreteActions | None:
+        """The actions there are; None for all of [-1, 1], explored by added noise."""
+        ...
+
+    def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Act without exploration: normalised observations (S, E, n) to normalised actions (S, E, m)."""
+        ...
+
+    def update(self, batches: Minibatches) -> Signals:
+        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
+        ...
+
+    def state(self) -> State:
+        """Copy out everything that training goes on from."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a state of ``state()``, bit for bit; raises KeyError or ValueError when it does not fit."""
+        ...
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """An algorithm whose policy a rig can run (``onrig.learner.export``)."""
+
+    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""
+        ...

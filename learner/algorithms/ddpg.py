@@ -1,12 +1,12 @@
-"""DDPG (Lillicrap et al. 2016) as de Bruin et al. 2018 use it (000 §3.2), for S trials at once.
+"""DDPG (Lillicrap et al. 2016) as de Bruin et al. 2018 use it (§3.2), for S trials at once.
 
-An update is a fixed list of some fifty kernels bound to buffers that are made once: no allocation, no autograd, hardly
-any Python.  The gradients are written by hand over flat parameter vectors (``onrig.learner.networks``); the tests hold
-them against autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone
-(on one kind of machine, with one torch thread).
+An update is a fixed list of some fifty kernels bound to preallocated buffers: no allocation, no autograd, hardly any
+Python.  Gradients are written by hand over flat parameter vectors (``onrig.learner.networks``) and tested against
+autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone (on one kind of
+machine, with one torch thread).
 
-Deviation: 000 gives no order for the two gradients.  Both are taken at the same parameters and applied together, as
-OpenAI's baselines do (the code of 000's RoboSchool experiments), not the critic's first as in Lillicrap's Algorithm 1.
+The paper gives no order for the two gradients.  Both are taken at the same parameters and applied together, as in
+OpenAI's baselines (which its RoboSchool experiments used), not the critic's first as in Lillicrap's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
+from onrig.learner.algorithms import Signals, State
 from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.forward import Forward
 from onrig.learner.minibatches import Minibatches, Record
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
-
-__all__ = ["Ddpg", "DdpgConfig", "Minibatches"]
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
@@ -34,6 +33,8 @@ _tanh_backward: Final = torch.ops.aten.tanh_backward.grad_input
 
 class Ddpg:
     """Actors and critics of S trials, their targets and optimisers, and the update that trains them."""
+
+    discrete: Final = None
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class Ddpg:
                 step(partial(torch.bmm, below, weights, out=out))
             step(z[i].relu_)
 
-        # TD error (000 eq. 4); dL/dQ is -2 w delta / B for the critic (5) and -1 / B for the policy's ascent (6).
+        # TD error (eq. 4); dL/dQ is -2 w delta / B for the critic (5) and -1 / B for the policy's ascent (6).
         q = self._zeros(2 * S, rows, critic.layers[-1].cols)
         dq = self._zeros(2, S, rows, critic.layers[-1].cols)
         dq[0, :, :B, 0] = -1.0 / B
@@ -186,15 +187,12 @@ class Ddpg:
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act without noise: normalised observations (S, E, n) to normalised actions (S, E, m).
 
-        E states of each trial are looked at side by side (of a training and an evaluation episode, say).
+        E states of each trial side by side (of a training and an evaluation episode, say).
         """
         return self._actors(observation)[:, :, : self._m].copy()
 
-    def update(self, batches: Minibatches) -> NDArray[np.floating]:
-        """Train on K minibatches in turn; returns the TD error of each experience before its update, (K, S, B).
-
-        TD errors are in units of the scaled reward.  Raises ValueError when the minibatches are of another shape.
-        """
+    def update(self, batches: Minibatches) -> Signals:
+        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
         td = torch.empty((len(records), *self._td.shape), dtype=self._dtype)
         kernels = self._gradient_kernels + self._step_kernels
@@ -204,8 +202,7 @@ class Ddpg:
                 kernel()
             errors.copy_(self._td)
         self.updates += len(records)
-        result: NDArray[np.floating] = td[:, :, : self.config.batch, 0].numpy()
-        return result
+        return Signals(td[:, :, : self.config.batch, 0].numpy())
 
     def gradients(self, batches: Minibatches) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Compute, without a step, the actor's and the critic's gradient on one minibatch (K = 1), each (S, P).
@@ -227,9 +224,9 @@ class Ddpg:
         layout = self._layouts[0]
         return split_layers(layout, layout.read(self._parts(self._online)[0], self.trials)[trial])
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> State:
         """Copy out everything that training goes on from: plain vectors (S, P), Adam's moments, counts."""
-        state: dict[str, NDArray[np.generic]] = {"updates": np.array(self.updates, dtype=np.int64)}
+        state: State = {"updates": np.array(self.updates, dtype=np.int64)}
         for net, name in enumerate(("actor", "critic")):
             for kind, flat in (("online", self._online), ("target", self._target)):
                 state[f"{kind}_{name}"] = self._layouts[net].read(self._parts(flat)[net], self.trials)

@@ -1,10 +1,10 @@
-"""DQN (Mnih et al. 2015) as de Bruin et al. 2018 compare it with DDPG (000 §6.3, App. B), for S trials at once.
+"""DQN (Mnih et al. 2015) as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B), for S trials at once.
 
-Built as ``learner.ddpg`` is: kernels bound to buffers that are made once, gradients by hand over flat parameter
-vectors, trials that share nothing but the kernels.  One action dimension is cut into levels uniform on [-1, 1]; the
-memory holds their values, as for DDPG, and an applied action counts as its nearest level.
+Built like DDPG here: kernels bound to preallocated buffers, gradients by hand over flat parameter vectors, trials that
+share nothing but the kernels.  One action dimension is cut into levels uniform on [-1, 1]; the memory holds their
+values, as for DDPG, and an applied action counts as its nearest level.
 
-The loss is the squared TD error (000 eq. 5): Mnih et al. clip it, 000 says nothing of that.
+The loss is the squared TD error (eq. 5): Mnih et al. clip it, de Bruin et al. do not mention that.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
+from onrig.learner.algorithms import DiscreteActions, Signals, State
 from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.forward import Forward
 from onrig.learner.minibatches import Minibatches, Record
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
-
-__all__ = ["Dqn", "DqnConfig", "Minibatches", "nearest_level"]
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
@@ -58,9 +57,10 @@ class Dqn:
         if n_actions != 1:
             raise ValueError(
                 f"DQN takes one action dimension, got {n_actions}: {config.levels} levels of each would make "
-                f"{config.levels}^{n_actions} discrete actions (000 §6.3 leaves the magman out)"
+                f"{config.levels}^{n_actions} discrete actions (de Bruin et al. 2018 leave the magman out, §6.3)"
             )
         self.config = config
+        self.discrete: Final = DiscreteActions(config.levels, config.epsilon)
         self.trials = S = len(streams)
         self.updates = 0
         self._dtype = dtype
@@ -111,7 +111,7 @@ class Dqn:
             if not layers[i].last:
                 step(out.relu_)
 
-        # TD error (000 eq. 4 with the best action of the target network); dL/dQ(s, a) is -2 w delta / B.
+        # TD error (eq. 4 with the best action of the target network); dL/dQ(s, a) is -2 w delta / B.
         d = [self._zeros(S, x.shape[1], layer.cols) for layer in layers]
         q = torch.zeros_like(self._td)
         step(partial(torch.amax, h[-1][S:, :, : self.config.levels], dim=2, keepdim=True, out=self._td))
@@ -134,8 +134,7 @@ class Dqn:
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act greedily: normalised observations (S, E, n) to the value of the best level (S, E, 1).
 
-        Of equal values the lowest level wins; NaN where the network has diverged.  E states of each trial are looked at
-        side by side.
+        Of equal values the lowest level wins; NaN where the network has diverged.
         """
         # numpy's argmax is the first of equals, torch's is any.
         q = self._values(observation)[:, :, : self.config.levels]
@@ -143,11 +142,8 @@ class Dqn:
         actions: NDArray[np.floating] = np.where(np.isnan(q).any(axis=2), np.nan, self.levels[q.argmax(axis=2)])
         return actions[:, :, None]
 
-    def update(self, batches: Minibatches) -> NDArray[np.floating]:
-        """Train on K minibatches in turn; returns the TD error of each experience before its update, (K, S, B).
-
-        TD errors are in units of the scaled reward.  Raises ValueError when the minibatches are of another shape.
-        """
+    def update(self, batches: Minibatches) -> Signals:
+        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         records, indices = self._packed(batches)
         td = torch.empty((len(records), *self._td.shape), dtype=self._dtype)
         kernels = self._gradient_kernels + self._step_kernels
@@ -160,8 +156,7 @@ class Dqn:
             self.updates += 1
             if self.updates % self.config.target_every == 0:
                 self._target.copy_(self._online)
-        result: NDArray[np.floating] = td[:, :, : self.config.batch, 0].numpy()
-        return result
+        return Signals(td[:, :, : self.config.batch, 0].numpy())
 
     def _packed(self, batches: Minibatches) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
@@ -178,7 +173,7 @@ class Dqn:
             kernel()
         return self._layout.read(self._gradient, self.trials)
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> State:
         """Copy out everything that training goes on from: plain vectors (S, P), Adam's moments, the count of updates.
 
         The count also tells when the next copy to the target is due.

@@ -1,4 +1,4 @@
-"""How trials act: the policy with exploration noise (DDPG), or epsilon-greedy (DQN); evaluation without either."""
+"""Actions of trials: the policy with exploration noise, or epsilon-greedy; evaluation without either."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.learner.algorithms.dqn import Dqn
-from onrig.learner.dqn_config import DqnConfig
+from onrig.learner.algorithms import Algorithm, DiscreteActions
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
 from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig
 
 
 class Acting(Protocol):
@@ -38,15 +37,15 @@ class Acting(Protocol):
         ...
 
     def on_levels(self, uniform: Values) -> Values:
-        """Map numbers over [0, 1) to such that stand for actions there are (all of them, but for discrete actions)."""
+        """Map uniforms to available actions, as numbers over [0, 1]."""
         ...
 
 
 class Noisy:
-    """DDPG's policy plus the exploration process of the configuration, one signal per (seed, episode) as on the rig."""
+    """A policy plus the exploration process of the configuration, one signal per (seed, episode) as on the rig."""
 
     def __init__(
-        self, policy: Ddpg, exploration: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
+        self, policy: Algorithm, exploration: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
     ) -> None:
         self._policy, self._exploration, self._seeds = policy, exploration, seeds
         self._actuators = tuple(actuators)
@@ -66,7 +65,7 @@ class Noisy:
         u = np.zeros_like(drawn)
         for k in range(1, steps):
             u[k] = (1.0 - process.friction) * u[k - 1] + drawn[k - 1]
-        # The amplitude multiplies the clipped noise (METHODS S4).
+        # The amplitude multiplies the clipped noise.
         scaled = np.array(amplitudes(process, self._actuators, episode)) * np.clip(u, -1.0, 1.0)
         self.signal = np.ascontiguousarray(scaled.transpose(1, 0, 2))
 
@@ -82,24 +81,24 @@ class Noisy:
         return self._policy.policy(observation).astype(np.float64)
 
     def on_levels(self, uniform: Values) -> Values:
-        """Return the numbers as they are: every action is there."""
+        """Return the numbers as they are: every action is available."""
         return uniform
 
 
 class EpsilonGreedy:
-    """DQN's greedy action, in place of which a uniformly random one is taken with probability epsilon (000 App. B)."""
+    """The greedy action, replaced by a uniformly random one with probability epsilon (de Bruin et al. 2018, App. B)."""
 
-    def __init__(self, policy: Dqn, config: DqnConfig, seeds: Sequence[int], steps: int) -> None:
-        self._policy, self._config, self._seeds, self._steps = policy, config, seeds, steps
+    def __init__(self, policy: Algorithm, actions: DiscreteActions, seeds: Sequence[int], steps: int) -> None:
+        self._policy, self._actions, self._seeds, self._steps = policy, actions, seeds, steps
         self.signal: Values = np.zeros((len(seeds), steps, 1))
         self._explores: NDArray[np.bool_] = np.zeros((len(seeds), steps, 1), np.bool_)
         self._random: Values = np.zeros((len(seeds), steps, 1))
 
     def begin_episode(self, episode: int) -> None:
-        """Draw when the episode explores, and what it then does."""
+        """Draw at which steps the episode explores, and the actions it then takes."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
         drawn = np.stack([s.random((self._steps, 2)) for s in streams])
-        self._explores = drawn[:, :, :1] < interpolate(self._config.epsilon, episode)
+        self._explores = drawn[:, :, :1] < interpolate(self._actions.epsilon, episode)
         self._random = 2.0 * self.on_levels(drawn[:, :, 1:]) - 1.0
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
@@ -110,10 +109,17 @@ class EpsilonGreedy:
         return chosen, wish
 
     def elsewhere(self, observation: NDArray[np.floating]) -> Values:
-        """Return what would be done, random actions where the same steps of the episode took one."""
+        """Return the policy's actions, random ones at steps where the episode took one."""
         return np.where(self._explores, self._random, self._policy.policy(observation).astype(np.float64))
 
     def on_levels(self, uniform: Values) -> Values:
         """Return the levels, uniform on [0, 1], each for an equal share of the numbers."""
-        levels: int = self._config.levels
+        levels = self._actions.levels
         return np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1)
+
+
+def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], steps: int) -> Acting:
+    """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
+    if algorithm.discrete is not None:
+        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
+    return Noisy(algorithm, config.exploration, seeds, steps, [a.name for a in config.rig.actuators])

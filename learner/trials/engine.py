@@ -1,11 +1,11 @@
 """S trials of one configuration trained together; trial s gives bit for bit what the same seed gives alone.
 
-(On one kind of machine, with one torch thread.)  A trial whose networks diverge disturbs no other: its actions are NaN
-from then on, its plant's states follow, and so do its scores, which is how one tells (no action is put in place of
-them: a score with a policy that there is not would look like a bad one).
+(On one kind of machine, with one torch thread.)  A trial whose networks diverge disturbs no other: its actions become
+NaN, and with them the states of its plant and its scores.  No other action is put in their place: a score from a
+diverged policy would look like that of a bad one.
 
-A training episode, then its updates, as on the rig; the evaluation episode runs beside the training episode and so
-under the policy from before those updates.
+A training episode, then its updates, as on the rig.  The evaluation episode runs beside the training episode, so under
+the policy from before those updates.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.learner.algorithms.dqn import Dqn
+from onrig.learner.algorithms.registry import ALGORITHMS, algorithm_for
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.acting import EpsilonGreedy, Noisy
+from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.rollout import Rollouts
 from onrig.learner.trials.synthetic import TrialsSynthetic
@@ -42,34 +41,25 @@ class Scores(NamedTuple):
     train: NDArray[np.float64]
     """(S,) mean raw reward per step of the training episode."""
     evaluation: NDArray[np.float64]
-    """(S,) of a noise-free episode under the same policy (METHODS S5)."""
+    """(S,) of a noise-free episode under the same policy."""
     batch_noise: NDArray[np.float64] | None
-    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units (000
-    Table 6); None where the twin has no noise or nothing was replayed yet."""
+    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
+    (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
 
 
 class Trials:
     """Networks, memories and plants of S trials."""
 
     def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int]) -> None:
-        """Set up one trial per seed (``config.seed`` has no say); ValueError when it cannot run ``config``."""
+        """Set up one trial per seed (``config.seed`` is ignored); ValueError when it cannot run ``config``."""
         problems = trials_problems(config, settings)
         if problems:
             raise ValueError("; ".join(problems))
         n, m = len(config.rig.signals), len(config.rig.actuators)
         networks = [stream(seed, Role.NETWORKS) for seed in seeds]
         self._rollouts = Rollouts(config, seeds)
-        self._acting: Noisy | EpsilonGreedy
-        if settings.algorithm == "dqn":
-            dqn = Dqn(settings.dqn, n, m, networks)
-            self._acting = EpsilonGreedy(dqn, settings.dqn, seeds, self._rollouts.steps)
-            self._algorithm: Ddpg | Dqn = dqn
-        else:
-            ddpg = Ddpg(settings.ddpg, n, m, networks)
-            self._acting = Noisy(
-                ddpg, config.exploration, seeds, self._rollouts.steps, [a.name for a in config.rig.actuators]
-            )
-            self._algorithm = ddpg
+        self._algorithm = algorithm_for(settings, n, m, networks)
+        self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
         twin = msgspec.convert(config.device.twin, TwinOptions)
         self.memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
@@ -97,7 +87,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches))
+            memories.updated(self._algorithm.update(minibatches).td)
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None
@@ -117,8 +107,8 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials have episodes that end by time alone: task.terminate must be empty")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
-    if settings.algorithm == "dqn" and len(config.rig.actuators) != 1:
-        problems.append("dqn discretises one action, this rig has several: use ddpg")
+    if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:
+        problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
     if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
         problems.append("trials explore with process ou or none")
     elif not follows_episode_alone(config.exploration):

@@ -36,10 +36,9 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.frame_log import tap_of
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 
 _ME: Final = "control"
 _REMEDIES: Final = {
@@ -90,7 +89,7 @@ def _pace(scale: float) -> str:
 
 def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
-    board, keepsake = Board(segment), Keepsake(segment)
+    board, keepsake = Board(segment), loop_state_in(segment)
     orders = Orders(board)
     signal.signal(signal.SIGTERM, lambda signum, frame: orders.signal())
     signal.signal(signal.SIGINT, lambda signum, frame: orders.signal())

@@ -18,7 +18,7 @@ import msgspec
 from onrig.runtime.policy.probation import Record, Tenure, Terms
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
-from onrig.runtime.shm.slot import PolicySlot, SlotPolicy
+from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
 _MARGIN: Final = 4.0
 """Times the slowest build of late that must be left of the slack.  Builds take 0.3 to 1 ms, now and then 2 or 3: with a

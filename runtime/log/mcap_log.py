@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.log import schemas, wire
-from onrig.runtime.log.event_tail import EventTail
 from onrig.runtime.log.side_messages import ActingPolicy, read_event
 from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
@@ -38,6 +38,7 @@ POLICIES: Final = "/onrig/policy"
 LOOP: Final = "/onrig/loop"
 EVENTS: Final = "/onrig/event"
 LINES: Final = "/onrig/log"
+_EVENTS_AT_ONCE_BYTES: Final = 1 << 16
 _PUT_EVERY_S: Final = 1.0
 _AGAIN_S: Final = 5.0
 """How often an interrupted log looks whether there is room again."""
@@ -67,7 +68,7 @@ class McapLog:
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig)
-        self._events = EventTail(folder / "events.jsonl")
+        self._events = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_EVENTS_AT_ONCE_BYTES)
         self._unix_minus_mono_s = time.time() - time.monotonic()
         self._t_ns = 0
         self._policies = ActingPolicy()
@@ -172,7 +173,6 @@ class McapLog:
         if not self._stopped:
             self._stopped = self._closed = True
             self._event("log_closed", **self._figures())
-        self._events.close()
 
     def _bring_in(self) -> None:
         self._take_state()

@@ -69,13 +69,13 @@ class LogMissing(Exception):
 
 
 def open_log(
-    config: RunConfig, folder: Path, session: str, event: Event, keepsake: Callable[[], bytes | None] = lambda: None
+    config: RunConfig, folder: Path, session: str, event: Event, loop_state: Callable[[], bytes | None] = lambda: None
 ) -> Sink:
     """Open the log that a configuration asks for, in the run's ``folder``.
 
     ``session`` names the run of the loop that the records are of: a resumed run has another one, a replay process that
-    was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``keepsake`` gives what
-    the loop kept last (``onrig.runtime.shm.keepsake``).  Raises LogMissing where the log is asked for by name and mcap
+    was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``loop_state`` gives what
+    the loop kept last (``onrig.runtime.shm.latest``).  Raises LogMissing where the log is asked for by name and mcap
     is not installed; where it is merely the default, the run goes without.
     """
     if config.log.mcap is False:
@@ -88,4 +88,4 @@ def open_log(
             raise LogMissing(f"log.mcap: {error.name} is not installed; {remedy}, or set log.mcap=auto") from None
         event("log_off", reason=f"{error.name} is not installed; {remedy}, or set log.mcap=false")
         return NoLog()
-    return McapLog(config, folder, session, event, keepsake)
+    return McapLog(config, folder, session, event, loop_state)

@@ -112,7 +112,7 @@ class Continuity:
     def covered(self) -> bool:
         """Whether all that was taken in is in the newest checkpoint on disk, or is made again by a resumed run."""
         counts = self._upkeep.durable or {}
-        loop = decode_state(self._parts.keepsake.take())
+        loop = decode_state(self._parts.loop_state.take())
         if self._config.lockstep and not self._is_at_rest() and loop.episode < self._config.episodes:
             return True
         return (counts.get("life"), counts.get("taken")) == (self._standing.life, self._parts.ring.taken)
@@ -196,7 +196,7 @@ class Continuity:
     def _go_on(self, recovery: Recovery) -> int:
         """Be where the resumed run was, and tell the loop where that is."""
         counts = self._upkeep.restored
-        desk, figures, keepsake = self._parts.desk, self._parts.figures, self._parts.keepsake
+        desk, figures, loop_state = self._parts.desk, self._parts.figures, self._parts.loop_state
         if counts is not None:
             desk.error_batch = 0  # its learner, too, is a new one
             if self._config.lockstep:
@@ -209,8 +209,8 @@ class Continuity:
         desk.closed = recovery.start.episode
         self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
-        if keepsake.take() is None:  # else there is a loop already, and it says itself where it is
-            keepsake.put(encode_state(recovery.start))
+        if loop_state.take() is None:  # else there is a loop already, and it says itself where it is
+            loop_state.put(encode_state(recovery.start))
         self._event(
             "resumed",
             episode=recovery.start.episode,
@@ -283,7 +283,7 @@ class Continuity:
             **parts.figures.counts(),
             **parts.policies.counts(),
         }
-        note = encode_point(Point(decode_state(parts.keepsake.take()), parts.figures.durations()))
+        note = encode_point(Point(decode_state(parts.loop_state.take()), parts.figures.durations()))
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")
@@ -303,7 +303,7 @@ class Continuity:
         if not self._config.lockstep:
             return True
         desk = self._parts.desk
-        loop = decode_state(self._parts.keepsake.take())
+        loop = decode_state(self._parts.loop_state.take())
         if not is_due(self._config, loop.episode):
             return False
         last = self._parts.rows.last

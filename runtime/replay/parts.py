@@ -19,7 +19,7 @@ from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingReader
 
 
@@ -27,7 +27,7 @@ class Parts(NamedTuple):
     """In the order in which a record passes them."""
 
     ring: RingReader
-    keepsake: Keepsake
+    loop_state: Latest
     builder: TransitionBuilder
     memory: Memory
     figures: RunFigures

@@ -37,10 +37,9 @@ from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.wholeness import Whole, whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 
 NAME: Final = "replay"
 """As whom the process reports."""
@@ -78,7 +77,7 @@ class ReplayProcess:
         layout = RecordLayout.of(rig)
         self._folder, self._lockstep = run_folder, config.lockstep
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
-        self._board, keepsake = Board(board), Keepsake(board)
+        self._board, loop_state = Board(board), loop_state_in(board)
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
@@ -104,7 +103,7 @@ class ReplayProcess:
             else None
         )
         """What was cut of a run that goes on, resumed or taken over."""
-        self._log = open_log(config, run_folder, shm.name, self._events.write, keepsake.take)
+        self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take)
         self._policies = PolicyDesk(
             rig,
             config.rate_hz,
@@ -141,7 +140,7 @@ class ReplayProcess:
         self._reported_s = 0.0
         self._parts = Parts(
             self._ring,
-            keepsake,
+            loop_state,
             self._builder,
             self._memory,
             self._figures,

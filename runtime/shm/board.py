@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from onrig.runtime.shm.keepsake import KEEPSAKE_BYTES
+from onrig.runtime.shm.latest import LOOP_STATE_BYTES
 from onrig.runtime.shm.segment import Segment
 
-BOARD_SCHEMA: Final = "board-4"
+BOARD_SCHEMA: Final = "board-5"
 
 
 class Word(enum.IntEnum):
@@ -88,8 +88,8 @@ class Word(enum.IntEnum):
     episodes happen once more."""
 
 
-BOARD_BYTES: Final = 8 * 64 + KEEPSAKE_BYTES
-"""The words, and behind them the keepsake (``onrig.runtime.shm.keepsake``)."""
+BOARD_BYTES: Final = 8 * 64 + LOOP_STATE_BYTES
+"""The words, and behind them the loop's state (``onrig.runtime.shm.latest``)."""
 
 
 class Board:

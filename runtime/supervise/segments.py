@@ -10,10 +10,10 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA
-from onrig.runtime.view.layout import view_bytes, view_schema
+from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
 """At 1 kHz the loop goes on recording for eight seconds without a replay process while half of them are kept."""

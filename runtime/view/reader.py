@@ -18,9 +18,14 @@ from onrig.runtime.run_state.running import Running
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.view.layout import BINS_PER_OCTAVE, FIGURES, HISTOGRAM_BINS, sample_dtype, view_parts, view_schema
-
-_ATTEMPTS = 3
+from onrig.runtime.shm.view_segment import (
+    BINS_PER_OCTAVE,
+    FIGURES,
+    HISTOGRAM_BINS,
+    sample_dtype,
+    view_parts,
+    view_schema,
+)
 
 
 class Histogram(NamedTuple):
@@ -136,7 +141,7 @@ class ViewReader:
 
     def figures(self) -> Figures | None:
         """The newest figures, some 0.25 s old; None before the first."""
-        raw = self._take(figures=True)
+        raw = self._parts.figures.take()
         if raw is None or len(raw) != FIGURES.itemsize:
             return None
         row = np.frombuffer(raw, FIGURES)[0]
@@ -171,12 +176,12 @@ class ViewReader:
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
-        """The newest sample of the memory (dtype ``onrig.runtime.view.layout.sample_dtype``), spread evenly over its
+        """The newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over its
         slots.
 
         It is renewed about once a second, and only while somebody calls ``keep_sampling``.
         """
-        raw = self._take(figures=False)
+        raw = self._parts.sample.take()
         if raw is None or len(raw) % self._sample.itemsize:
             return None
         return np.frombuffer(raw, self._sample)
@@ -184,14 +189,6 @@ class ViewReader:
     def keep_sampling(self) -> None:
         """Say that somebody is watching: to be repeated every second or two."""
         self._parts.watched[0] = time.monotonic_ns()
-
-    def _take(self, *, figures: bool) -> bytes | None:
-        box = self._parts.figures if figures else self._parts.sample
-        for _ in range(_ATTEMPTS):
-            content = box.take()
-            if content is not None:
-                return content
-        return None
 
     def close(self) -> None:
         """Unmap."""

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.line_tail import LineTail
 from onrig.runtime.replay.accounts.timing import FILE as TIMING
 from onrig.runtime.replay.accounts.timing import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of
@@ -25,10 +26,9 @@ from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS
+from onrig.runtime.shm.view_segment import BINS_PER_OCTAVE, HISTOGRAM_BINS
 from onrig.runtime.view.reader import Histogram, ViewReader
 from onrig.runtime.view.sentences import Event, parse_event
-from onrig.runtime.view.tail import Tail
 
 if TYPE_CHECKING:
     from onrig.runtime.replay.memory.experiences import Memory
@@ -94,8 +94,8 @@ class RunView:
 
     def rewind(self) -> None:
         """Begin the files anew: a run that was resumed may have cut what came after its checkpoint."""
-        self._episodes = Tail(self.folder / "episodes.csv")
-        self._events = Tail(self.folder / "events.jsonl")
+        self._episodes = LineTail(self.folder / "episodes.csv")
+        self._events = LineTail(self.folder / "events.jsonl")
 
     def episodes(self) -> list[EpisodeRow]:
         """Episodes since the last call."""

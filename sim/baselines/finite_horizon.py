@@ -1,6 +1,6 @@
 """The finite-horizon optimum by backward induction over a grid: no discount, one episode, the task's own mean reward.
 
-V_t(x_i) = max_a [ r(x_i, a) + sum_i' phi_i'(f(x_i, a)) V_t+1(x_i') ],   V_T = 0      (METHODS S7)
+V_t(x_i) = max_a [ r(x_i, a) + sum_i' phi_i'(f(x_i, a)) V_t+1(x_i') ],   V_T = 0
 
 Interpolation between nodes errs either way, so that V_0 at the start is an estimate and no bound.  What the policy
 earns when it runs on the exact plant is a bound: the optimum is that or higher.

@@ -1,6 +1,6 @@
 """Fuzzy Q-iteration (Busoniu et al., Automatica 46, 2010): a model-based policy for a task with few state dimensions.
 
-theta_ij <- r(x_i, u_j) + gamma max_j' sum_i' phi_i'(f(x_i, u_j)) theta_i'j'      (synchronous, METHODS §1.1)
+theta_ij <- r(x_i, u_j) + gamma max_j' sum_i' phi_i'(f(x_i, u_j)) theta_i'j'      (synchronous)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onrig.sim.baselines.partition import Partition, partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
 
 GAMMA: Final = 0.95
-"""000 §4, as the learners'."""
+"""As the learners' (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
 """Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward."""
 _CHUNK: Final = 4096
@@ -123,7 +123,7 @@ def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float
 
 
 def interpolated(solution: Solution, state: Values) -> Values:
-    """Action (m,) between the best discrete ones of the nodes around a state (Busoniu 2010, METHODS S7)."""
+    """Action (m,) between the best discrete ones of the nodes around a state (Busoniu et al. 2010)."""
     index, weight = solution.partition.memberships(state[None])
     at_nodes = solution.actions[np.argmax(solution.theta[index[0]], axis=1)]
     action: Values = weight[0] @ at_nodes

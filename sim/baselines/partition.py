@@ -61,7 +61,7 @@ class Partition(NamedTuple):
 
 
 def dense_axis(low: float, high: float, around: float, nodes: int) -> Axis:
-    """Nodes from low to high, one of them at ``around`` and densest there (METHODS S7); raises ValueError below 3."""
+    """Nodes from low to high, one of them at ``around`` and densest there; raises ValueError below 3."""
     if nodes < 3 or not low < around < high:
         raise ValueError(f"needs at least 3 nodes and a centre within the range, got {nodes}, {around}")
     below = min(max(round((nodes - 1) * (around - low) / (high - low)), 1), nodes - 2)

@@ -1,6 +1,8 @@
-"""A task on its exact plant, for many states and actions at once: what every baseline is computed from."""
+"""A task on its exact plant, for many states and actions at once: the basis of every baseline, with the random one."""
 
 from __future__ import annotations
+
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +15,9 @@ from onrig.sim.plants.integrate import SUBSTEPS, step
 from onrig.sim.synthetic.model import model_problems
 
 Values = NDArray[np.float64]
+
+EPISODES: Final = 10_000
+"""Of the random controller."""
 
 
 class TaskModel(msgspec.Struct, frozen=True):
@@ -63,3 +68,30 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if task.terminate:
         problems.append("the task terminates, so that the mean over a whole episode is not defined")
     return problems
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error."""
+
+    mean: float
+    standard_error: float
+
+
+def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
+    """Mean reward per step of independent uniform actions over whole episodes from the task's start.
+
+    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).
+
+    Episodes are independent, so that the standard error is taken over their means; raises ValueError below two.
+    """
+    if episodes < 2:
+        raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")
+    rng = np.random.default_rng(seed)
+    states = np.tile(model.start, (episodes, 1))
+    total = np.zeros(episodes)
+    for _ in range(model.steps):
+        actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
+        states, reward = model.advance(states, actions)
+        total += reward
+    means = total / model.steps
+    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))

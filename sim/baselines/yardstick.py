@@ -17,11 +17,10 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, random_policy
+from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
-from onrig.sim.baselines.random_policy import EPISODES, Estimate, random_reward
-from onrig.sim.baselines.task_model import TaskModel
+from onrig.sim.baselines.task_model import EPISODES, Estimate, TaskModel, random_reward
 
 Fineness = Literal["coarse", "fine"]
 
@@ -75,7 +74,7 @@ def cache_folder() -> Path:
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
     """Mean reward of the random controller, from the cache where it is there."""
-    key = _key(model, random_policy.__name__, [episodes])
+    key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
 

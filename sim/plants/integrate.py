@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 Condition = bool | NDArray[np.bool_]
 V = TypeVar("V", float, Array)
 
+_OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
 """Steps per control period: the paper's authors take two of Ts/2, and near a magnet one is not enough."""
 
@@ -101,13 +102,12 @@ def advance(
     """
     xp = maths_for(state[0])
     h = dt / substeps
-    if plant.dead_band is not msgspec.UNSET:
+    if plant.dead_band is not _OFF:
         action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
     friction = plant.dry_friction
     for _ in range(substeps):
-        before, state = state, rk4(xp, plant, state, action, h)
-        if friction is not msgspec.UNSET:
-            state = _rubbed(xp, before, state, friction * h)
+        after = rk4(xp, plant, state, action, h)
+        state = after if friction is _OFF else _rubbed(xp, state, after, friction * h)
     return state
 
 

@@ -1,16 +1,16 @@
-"""The law by which experiences are replaced by synthetic ones, on their way into the memory.
+"""Synthetic experiences: which of those on their way into the memory are replaced, and how.
 
-000 §6.2.1: "with a certain probability we make a change to an experience before it is written to the buffer.  We change
-either the state or the action", drawn uniformly from the state or action space; with a new state the action is the
-policy's there, exploration included; then s' and r follow from the plant's model.
+De Bruin et al. 2018, §6.2.1: "with a certain probability we make a change to an experience before it is written to the
+buffer.  We change either the state or the action", drawn uniformly from the state or action space; with a new state the
+action is the policy's there, exploration included; then s' and r follow from the plant's model.
 
-000 §6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
+§6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
 certain probability.  Otherwise, the experience is left unchanged."  Taken to the letter beside the rule above, the
 fraction of synthetic experiences would grow to one with every pass through the buffer, or with other readings still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: then what is offered,
 synthetic with probability f, takes it.  Otherwise a synthetic experience stays unchanged, and a measured one gives way
-to the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with
-probability 1 - refresh, as in the text, and with refresh 1 this is §6.2.1 to the letter.
+to the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
+1 - refresh, as in the text, and with refresh 1 this is §6.2.1 to the letter.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def resynthesise(
     ``noise`` (n, m) is the exploration signal of each transition's tick, in normalised units and as it was before the
     sum with the policy's action was clipped.  The spaces drawn from are the ranges of the rig, [-1, 1] normalised.  A
     synthetic transition is flagged, keeps the policy's id, is neither truncated nor intervened in, and its exploration
-    is the 1-norm of its action's distance from the policy's (000 §7.1.1), so that every keeper can rank it.  What would
-    be no finite number stays as it was measured.
+    is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every keeper can
+    rank it.  What would be no finite number stays as it was measured.
     """
     renews = draws.renewal < synthetic.refresh
     rows = np.flatnonzero(draws.kind < synthetic.states + synthetic.actions)

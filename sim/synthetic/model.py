@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 class PlantModel:
     """One period of a plant seen through a rig: from normalised (s, a) to (s', r, terminated).
 
-    The model is exact (000 §6.2.1 takes "the real system model"): no sensor or actuator noise, no counts.  Each row is
+    The model is exact (de Bruin et al. 2018, §6.2.1, take "the real system model"): no noise, no counts.  Each row is
     computed alone, so that a batch may be split anyhow.  Expects a rig without :func:`model_problems`.
     """
 
@@ -75,6 +75,8 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         for o in rig.observations
         if o.derivative_of is not None
     ]
+    if plant.delay_s:
+        problems.append("the plant answers late (delay_s), so that its state alone does not tell the next one")
     observed = _observed(rig)
     problems.extend(
         f"no observation is the plant's '{name}', without which its next state is not known"

@@ -2,7 +2,7 @@
 
 The shell around it (``onrig.sim.twin.main``) owns the line and the pacing: it hands over each message with its offset
 into the present period and calls :meth:`TwinDevice.sample` when the period ends.  The rules are those of
-``onrig.hw.messages``, of the *timing rule* (ARCHITECTURE §2) and of the *lockstep rule* (§3).
+``onrig.hw.messages``, the *timing rule* and the *lockstep rule* (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, Status
 from onrig.hw.rig import Rig
 from onrig.sim.plants.integrate import SCALAR, advance
+from onrig.sim.twin.channels import DelayLine, Lease, Output, Sensing, count_range
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.sim.twin.output import Lease, Output
-from onrig.sim.twin.sensing import Sensing, count_range
 
 _PAYLOAD_BYTES = {
     Op.DESCRIBE: 1,
@@ -56,6 +55,7 @@ class TwinDevice:
         self.plant_state = self._start_state
         """State of the plant at the last sample, without noise (SI)."""
         self._boot()
+        self._delay = self._delay_line()
 
     def _boot(self) -> None:
         self.frame = 0
@@ -177,7 +177,8 @@ class TwinDevice:
 
     def _move_plant(self, until_us: int) -> None:
         offsets = self._sensing.actuator_offsets()
-        for duration_us, counts in self._output.pieces(until_us):
+        pieces = self._output.pieces(until_us)
+        for duration_us, counts in pieces if self._delay is None else self._delay.shift(pieces):
             action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
@@ -185,6 +186,10 @@ class TwinDevice:
             except (ValueError, OverflowError):
                 # Parameters too stiff for the step: the plant has left the numbers, which reads as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
+
+    def _delay_line(self) -> DelayLine | None:
+        delay_s = self.options.plant.delay_s
+        return DelayLine(round(delay_s * 1e6), self._output.safe.counts) if delay_s else None
 
     def _trip(self, fault: Fault) -> None:
         # The codes stand in the order of their gravity: by who may release them.
@@ -319,6 +324,7 @@ class TwinDevice:
             return Result.NOT_NOW, b""
         self._sensing.reseed(seed)
         self._output.restart()
+        self._delay = self._delay_line()
         self._lease.renew()
         self._answered, self._first = False, True
         return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

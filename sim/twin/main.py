@@ -20,10 +20,9 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.line import Line, LinkError
+from onrig.sim.twin.line import Line, LinkError, SocketLine
 from onrig.sim.twin.options import TwinOptions
 from onrig.sim.twin.pacing import TwinLoop
-from onrig.sim.twin.socket_line import SocketLine
 from onrig.sim.twin.trace import TraceWriter
 
 _ME: Final = "twin"

@@ -12,8 +12,7 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, Op, WireError, decode_request, encode_hello
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultInjector, FaultPlan
-from onrig.sim.twin.line import Line
-from onrig.sim.twin.socket_line import SocketLine
+from onrig.sim.twin.line import Line, SocketLine
 from onrig.sim.twin.trace import TraceWriter
 
 _IDLE_NS: Final = 20_000_000
@@ -41,8 +40,8 @@ def _asks_to_disarm(body: bytes) -> bool:
 class TwinLoop:
     """Carries bytes between a line and a device, and time into the device.
 
-    Samples lie on an absolute grid, and so do, a little later, the frames that tell of them.  It waits for that moment
-    awake, because a sleeper is woken late: by 60 us at the median and 165 at p99 where this was measured, more than
+    Samples lie on an absolute grid, and so do, a little later, the frames that tell of them.  It busy-waits for that
+    moment, because a sleeper is woken late: by 60 us at the median and 165 at p99 where this was measured, more than
     the loop itself is to be.  A twin that the machine keeps from running for a whole period pauses its device time
     instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
     """

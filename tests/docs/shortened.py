@@ -29,7 +29,7 @@ def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
         return [*arguments, "--list"]
     # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
-    # tests/tools/test_install_service.py.
+    # tests/tools/service/test_verb.py.
     return None if verb in ("learn", "service") else arguments
 
 

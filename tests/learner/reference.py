@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.ddpg import Ddpg, DdpgConfig, Minibatches
+from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
+from onrig.learner.ddpg_config import DdpgConfig
+from onrig.learner.minibatches import Minibatches
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
 
 Vector = NDArray[np.floating]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from onrig.learner.adam import Adam
+from onrig.learner.adam import Adam, Moments, Rates, fused_step, has_fused_step, plain_step
 from onrig.learner.networks import actor_layout
 
 LAYOUT = actor_layout(3, 2, (7, 5))
@@ -59,3 +59,38 @@ def test_a_restored_optimiser_takes_the_same_steps() -> None:
         adam.step(gradient)
         other.step(gradient)
     assert torch.equal(parameters, other_parameters)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_fused_and_the_plain_step_agree_within_rounding(dtype: torch.dtype) -> None:
+    if not has_fused_step():
+        pytest.skip("this torch has no fused kernel that we know")
+    rng = np.random.default_rng(3)
+    rates = Rates(1e-2, 0.9, 0.999, 1e-8)
+    at, gone, mean, square = torch.tensor(rng.standard_normal((4, 64)), dtype=dtype)
+    fused, plain = (
+        Moments(at.clone(), gone.clone(), mean.clone(), square.square(), torch.zeros((), dtype=torch.float32))
+        for _ in range(2)
+    )
+    for _ in range(50):
+        gradient = torch.tensor(rng.standard_normal(64), dtype=dtype)
+        for moments, step in ((fused, fused_step), (plain, plain_step)):
+            moments.gradient.copy_(gradient)
+            moments.step.add_(1.0)
+            step(moments, rates)
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-6  # the fused kernel reads the count as float32
+    for a, b in zip(fused, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_without_the_kernel_the_plain_step_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_fused_step.cache_clear()
+    monkeypatch.delattr(torch, "_fused_adamw_")
+    try:
+        assert not has_fused_step()
+        parameters = _flat(np.random.default_rng(4)).float()
+        before = parameters.clone()
+        Adam(parameters, LAYOUT, TRIALS, lr=1e-2).step(torch.ones_like(parameters))
+        assert torch.allclose(before - parameters, torch.full_like(before, 1e-2), rtol=1e-4)
+    finally:
+        has_fused_step.cache_clear()

@@ -19,7 +19,7 @@ from onrig.runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, R
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.network import LossyLink
-from onrig.tools.keys import main as make_keys
+from onrig.tools.verbs.keys import main as make_keys
 from tests.runtime.samples import PENDULUM
 
 PATIENCE_S = 60.0

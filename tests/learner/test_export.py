@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithms.ddpg import Ddpg, DdpgConfig
+from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.export import IR_VERSION, OPSET, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, split_layers
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for, decode_contract

@@ -49,7 +49,7 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
             assert told[0].startswith("READY=1|STATUS=")
             assert any("STATUS=running; episode 1" in message for message in told)
             run.process.kill(signal.SIGSTOP)
-            arguments = [sys.executable, "-m", "onrig.tools.installation.halt", str(run.process.pid)]
+            arguments = [sys.executable, "-m", "onrig.tools.service.halt", str(run.process.pid)]
             assert subprocess.run(arguments, timeout=60, check=False).returncode == 0
             assert run.word(Word.STATE) == State.DISCONNECTED
             run.process.kill(signal.SIGCONT)

@@ -6,7 +6,7 @@ import pytest
 
 from onrig.runtime.task import normalized
 from onrig.sim.baselines.fuzzy_q_iteration import mean_rewards, solve
-from onrig.sim.baselines.random_policy import random_reward
+from onrig.sim.baselines.task_model import random_reward
 from onrig.sim.baselines.yardstick import grids_for
 from tests.sim.baselines.models import ALL
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.tools.keys import main as make_keys
+from onrig.tools.verbs.keys import main as make_keys
 from tests.processes.rig import until
 
 RIG_IP, LEARNER_IP, PORT = "10.213.7.1", "10.213.7.2", 5599

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from onrig.tools.cli import VERBS, main, module_of
+from onrig.tools.cli import VERBS, entry, main
 
 HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}
 OURS = {"runtime", "hw", "sim", "learner", "configs"}
@@ -65,7 +64,7 @@ def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert callable(importlib.import_module(module_of(verb)).main)
+    assert callable(entry(verb))
     with pytest.raises(SystemExit) as leaving:
         main([verb, "--help"])
     assert leaving.value.code == 0

@@ -6,8 +6,7 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.arguments import VerbParser
-from onrig.tools.load import complain
+from onrig.tools.arguments import VerbParser, complain
 
 
 class Benchmark(NamedTuple):

@@ -34,7 +34,8 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.envs import TwinEnv
-from onrig.tools.load import complain, explain, load
+from onrig.tools.arguments import complain
+from onrig.tools.load import explain, load
 from onrig.tools.verdict import judge
 
 if TYPE_CHECKING:

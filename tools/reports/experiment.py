@@ -10,8 +10,9 @@ import msgspec
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.arguments import complain
 from onrig.tools.experiments.store import META, SPEC, write_whole
-from onrig.tools.load import complain, explain
+from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
 from onrig.tools.reports.curves import draw_curves
 from onrig.tools.reports.dots import draw_dots

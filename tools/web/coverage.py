@@ -17,7 +17,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.shm.slot import MAX_POLICY_BYTES
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.web.about import Axis, axes_of
 
@@ -48,7 +48,7 @@ def stored_memory(view: RunView) -> dict[str, object] | None:
 
 
 def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
-    """Pack a sample (dtype ``onrig.runtime.view.layout.sample_dtype``) of a memory that was written ``inserted`` times.
+    """Pack a sample (dtype ``shm.view_segment.sample_dtype``) of a memory that was written ``inserted`` times.
 
     ``positions``: per observation the normalised values times 8192, little-endian int16 in base64.  ``colours``: per
     name {low, high, log, levels}: levels 0 to 254 between low and high (255: unknown), one byte each in base64; with

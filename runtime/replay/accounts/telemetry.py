@@ -18,7 +18,7 @@ from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.runtime.view.layout import FIGURES, SAMPLE_POINTS, bins_of, sample_dtype, view_parts, view_schema
+from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, bins_of, sample_dtype, view_parts, view_schema
 
 _FIGURES_S: Final = 0.25
 _SAMPLE_S: Final = 1.0
@@ -31,7 +31,7 @@ _TALLY_AT: Final = 2048
 
 
 def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
-    """Copy experiences out for viewers (dtype ``onrig.runtime.view.layout.sample_dtype``), ``abs_td`` unknown."""
+    """Copy experiences out for viewers (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), ``abs_td`` unknown."""
     rows = np.zeros(len(slots), sample_dtype(storage.layout.n_obs, storage.layout.n_act))
     meta = storage.meta[slots]
     rows["number"] = storage.number(slots)

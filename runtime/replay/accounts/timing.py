@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import STAGES
 from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.view.layout import HISTOGRAM_BINS, bins_of
+from onrig.runtime.shm.view_segment import HISTOGRAM_BINS, bins_of
 
 FILE: Final = "timing.json"
 _AT_ONCE: Final = 512

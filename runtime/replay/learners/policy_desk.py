@@ -21,7 +21,7 @@ from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.rolled_back import RolledBack, digest_of
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.shm.slot import PolicySlot
+from onrig.runtime.shm.latest import PolicySlot
 
 _PROBES: Final = 64
 _RECORDED: Final = 64

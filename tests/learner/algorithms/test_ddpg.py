@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from onrig.learner.algorithms.ddpg import Ddpg, DdpgConfig
+from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.ddpg_config import DdpgConfig
 from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
 
 
@@ -39,7 +40,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
     wanted = [reference_update(ddpg, config, n, m, data, trial) for trial in range(2)]
     np.testing.assert_allclose(actor, [w.actor_gradient for w in wanted], rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(critic, [w.critic_gradient for w in wanted], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(ddpg.update(data)[0], [w.td for w in wanted], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ddpg.update(data).td[0], [w.td for w in wanted], rtol=1e-9, atol=1e-12)
     assert all(np.abs(w.actor_gradient).max() > 1e-6 for w in wanted)
 
 
@@ -50,10 +51,10 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batc
     data = minibatches(np.random.default_rng(0), (200, 3, batch), 2, m)
     together = _ddpg(config, 2, m, (10, 11, 12))
     observation = np.random.default_rng(1).uniform(-1, 1, (3, 2, 2))
-    td, policy = together.update(data), together.policy(observation)
+    td, policy = together.update(data).td, together.policy(observation)
     for trial, seed in enumerate((10, 11, 12)):
         alone = _ddpg(config, 2, m, (seed,))
-        assert np.array_equal(alone.update(trial_of(data, trial))[:, 0], td[:, trial])
+        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], td[:, trial])
         assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
         for name, values in alone.state().items():
             expected = together.state()[name]
@@ -65,10 +66,10 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batc
 def test_updates_at_once_equal_updates_one_by_one() -> None:
     data = minibatches(np.random.default_rng(0), (20, 2, 16), 2, 1)
     at_once, one_by_one = (_ddpg(DdpgConfig(), 2, 1, (1, 2)) for _ in range(2))
-    td = at_once.update(data)
+    td = at_once.update(data).td
     for k in range(20):
         one = minibatch_of(data, k)
-        assert np.array_equal(one_by_one.update(one)[0], td[k])
+        assert np.array_equal(one_by_one.update(one).td[0], td[k])
     assert at_once.updates == one_by_one.updates == 20
     assert np.array_equal(at_once.state()["online_actor"], one_by_one.state()["online_actor"])
 
@@ -90,7 +91,7 @@ def test_termination_takes_the_bootstrap_away() -> None:
     elsewhere = replace(ended, next_observation=-data.next_observation)
     bootstrapped = replace(running, next_observation=-data.next_observation)
     twins = [_ddpg(config, 2, 1) for _ in range(4)]
-    td = [twin.update(x) for twin, x in zip(twins, (ended, elsewhere, running, bootstrapped), strict=True)]
+    td = [twin.update(x).td for twin, x in zip(twins, (ended, elsewhere, running, bootstrapped), strict=True)]
     assert np.array_equal(td[0], td[1])
     assert not np.array_equal(td[2], td[3])
     assert ddpg.updates == 0
@@ -102,8 +103,10 @@ def test_targets_follow_by_tau() -> None:
     ddpg.update(minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1))
     after = ddpg.state()
     for net in ("actor", "critic"):
-        blend = 0.75 * np.asarray(before[f"target_{net}"]) + 0.25 * np.asarray(after[f"online_{net}"])
-        np.testing.assert_allclose(np.asarray(after[f"target_{net}"]), blend, rtol=1e-12)
+        blend = 0.75 * np.asarray(before[f"target_{net}"], np.float64) + 0.25 * np.asarray(
+            after[f"online_{net}"], np.float64
+        )
+        np.testing.assert_allclose(np.asarray(after[f"target_{net}"], np.float64), blend, rtol=1e-12)
         assert not np.array_equal(before[f"online_{net}"], after[f"online_{net}"])
 
 
@@ -117,7 +120,7 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
     file.seek(0)
     with np.load(file, allow_pickle=False) as state:
         other.restore(state)
-    assert np.array_equal(ddpg.update(data), other.update(data))
+    assert np.array_equal(ddpg.update(data).td, other.update(data).td)
     assert other.updates == 60
     assert all(np.array_equal(value, other.state()[name]) for name, value in ddpg.state().items())
 

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.learner.algorithms.dqn import Dqn, DqnConfig, nearest_level
+from onrig.learner.algorithms.dqn import Dqn, nearest_level
+from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.minibatches import Minibatches
 from tests.learner.reference import minibatch_of, minibatches, reference_dqn_update, trial_of
 
@@ -42,7 +43,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: in
     gradient = dqn.gradients(data)
     wanted = [reference_dqn_update(dqn, n, data, trial) for trial in range(2)]
     np.testing.assert_allclose(gradient, [g for _, g in wanted], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(dqn.update(data)[0], [td for td, _ in wanted], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(dqn.update(data).td[0], [td for td, _ in wanted], rtol=1e-9, atol=1e-12)
     assert all(np.abs(g).max() > 1e-6 for _, g in wanted)
 
 
@@ -53,10 +54,10 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str
     data = _minibatches(0, (updates, 3, batch))
     together = _dqn(config, seeds=(10, 11, 12))
     observation, many = (np.random.default_rng(1).uniform(-1, 1, (3, states, 2)) for states in (2, 201))
-    td, policy, policies = together.update(data), together.policy(observation), together.policy(many)
+    td, policy, policies = together.update(data).td, together.policy(observation), together.policy(many)
     for trial, seed in enumerate((10, 11, 12)):
         alone = _dqn(config, seeds=(seed,))
-        assert np.array_equal(alone.update(trial_of(data, trial))[:, 0], td[:, trial])
+        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], td[:, trial])
         assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
         assert np.array_equal(alone.policy(many[trial : trial + 1])[0], policies[trial])
         for name, values in alone.state().items():
@@ -69,9 +70,9 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str
 def test_updates_at_once_equal_updates_one_by_one() -> None:
     data = _minibatches(0, (20, 2, 16))
     at_once, one_by_one = (_dqn(DqnConfig(target_every=7), seeds=(1, 2)) for _ in range(2))
-    td = at_once.update(data)
+    td = at_once.update(data).td
     for k in range(20):
-        assert np.array_equal(one_by_one.update(minibatch_of(data, k))[0], td[k])
+        assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
     assert at_once.updates == one_by_one.updates == 20
     assert np.array_equal(at_once.state()["online"], one_by_one.state()["online"])
 
@@ -88,7 +89,7 @@ def test_termination_takes_the_bootstrap_away() -> None:
     data = _minibatches(0, (1, 1, 16))
     ended, running = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
     elsewhere, bootstrapped = (replace(x, next_observation=-data.next_observation) for x in (ended, running))
-    td = [_dqn(config).update(x) for x in (ended, elsewhere, running, bootstrapped)]
+    td = [_dqn(config).update(x).td for x in (ended, elsewhere, running, bootstrapped)]
     assert np.array_equal(td[0], td[1])
     assert not np.array_equal(td[2], td[3])
 
@@ -130,7 +131,7 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
     file.seek(0)
     with np.load(file, allow_pickle=False) as state:
         other.restore(state)
-    assert np.array_equal(dqn.update(data), other.update(data))
+    assert np.array_equal(dqn.update(data).td, other.update(data).td)
     assert other.updates == 60
     assert all(np.array_equal(value, other.state()[name]) for name, value in dqn.state().items())
 
@@ -184,7 +185,7 @@ def test_padding_of_the_output_is_no_level_even_when_every_value_is_negative() -
     assert np.array_equal(dqn.policy(np.ones((1, 1, 2))), [[[0.0]]])
     zeros = np.zeros((1, 1, 16))
     data = replace(_minibatches(0, (1, 1, 16)), reward=zeros, action=zeros[..., None], terminated=zeros > 0)
-    np.testing.assert_allclose(dqn.update(data), 0.5 * -2.0 - -2.0)
+    np.testing.assert_allclose(dqn.update(data).td, 0.5 * -2.0 - -2.0)
 
 
 @given(levels=st.integers(2, 40), data=st.data())

@@ -27,10 +27,9 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -404,7 +403,7 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch)
-    keepsake = Keepsake(bench.segment)
+    keepsake = loop_state_in(bench.segment)
     closed: list[tuple[int, LoopState]] = []
     bench.loop._keepsake = keepsake
     bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(keepsake.take())))

@@ -9,8 +9,8 @@ from onrig.runtime.control import policy_seat
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.policy.probation import Terms
 from onrig.runtime.record import Flag, Rule
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 
 AMPLE = 10**9
 BUILD_NS = 300_000

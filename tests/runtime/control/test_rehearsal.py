@@ -9,8 +9,8 @@ from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.explore.processes import unit_signal
 from onrig.runtime.explore.settings import Exploration
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from tests.runtime.samples import PENDULUM
 
 Signal = list[tuple[float, ...]]

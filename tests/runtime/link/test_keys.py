@@ -17,7 +17,7 @@ from onrig.runtime.link.keys import (
     new_pair,
     write_key,
 )
-from onrig.tools.keys import main
+from onrig.tools.verbs.keys import main
 
 
 @pytest.fixture

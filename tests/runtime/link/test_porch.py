@@ -20,7 +20,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.faultlab.peers import Crowd, garbled, greeting
 from onrig.tools.faultlab.processes import resident_bytes
-from onrig.tools.keys import main as make_keys
+from onrig.tools.verbs.keys import main as make_keys
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 from tests.runtime.link.raw_peer import RawPeer
 

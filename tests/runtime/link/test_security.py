@@ -25,8 +25,8 @@ from onrig.runtime.link.keys import (
 )
 from onrig.runtime.link.messages import Accepted, Attach
 from onrig.tools.faultlab.network import LossyLink
-from onrig.tools.keys import main as make_keys
-from onrig.tools.learn import endpoint_problem
+from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.verbs.learn import endpoint_problem
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 
 PATIENCE_MS = int(1000 * PATIENCE_S)

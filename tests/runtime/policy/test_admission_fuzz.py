@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.policy.admission import Refused, admit
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.faultlab.models import MUTATIONS, Loop, Mutate, Subject, campaign, mutated_contract, mutated_weights
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
@@ -62,7 +62,7 @@ def test_of_a_damaged_slot_the_loop_takes_nothing_but_what_was_put_there(tmp_pat
         slot.put(n, model)
         start = 64 + (slot.version & 1) * half
         for _ in range(rng.randint(1, 4)):
-            segment.body[start + rng.choice((4, 8, 64)) + rng.randrange(len(model))] ^= 1 << rng.randrange(8)
+            segment.body[start + rng.choice((8, 12, 16)) + rng.randrange(len(model))] ^= 1 << rng.randrange(8)
         taken = slot.take()
         assert taken is None or taken.model == model
         refused += taken is None

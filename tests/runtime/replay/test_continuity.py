@@ -32,7 +32,7 @@ def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int
     return made
 
 
-class Keepsake:
+class KeptLoopState:
     def __init__(self, data: bytes | None) -> None:
         self.data = data
 
@@ -123,7 +123,7 @@ def parts(
         builder=SimpleNamespace(gaps=0, add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
         policies=Policies(),
-        keepsake=Keepsake(None if state is None else encode_state(state)),
+        loop_state=KeptLoopState(None if state is None else encode_state(state)),
         rows=SimpleNamespace(
             count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=0 if room else 3
         ),
@@ -232,7 +232,7 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(COUNTS), took_over=True)
     went_on.begin(recovery(8))
     assert (of.desk.closed, of.desk.done, of.desk.updates, of.ring.taken) == (8, 8, 40, 50)
-    assert of.keepsake.data is None, "the loop itself knows where it is"
+    assert of.loop_state.data is None, "the loop itself knows where it is"
     assert of.policies.after == 6, "the loop has seen what came later"
     for episode in (7, 8, 9):
         went_on.at_episode(episode)
@@ -276,7 +276,7 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     of = parts(LoopState(99) if there_is_a_loop else None)
     resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
     assert resumed.begin(recovery(8)) == 6
-    assert decode_state(of.keepsake.data).episode == (99 if there_is_a_loop else 8)
+    assert decode_state(of.loop_state.data).episode == (99 if there_is_a_loop else 8)
     assert (of.desk.closed, of.desk.updates, of.desk.mismatches, of.desk.error_batch) == (8, 40, 1, 0)
     assert of.policies.after == 21, "no id is given twice, not even where files were lost"
     assert resumed.dropped == 5 + 11, "those before this process, and its own"

@@ -18,7 +18,7 @@ from onrig.runtime.run_state.running import Running, announce
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board
 from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.view.layout import view_bytes, view_schema
+from onrig.runtime.shm.view_segment import view_bytes, view_schema
 from tests.runtime.samples import PENDULUM, Records
 
 STANDING = Standing(

@@ -15,8 +15,7 @@ from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection, Synthetic
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.synthetic.policies import FiledPolicies
-from onrig.sim.synthetic.replay import RunResynthesiser
+from onrig.sim.synthetic.replay import FiledPolicies, RunResynthesiser
 from tests.runtime.policy.models import policy, reference, serialized
 from tests.runtime.samples import PENDULUM
 from tests.sim.synthetic.samples import measured, model_of, rows_equal

@@ -16,6 +16,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Capability, Fault, MessageType, Op, Result, Status
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.plants.integrate import advance
+from onrig.sim.twin.channels import DelayLine
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
 from onrig.sim.twin.options import TwinOptions
@@ -751,3 +752,30 @@ def test_a_device_at_another_rate_shows_it_by_its_clock() -> None:
     bench = Bench(TwinOptions(plant=Pendulum(), faults=FaultPlan(rate=2.0))).ready()
     first, second = bench.sample(), bench.sample()
     assert second.t_us - first.t_us == PERIOD_US // 2
+
+
+# -- a plant that answers late -----------------------------------------------------------------------------------------
+
+
+def test_a_delay_longer_and_shorter_than_a_period_moves_the_command_and_nothing_else() -> None:
+    safe, a, b = (0,), (1,), (2,)
+    line = DelayLine(1500, safe)
+    assert line.shift([(1000, a)]) == [(1000, safe)]
+    assert line.shift([(400, a), (600, b)]) == [(500, safe), (500, a)]
+    assert line.shift([(1000, b)]) == [(500, a), (400, a), (100, b)]
+
+
+def test_a_late_plant_stands_still_until_its_command_arrives() -> None:
+    bench = Bench(TwinOptions(plant=Pendulum(delay_s=2.5 * PERIOD_US * 1e-6)), time_scale=0.0).ready()
+    angles = []
+    for _ in range(5):
+        bench.command(30_000)
+        bench.sample()
+        angles.append(bench.device.plant_state[0])
+    assert angles[:2] == [0.0, 0.0]
+    assert all(abs(angle) > 0 for angle in angles[2:])
+    bench.reset()
+    bench.sample()
+    bench.command(30_000)
+    bench.sample()
+    assert bench.device.plant_state[0] == 0.0, "a reset empties what was under way"

@@ -27,10 +27,9 @@ from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.keepsake import Keepsake
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -113,7 +112,7 @@ class LoggedRun:
         rig = self.config.rig
         self.layout = RecordLayout.of(rig)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
-        self.board, self._keepsake = Board(segment), Keepsake(segment)
+        self.board, self._keepsake = Board(segment), loop_state_in(segment)
         self.board[Word.BARRIER] = 1 << 20
         ring = Segment.create(self.shm / "ring", ring_bytes(self.layout, 256), self.layout.schema)
         self.ring, self._reader = _Ring(ring, self.layout), RingReader(ring, self.layout)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.view.layout import sample_dtype
+from onrig.runtime.shm.view_segment import sample_dtype
 from onrig.tools.web.coverage import UNKNOWN, pack_sample
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from onrig.tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.learner.cases import GROUPS, LARGE, LIMIT, ONRIG, PEER, LearnerCase, Ride, Work
 from onrig.tools.bench.learner.figures import Rates, Share, row, share, share_rows, speed_checks, times_faster
 from onrig.tools.bench.learner.session import (
@@ -35,7 +35,6 @@ from onrig.tools.bench.report import (
     number,
     parser_of,
 )
-from onrig.tools.load import complain
 
 FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)

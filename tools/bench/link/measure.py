@@ -22,8 +22,8 @@ from onrig.runtime.link.messages import Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.runtime.shm.slot import SLOT_SCHEMA, PolicySlot
 from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, untrained, with_memory
 from onrig.tools.faultlab.network import LossyLink
 

@@ -28,8 +28,8 @@ from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
-from onrig.runtime.shm.slot import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.tools.bench.processes import Companion
 from onrig.tools.bench.timing import quiet_collector
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.link.measure import (
     Door,
     Judged,
@@ -44,7 +44,6 @@ from onrig.tools.bench.report import (
     rows_table,
 )
 from onrig.tools.bench.timing import quantiles_us
-from onrig.tools.load import complain
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
@@ -96,7 +95,7 @@ def main(arguments: list[str]) -> int:
 def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
     """Measure every door; returns what they came to, the times of admission alone, and bytes of a row."""
     from onrig.runtime.link.keys import load_learner_keys
-    from onrig.tools.keys import main as make_keys
+    from onrig.tools.verbs.keys import main as make_keys
 
     found: dict[str, OfDoor] = {}
     progress = progress_for(4.0)

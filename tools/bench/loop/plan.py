@@ -72,7 +72,7 @@ def parser(description: str | None) -> VerbParser:
     p.add_argument(
         "--slice", type=float, default=_SLICE_S, metavar="S", help=f"subjects change after (default: {_SLICE_S:g})"
     )
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     p.add_argument(
         "--without", default="", metavar="PART,...", help=f"leave parts out of all of it: {', '.join(_PARTS)}"
     )

@@ -20,6 +20,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.arguments import complain
 from onrig.tools.bench import cyclictest
 from onrig.tools.bench.loop.display import misses_list, misses_table, ratios_table
 from onrig.tools.bench.loop.plan import (
@@ -40,7 +41,7 @@ from onrig.tools.bench.loop.rig import RigFailed
 from onrig.tools.bench.loop.session import START_S, LoopSession
 from onrig.tools.bench.progress import progress_for
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
-from onrig.tools.load import complain, explain, load_for_rig
+from onrig.tools.load import explain, load_for_rig
 
 _VERB: Final = "bench loop"
 _NO_POLICY: Final = "a rig without a learner needs a policy: pip install 'onrig[learner]', or --set policy=FILE"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.arguments import VerbParser
+from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.progress import progress_for
 from onrig.tools.bench.replay.cases import CASES, MEMORIES, SHAPES, Case, Shape, title
 from onrig.tools.bench.replay.figures import Figures, Place, Weights, memory_checks, speed_checks, verdict_checks
@@ -31,7 +31,6 @@ from onrig.tools.bench.report import (
     parser_of,
 )
 from onrig.tools.bench.timing import quantiles_us
-from onrig.tools.load import complain
 
 _VERB: Final = "bench replay"
 _LEAST: Final = 512

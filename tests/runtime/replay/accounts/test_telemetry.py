@@ -15,7 +15,7 @@ from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.layout import BINS_PER_OCTAVE, HISTOGRAM_BINS, SAMPLE_POINTS, bins_of
+from onrig.runtime.shm.view_segment import BINS_PER_OCTAVE, HISTOGRAM_BINS, SAMPLE_POINTS, bins_of
 from onrig.runtime.view.reader import ViewReader, bin_edges_us
 from tests.runtime.samples import PENDULUM, records
 from tests.runtime.view.live import LiveRun

@@ -1,0 +1,183 @@
+"""The newest value of something in shared memory: one writer, any number of readers, nobody waits.
+
+Two buffers alternate, so that the one being read is rarely the one being written; a CRC catches the rest.  It covers
+version and label as well: a weakly ordered memory may show the version before what lies behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from onrig.runtime.shm.segment import Segment
+
+_META: Final = struct.Struct("<QII")  # label, length, CRC-32
+_HEAD_BYTES: Final = 64
+_TRIES: Final = 8
+"""A reader that the scheduler holds up may find one buffer changed under it, and then the other."""
+
+
+def latest_bytes(most_bytes: int) -> int:
+    """Shared memory that values of up to ``most_bytes`` take."""
+    return _HEAD_BYTES + 2 * _stride(most_bytes)
+
+
+def _stride(most_bytes: int) -> int:
+    return _META.size + (most_bytes + 7) // 8 * 8
+
+
+def _crc(version: int, label: int, content: bytes) -> int:
+    seed = zlib.crc32(b"%d %d" % (version, label))
+    return zlib.crc32(content, seed)
+
+
+class Value(NamedTuple):
+    """One value as it was put in."""
+
+    version: int
+    """How many had been put in with it."""
+    label: int
+    content: bytes
+
+
+class Latest:
+    """The newest value, in ``room``: ``latest_bytes(most_bytes)`` bytes, aligned to 8."""
+
+    def __init__(self, room: memoryview, most_bytes: int) -> None:
+        self._room, self._most_bytes = room, most_bytes
+        self._version = room[:8].cast("Q")
+        self._stride = _stride(most_bytes)
+
+    @property
+    def version(self) -> int:
+        """How many values have been put in; cheap enough to look at in every tick."""
+        return self._version[0]
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """Label and length of the newest value, unchecked: what copying it will cost; zeros without one."""
+        version = self._version[0]
+        label, length = _META.unpack_from(self._room, self._start(version))[:2] if version else (0, 0)
+        return label, length
+
+    def put(self, content: bytes, label: int = 0) -> None:
+        """Replace the value (writer only); raises ValueError when it is larger than ``most_bytes``."""
+        if len(content) > self._most_bytes:
+            raise ValueError(f"{len(content)} bytes; there is room for {self._most_bytes}")
+        version = self._version[0] + 1
+        start = self._start(version)
+        data = start + _META.size
+        self._room[data : data + len(content)] = content
+        _META.pack_into(self._room, start, label, len(content), _crc(version, label, content))
+        self._version[0] = version
+
+    def read(self) -> Value | None:
+        """Copy the newest value out, in one try; None before the first, and when it was overwritten meanwhile."""
+        version = self._version[0]
+        found = self._whole(version)
+        return found if self._version[0] == version else None
+
+    def take(self) -> bytes | None:
+        """Copy the content of the newest value that is whole, in a few tries; None before the first."""
+        for _ in range(_TRIES):
+            version = self._version[0]
+            found = self._whole(version) or self._whole(version - 1)
+            if found is not None:
+                return found.content
+            if not version:
+                return None
+        return None
+
+    def _start(self, version: int) -> int:
+        return _HEAD_BYTES + (version & 1) * self._stride
+
+    def _whole(self, version: int) -> Value | None:
+        """The value of this version, if it is there whole."""
+        if version <= 0:
+            return None
+        start = self._start(version)
+        label, length, crc = _META.unpack_from(self._room, start)
+        if length > self._most_bytes:
+            return None
+        data = start + _META.size
+        content = bytes(self._room[data : data + length])
+        return Value(version, label, content) if _crc(version, label, content) == crc else None
+
+    def close(self) -> None:
+        """Release the views, so that the segment can be unmapped."""
+        self._version.release()
+        self._room.release()
+
+
+SLOT_SCHEMA: Final = "policy-slot-4"
+MAX_POLICY_BYTES: Final = 4 * 1024 * 1024
+SLOT_BYTES: Final = latest_bytes(MAX_POLICY_BYTES)
+
+
+class SlotPolicy(NamedTuple):
+    """One policy as it lies in the slot."""
+
+    version: int
+    policy_id: int
+    model: bytes
+
+
+class PolicySlot:
+    """The newest admitted policy: the replay process puts it in, the loop takes it out between ticks.
+
+    In return the loop leaves word of what it took, so that the replay process knows what can no longer act.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._latest = Latest(segment.body[:], MAX_POLICY_BYTES)
+        self._taken = segment.body[8:16].cast("Q")
+
+    @property
+    def version(self) -> int:
+        """Number of policies put in so far; cheap enough to look at in every tick."""
+        return self._latest.version
+
+    @property
+    def taken(self) -> int:
+        """Id of the policy that the loop took last; 0 before the first.  One between it and the newest never acts."""
+        return self._taken[0]
+
+    @property
+    def newest_bytes(self) -> int:
+        """Length of the newest policy (0 without one): what copying it will cost."""
+        return self._latest.newest[1]
+
+    def put(self, policy_id: int, model: bytes) -> None:
+        """Publish a policy (replay process only); raises ValueError when it is larger than the slot."""
+        self._latest.put(model, policy_id)
+
+    def take(self) -> SlotPolicy | None:
+        """Copy the newest policy out (loop only); None when there is none, or when it was overwritten meanwhile."""
+        if self._latest.version:
+            # Said before it is copied: a writer that replaces it while this goes on sees the word, or is seen here.
+            self._taken[0] = self._latest.newest[0]
+        return self.peek()
+
+    def peek(self) -> SlotPolicy | None:
+        """Copy the newest policy out and leave no word of it; None as in ``take``."""
+        found = self._latest.read()
+        return None if found is None else SlotPolicy(*found)
+
+    def close(self) -> None:
+        """Release the views, so that the segment can be unmapped."""
+        self._latest.close()
+        self._taken.release()
+
+
+_LOOP_STATE_BYTES: Final = 16_352
+LOOP_STATE_BYTES: Final = latest_bytes(_LOOP_STATE_BYTES)
+
+
+def loop_state_in(board: Segment) -> Latest:
+    """What the loop knows between two episodes that no record tells, behind the words of the board.
+
+    The loop writes it, for whoever must go on from there; the replay process reads it, and writes it once, before there
+    is a loop, in a run that is resumed.
+    """
+    return Latest(board.body[-LOOP_STATE_BYTES:], _LOOP_STATE_BYTES)

@@ -1,0 +1,117 @@
+"""Layout of the segment ``view``: the newest figures, and the newest sample of the memory.
+
+The replay process writes it; viewers read it, but for one word by which they say that somebody is watching.  The step
+records themselves they read where the loop writes them (``onrig.runtime.shm.ring.RingHistory``).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import Miss, RecordLayout, Rule
+from onrig.runtime.shm.latest import Latest, latest_bytes
+from onrig.runtime.shm.segment import Segment
+
+SAMPLE_POINTS: Final = 4096
+BINS_PER_OCTAVE: Final = 8
+HISTOGRAM_BINS: Final = 40 * BINS_PER_OCTAVE
+"""Of durations: bin b holds 2^(b/8) ns up to 2^((b+1)/8) ns, from 1 ns to 18 minutes."""
+_WORDS_BYTES: Final = 64
+
+FIGURES: Final = np.dtype(
+    [
+        ("t_mono_ns", "<i8"),
+        ("ticks", "<i8"),
+        ("missed", "<i8", (len(Miss),)),
+        ("rules", "<i8", (len(Rule),)),
+        ("faults", "<i8"),
+        ("late_commands", "<i8"),
+        ("episode", "<i8"),
+        ("stored", "<i8"),
+        ("capacity", "<i8"),
+        ("inserted", "<i8"),
+        ("offered", "<i8"),
+        ("dropped", "<i8"),
+        ("gaps", "<i8"),
+        ("updates", "<i8"),
+        ("updates_per_s", "<f8"),
+        ("normalized_last20", "<f8"),
+        ("policies_offered", "<i8"),
+        ("policies_admitted", "<i8"),
+        ("policies_refused", "<i8"),
+        ("tick_bins", "<i8", (HISTOGRAM_BINS,)),
+        ("lateness_bins", "<i8", (HISTOGRAM_BINS,)),
+        ("tick_max_ns", "<i8"),
+        ("lateness_max_ns", "<i8"),
+    ]
+)
+"""One row: counts since the run began (``missed`` by ``Miss``, ``rules`` by ``Rule``); floats NaN where unknown."""
+
+
+def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
+    """One experience of the memory's sample, normalised; ``number`` of its write, ``abs_td`` NaN where unknown."""
+    return np.dtype(
+        [
+            ("number", "<i8"),
+            ("observation", "<f4", (n_observations,)),
+            ("action", "<f4", (n_actions,)),
+            ("reward", "<f4"),
+            ("exploration", "<f4"),
+            ("abs_td", "<f4"),
+            ("policy_id", "<u2"),
+            ("flags", "<u2"),
+        ]
+    )
+
+
+def view_schema(layout: RecordLayout) -> str:
+    """Text that changes whenever the segment's layout does."""
+    sample = sample_dtype(layout.n_observations, layout.n_actions)
+    return f"view-2 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
+
+
+def view_bytes(layout: RecordLayout) -> int:
+    """Size of the segment's body."""
+    return sum(_sizes(layout))
+
+
+def _sizes(layout: RecordLayout) -> tuple[int, int, int]:
+    sample = SAMPLE_POINTS * sample_dtype(layout.n_observations, layout.n_actions).itemsize
+    return _WORDS_BYTES, latest_bytes(FIGURES.itemsize), latest_bytes(sample)
+
+
+class ViewParts(NamedTuple):
+    """The parts of an attached segment."""
+
+    figures: Latest
+    sample: Latest
+    watched: memoryview
+    """One word: monotonic time in ns at which a viewer last said that somebody is watching."""
+
+    def close(self) -> None:
+        """Release the views, so that the segment can be unmapped."""
+        self.figures.close()
+        self.sample.close()
+        self.watched.release()
+
+
+def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
+    """Lay the parts over a segment of this schema."""
+    words, figures, sample = _sizes(layout)
+    body = segment.body
+    sample_size = SAMPLE_POINTS * sample_dtype(layout.n_observations, layout.n_actions).itemsize
+    return ViewParts(
+        Latest(body[words : words + figures], FIGURES.itemsize),
+        Latest(body[words + figures : words + figures + sample], sample_size),
+        body[:8].cast("Q"),
+    )
+
+
+def bins_of(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Count durations (n,) into the histogram's bins; what is below 1 ns falls into the first."""
+    clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
+    at = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), HISTOGRAM_BINS - 1)
+    return np.bincount(at, minlength=HISTOGRAM_BINS).astype(np.int64)

@@ -1,0 +1,183 @@
+"""What the device does at its pins: actuator output with clamp, lease and delay; sensor counts with noise."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.twin.options import TwinOptions, sensor_half_range
+
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
+
+Counts = tuple[int, ...]
+Pieces = list[tuple[int, Counts]]
+"""Stretches of constant output: how long (us), and what."""
+
+
+class Held(NamedTuple):
+    """A setpoint in force."""
+
+    counts: Counts
+    answers: int
+    """Number of the frame it answers; 0 for the safe output."""
+    clamped: bool
+
+
+class Output:
+    """What was in force at the start of the period, and each switch in it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
+        self.limits = list(self.own_limits)
+        self.safe = Held(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a period with the safe output in force."""
+        self.start = self.end = self.safe
+        self._switches: list[tuple[int, Held]] = []
+        self._deferred: Held | None = None
+
+    def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
+        """Clamp a command and let it act from ``at_us`` into the period, or from the next sample if that is later."""
+        clamped = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
+        held = Held(clamped, answers, clamped != counts)
+        if at_us < period_us:
+            self._switches.append((at_us, held))
+            self.end = held
+        else:
+            self._deferred = held
+
+    def fall_safe(self, at_us: int) -> None:
+        """Put out the safe value at once; a command still on its way is forgotten."""
+        self._deferred = None
+        while self._switches and self._switches[-1][0] > at_us:
+            self._switches.pop()
+        in_force = self._switches[-1][1] if self._switches else self.start
+        if in_force is not self.safe:
+            self._switches.append((at_us, self.safe))
+        self.end = self.safe
+
+    def tau_us(self, period_us: int) -> int:
+        """Offset of the (last) switch; the period's length if there was none."""
+        return self._switches[-1][0] if self._switches else period_us
+
+    def pieces(self, until_us: int) -> Pieces:
+        """(duration in us, counts) of each stretch of constant output from the period's start."""
+        pieces = []
+        since, counts = 0, self.start.counts
+        for at_us, held in [*self._switches, (until_us, self.end)]:
+            at_us = min(at_us, until_us)
+            if at_us > since:
+                pieces.append((at_us - since, counts))
+                since = at_us
+            counts = held.counts
+        return pieces
+
+    def begin_period(self) -> None:
+        """Carry what is in force into the next period."""
+        if self._deferred is not None:
+            self.end, self._deferred = self._deferred, None
+        self.start = self.end
+        self._switches.clear()
+
+
+class Lease:
+    """Counts the periods that end without an accepted command."""
+
+    def __init__(self) -> None:
+        self.periods = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Start a fresh lease; the period under way, being a part of one only, does not count."""
+        self._missed = 0
+        self._fresh = True
+
+    def end_period(self, answered: bool) -> bool:
+        """Account for a whole period; True when the lease has run out."""
+        self._missed = 0 if answered or self._fresh else self._missed + 1
+        self._fresh = False
+        return self._missed >= self.periods
+
+    @property
+    def left(self) -> int:
+        """Periods that may still end without a command, the one under way included."""
+        return max(0, self.periods - self._missed)
+
+
+class DelayLine:
+    """Output on its way to a plant that it reaches late."""
+
+    def __init__(self, delay_us: int, safe: Counts) -> None:
+        self._under_way = deque([(delay_us, safe)])
+
+    def shift(self, pieces: Pieces) -> Pieces:
+        """What reaches the plant while these pieces are put out."""
+        self._under_way += pieces
+        arrived, left_us = [], sum(duration_us for duration_us, _ in pieces)
+        while left_us > 0:
+            duration_us, counts = self._under_way.popleft()
+            if duration_us > left_us:
+                self._under_way.appendleft((duration_us - left_us, counts))
+            arrived.append((min(duration_us, left_us), counts))
+            left_us -= duration_us
+        return arrived
+
+
+def count_range(resolution: float, wrap: bool) -> tuple[int, int]:
+    """Lowest and highest count of a sensor: one turn around 0 for an angle, else what the wire holds."""
+    if not wrap:
+        return INT32_MIN, INT32_MAX
+    turn = round(2.0 * math.pi / resolution)
+    return -(turn // 2), turn - turn // 2 - 1
+
+
+class Sensing:
+    """Noise streams (one per role, spawned from the reset's seed) and the sensors' counts."""
+
+    def __init__(self, rig: Rig, options: TwinOptions) -> None:
+        names = options.plant.state_names
+        self._sensors = tuple(
+            (names.index(s.name), s.resolution, s.wrap, *count_range(s.resolution, s.wrap)) for s in rig.sensors
+        )
+        self._sensor_sigma = np.array(
+            [options.sensor_noise * (sensor_half_range(rig, s.name) or 0.0) for s in rig.sensors]
+        )
+        self._actuator_sigma = np.array([options.actuator_noise * a.half_range for a in rig.actuators])
+        self._sensor_noise = options.sensor_noise > 0
+        self._actuator_noise = options.actuator_noise > 0
+        self._no_offsets = (0.0,) * len(rig.actuators)
+        self.reseed(0)
+
+    def reseed(self, seed: int) -> None:
+        """Start the noise streams anew."""
+        sensors, actuators = np.random.SeedSequence(seed).spawn(2)
+        self._sensor_rng = np.random.default_rng(sensors)
+        self._actuator_rng = np.random.default_rng(actuators)
+
+    def actuator_offsets(self) -> tuple[float, ...]:
+        """What the actuators add to their setpoints for one period (SI, not clipped; de Bruin et al. 2018, eq. 2)."""
+        if not self._actuator_noise:
+            return self._no_offsets
+        return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())
+
+    def read(self, state: Sequence[float]) -> tuple[int, ...] | None:
+        """Sensor counts of a plant state (SI; de Bruin et al. 2018, eq. 1, then rounding); None if it is not finite."""
+        noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._sensor_noise else None
+        counts = []
+        for i, (component, resolution, wrap, low, high) in enumerate(self._sensors):
+            value = state[component] if noise is None else state[component] + noise[i]
+            if not math.isfinite(value):
+                return None
+            count = round(value / resolution)
+            if wrap:
+                count = (count - low) % (high - low + 1) + low
+            counts.append(min(max(count, low), high))
+        return tuple(counts)

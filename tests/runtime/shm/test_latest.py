@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.latest import (
+    LOOP_STATE_BYTES,
+    MAX_POLICY_BYTES,
+    SLOT_BYTES,
+    SLOT_SCHEMA,
+    Latest,
+    PolicySlot,
+    SlotPolicy,
+    latest_bytes,
+    loop_state_in,
+)
+from onrig.runtime.shm.segment import HEADER_BYTES, Segment
+
+BUFFERS = (64, 64 + MAX_POLICY_BYTES + 16)
+"""Where the two buffers begin; the model lies 16 bytes behind."""
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Segment:
+    return Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)
+
+
+def test_an_empty_slot_gives_nothing(segment: Segment) -> None:
+    slot = PolicySlot(segment)
+    assert slot.version == 0
+    assert slot.take() is None
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=64)), min_size=1, max_size=6))
+def test_the_newest_policy_is_given_out_as_often_as_asked(segment: Segment, policies: list[tuple[int, bytes]]) -> None:
+    writer, reader = PolicySlot(segment), PolicySlot(segment)
+    start = writer.version
+    for n, (policy_id, model) in enumerate(policies, start + 1):
+        writer.put(policy_id, model)
+        assert reader.version == n
+        assert reader.take() == reader.take() == SlotPolicy(n, policy_id, model)
+
+
+def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) -> None:
+    slot = PolicySlot(segment)
+    model = bytes(range(256)) * (MAX_POLICY_BYTES // 256)
+    for policy_id in (1, 2):  # one in each buffer
+        slot.put(policy_id, model)
+    assert slot.take() == SlotPolicy(2, 2, model)
+    with pytest.raises(ValueError, match="there is room for"):
+        slot.put(3, model + b"x")
+    assert slot.take() == SlotPolicy(2, 2, model), "a refusal changes nothing"
+
+
+@pytest.mark.parametrize("at", [0, 8, 12, 16, 22], ids=["id", "length", "seal", "first byte", "later byte"])
+def test_a_torn_policy_is_not_given_out(segment: Segment, at: int) -> None:
+    slot = PolicySlot(segment)
+    slot.put(1, b"a policy of some length")
+    segment.body[BUFFERS[1] + at] ^= 1
+    assert slot.take() is None
+
+
+def test_an_absurd_length_is_not_followed(segment: Segment) -> None:
+    slot = PolicySlot(segment)
+    slot.put(1, b"policy")
+    segment.body[BUFFERS[1] + 8 : BUFFERS[1] + 12] = b"\xff\xff\xff\xff"
+    assert slot.take() is None
+
+
+def test_a_writer_that_was_killed_half_way_leaves_the_policy_before_it(segment: Segment) -> None:
+    slot = PolicySlot(segment)
+    slot.put(1, b"whole")
+    segment.body[BUFFERS[0] : BUFFERS[0] + 80] = b"\xa5" * 80  # where the second one was going
+    assert slot.take() == SlotPolicy(1, 1, b"whole")
+    slot.put(2, b"its successor's")
+    assert slot.take() == SlotPolicy(2, 2, b"its successor's")
+
+
+@pytest.mark.parametrize("puts", [1, 2, 3])
+def test_a_policy_that_is_overtaken_while_it_is_taken_is_given_up(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, puts: int
+) -> None:
+    slot = PolicySlot(segment)
+    slot.put(1, b"one")
+
+    def interrupted(data: bytes) -> int:
+        monkeypatch.undo()
+        for n in range(puts):
+            slot.put(2 + n, b"another")
+        return zlib.crc32(data)
+
+    monkeypatch.setattr(zlib, "crc32", interrupted)
+    assert slot.take() is None
+    assert slot.take() == SlotPolicy(1 + puts, 1 + puts, b"another")
+
+
+def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for_again(segment: Segment) -> None:
+    """As a weakly ordered memory may show it for a moment: the buffer still holds the policy before the last."""
+    slot = PolicySlot(segment)
+    slot.put(1, b"first")
+    slot.put(2, b"second")
+    segment.body[:8] = (3).to_bytes(8, "little")
+    assert slot.take() is None
+    segment.body[:8] = (2).to_bytes(8, "little")
+    slot.put(3, b"third")
+    assert slot.take() == SlotPolicy(3, 3, b"third")
+
+
+def test_the_reader_leaves_word_of_what_it_took_and_whoever_peeks_does_not(segment: Segment) -> None:
+    writer, reader = PolicySlot(segment), PolicySlot(segment)
+    assert reader.take() is None
+    writer.put(7, b"seven")
+    assert writer.peek() == SlotPolicy(1, 7, b"seven")
+    assert writer.taken == 0
+    assert reader.take() == SlotPolicy(1, 7, b"seven")
+    writer.put(9, b"nine")
+    assert (writer.taken, reader.taken) == (7, 7)
+
+
+def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a writer that replaces it in this moment would take it for one that nobody has."""
+    slot = PolicySlot(segment)
+    slot.put(7, b"seven")
+    seen: list[int] = []
+    monkeypatch.setattr(slot, "peek", lambda: seen.append(slot.taken))
+    slot.take()
+    assert seen == [7]
+
+
+# -- any value
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=6))
+def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
+    room = memoryview(bytearray(latest_bytes(40)))
+    writer, reader = Latest(room, 40), Latest(room, 40)
+    assert reader.take() is None
+    for n, content in enumerate(contents, 1):
+        writer.put(content)
+        assert (reader.take(), reader.version) == (content, n)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 7), st.integers(0, 255))
+def test_a_content_that_is_half_written_is_not_believed(at: int, wrong: int) -> None:
+    room = bytearray(latest_bytes(8))
+    latest = Latest(memoryview(room), 8)
+    content = bytes(range(8))
+    latest.put(content)
+    where = bytes(room).index(content)
+    room[where + at] = wrong
+    assert latest.take() == (content if wrong == content[at] else None)
+
+
+def test_what_is_too_large_is_refused_and_the_old_content_stays() -> None:
+    latest = Latest(memoryview(bytearray(latest_bytes(4))), 4)
+    latest.put(b"old")
+    with pytest.raises(ValueError, match="5 bytes"):
+        latest.put(b"12345")
+    assert latest.take() == b"old"
+
+
+def test_a_length_beyond_the_room_is_not_followed() -> None:
+    room = bytearray(latest_bytes(8))
+    latest = Latest(memoryview(room), 8)
+    latest.put(b"x" * 8)
+    start = bytes(room).index(b"x" * 8) - 8
+    room[start : start + 4] = (1 << 31).to_bytes(4, "little")
+    assert latest.take() is None
+
+
+# -- the loop's state
+
+
+@pytest.fixture
+def board_segment(tmp_path: Path) -> Segment:
+    return Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA)
+
+
+def test_the_last_message_is_taken_and_there_is_none_before_the_first(board_segment: Segment) -> None:
+    state = loop_state_in(board_segment)
+    assert state.take() is None
+    for message in (b"one", b"", b"a longer one", b"four"):
+        state.put(message)
+        assert loop_state_in(board_segment).take() == message
+
+
+def test_it_lies_behind_the_words_of_the_board(board_segment: Segment) -> None:
+    board, state = Board(board_segment), loop_state_in(board_segment)
+    state.put(b"\xff" * 10_000)
+    state.put(b"\xff" * 10_000)
+    assert [board[word] for word in Word] == [0] * len(Word)
+
+
+def test_what_does_not_fit_is_refused_and_the_last_message_stays(board_segment: Segment) -> None:
+    state = loop_state_in(board_segment)
+    state.put(b"good")
+    with pytest.raises(ValueError, match="there is room for"):
+        state.put(bytes(LOOP_STATE_BYTES))
+    assert state.take() == b"good"
+
+
+def test_a_reader_that_both_buffers_change_under_looks_again(
+    board_segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, reader = loop_state_in(board_segment), loop_state_in(board_segment)
+    for message in (b"one", b"two"):
+        loop.put(message)
+    checked = zlib.crc32
+    reads = 0
+
+    def late(data: bytes, seed: int = 0) -> int:
+        nonlocal reads
+        reads += 1
+        return checked(data, seed) + (reads <= 4)  # as if those were other bytes than the ones that were summed up
+
+    monkeypatch.setattr("onrig.runtime.shm.latest.zlib.crc32", late)
+    assert reader.take() == b"two"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_message_that_was_written_half_leaves_the_one_before(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("shm") / "board"
+    board_segment = Segment.create(path, BOARD_BYTES, BOARD_SCHEMA)
+    state = loop_state_in(board_segment)
+    state.put(b"the first")
+    state.put(b"the second")
+    before = bytes(board_segment.body)
+    state.put(b"the third one")
+    after = bytes(board_segment.body)
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    written = data.draw(st.sets(st.sampled_from(changed), max_size=len(changed) - 1))
+    board_segment.body[:] = before
+    for i in written:
+        board_segment.body[i] = after[i]
+    assert state.take() == b"the second"
+    assert path.stat().st_size == HEADER_BYTES + BOARD_BYTES

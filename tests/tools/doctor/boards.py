@@ -1,0 +1,41 @@
+"""Machines made of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from onrig.tools.doctor.finding import Check, Needs, Verdict
+from onrig.tools.doctor.machine import Machine
+
+RIG = Needs(config="rig.yaml")
+LOCKSTEP = Needs(config="pendulum", realtime=False)
+GENERAL = Needs()
+PI_5 = {"proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0", "boot/firmware/cmdline.txt": "quiet"}
+
+
+def board(root: Path, files: dict[str, str], links: dict[str, str] | None = None) -> Machine:
+    """Build one under ``root``."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    for path, target in (links or {}).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to(target)
+    return Machine(root)
+
+
+def verdicts(checks: Iterable[Check]) -> dict[str, str]:
+    """Verdicts by name; what is not well has a remedy, what is well has none."""
+    found = {}
+    for check in checks:
+        assert bool(check.remedy) is (check.verdict is not Verdict.PASS), check
+        assert check.name not in found
+        assert "\n" not in check.found + check.remedy
+        found[check.name] = check.verdict.value
+    return found
+
+
+def by_name(checks: Iterable[Check]) -> dict[str, Check]:
+    """Checks by name."""
+    return {check.name: check for check in checks}

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onrig.tools.doctor.clocks import ClockFacts, judge_clocks, read_clocks
+from onrig.tools.doctor.finding import Needs
+from tests.tools.doctor.boards import GENERAL, RIG, board, by_name, verdicts
+
+GOOD = ClockFacts("tsc", "tsc hpet acpi_pm", 1e-9, True)
+
+
+def test_a_fast_source_and_the_right_time_pass() -> None:
+    assert set(verdicts(judge_clocks(GOOD, RIG)).values()) == {"PASS"}
+
+
+def test_a_slow_source_is_a_warning_with_the_better_one() -> None:
+    check = by_name(judge_clocks(GOOD._replace(source="hpet", available="hpet acpi_pm tsc"), RIG))["clocksource"]
+    assert check.verdict.value == "WARN"
+    assert check.remedy.startswith("echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current")
+
+
+def test_a_slow_source_without_a_better_one_points_at_the_log() -> None:
+    check = by_name(judge_clocks(GOOD._replace(source="acpi_pm", available="acpi_pm"), RIG))["clocksource"]
+    assert "dmesg" in check.remedy
+
+
+@pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL, "WARN")])
+def test_a_clock_of_milliseconds_drives_no_rig(needs: Needs, verdict: str) -> None:
+    assert verdicts(judge_clocks(GOOD._replace(resolution_s=4e-3), needs))["clock-resolution"] == verdict
+
+
+def test_a_wrong_time_of_day_is_only_a_warning() -> None:
+    assert verdicts(judge_clocks(GOOD._replace(synchronised=False), RIG))["time-sync"] == "WARN"
+    assert verdicts(judge_clocks(GOOD._replace(synchronised=None), RIG))["time-sync"] == "PASS"
+
+
+def test_the_source_comes_from_sys(tmp_path: Path) -> None:
+    folder = "sys/devices/system/clocksource/clocksource0"
+    machine = board(
+        tmp_path, {f"{folder}/current_clocksource": "arch_sys_counter\n", f"{folder}/available_clocksource": "a b"}
+    )
+    facts = read_clocks(machine)
+    assert (facts.source, facts.available) == ("arch_sys_counter", "a b")
+    assert 0 < facts.resolution_s < 1
+    assert facts.synchronised in (True, False, None)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.control.cpus import cpu_list
+from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argument
+from tests.tools.doctor.boards import PI_5, board
+
+
+@given(st.sets(st.integers(0, 300), max_size=40))
+def test_cpus_survive_being_written_and_read(cpus: set[int]) -> None:
+    assert cpu_list(cpus_as_text(cpus)) == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("", set()), (None, set()), ("3", {3}), ("0-2,5", {0, 1, 2, 5}), ("x,1", {1})]
+)
+def test_lists_of_cpus_are_read_as_the_kernel_writes_them(text: str | None, cpus: set[int]) -> None:
+    assert cpu_list(text) == cpus
+
+
+def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.text("proc/version") is None
+    assert machine.number("sys/kernel/realtime") is None
+    assert machine.link("dev/serial") is None
+    assert machine.glob("dev/ttyUSB*") == []
+    assert machine.board() == ""
+    assert machine.describe()["board"] == ""
+
+
+def test_a_file_that_is_no_number_is_none(tmp_path: Path) -> None:
+    assert board(tmp_path, {"sys/kernel/realtime": "yes"}).number("sys/kernel/realtime") is None
+
+
+def test_the_command_line_is_edited_where_this_system_has_it(tmp_path: Path) -> None:
+    pi = board(tmp_path / "pi", PI_5)
+    assert with_kernel_argument(pi, "isolcpus=3").startswith(
+        "sudo sed -i '1s/$/ isolcpus=3/' /boot/firmware/cmdline.txt"
+    )
+    grub = board(tmp_path / "pc", {"etc/default/grub": ""})
+    assert "update-grub" in with_kernel_argument(grub, "isolcpus=3")
+    other = board(tmp_path / "other", {"etc/hostname": "x"})
+    assert "boot loader" in with_kernel_argument(other, "isolcpus=3")
+
+
+def test_the_head_of_a_report_names_board_and_system(tmp_path: Path) -> None:
+    pi = board(
+        tmp_path, {**PI_5, "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12"\n', "proc/sys/kernel/osrelease": "6.6"}
+    )
+    facts = pi.describe()
+    assert (facts["board"], facts["system"], facts["kernel"]) == (
+        "Raspberry Pi 5 Model B Rev 1.0",
+        "Debian GNU/Linux 12",
+        "6.6",
+    )

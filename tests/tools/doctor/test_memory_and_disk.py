@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onrig.tools.doctor import memory
+from onrig.tools.doctor.finding import Needs
+from onrig.tools.doctor.memory import DiskFacts, MemoryFacts, mount_of
+from tests.tools.doctor.boards import GENERAL, RIG, board, by_name, verdicts
+
+ROOMY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)
+DISK = DiskFacts(Path("/home/pi/runs"), "/", "ext4", False, True, 100 << 30, 200 << 30)
+MOUNTS = "\n".join(
+    [
+        "/dev/root / ext4 rw,noatime 0 0",
+        "tmpfs /tmp tmpfs rw,nosuid 0 0",
+        "/dev/sda1 /mnt/my\\040disk vfat ro,relatime 0 0",
+        "nas:/x /home/pi nfs4 rw 0 0",
+        "broken",
+    ]
+)
+
+
+def test_room_passes() -> None:
+    assert set(verdicts(memory.judge_memory(ROOMY, RIG)).values()) == {"PASS"}
+    assert set(verdicts(memory.judge_disk(DISK, RIG)).values()) == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "verdict"),
+    [
+        (ROOMY._replace(available=1 << 20), "memory", "WARN"),
+        (ROOMY._replace(available=None), "memory", "PASS"),
+        (ROOMY._replace(swaps={"/var/swap": 0}), "swap", "PASS"),
+        (ROOMY._replace(swaps={"/var/swap": 1 << 20}), "swap", "WARN"),
+        (ROOMY._replace(shm_free=1 << 20), "shared-memory", "FAIL"),
+        (ROOMY._replace(shm_writable=False), "shared-memory", "FAIL"),
+        (ROOMY._replace(shm_free=None), "shared-memory", "FAIL"),
+    ],
+)
+def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) -> None:
+    assert verdicts(memory.judge_memory(facts, RIG))[name] == verdict
+
+
+def test_swap_matters_from_the_start_where_nothing_is_locked() -> None:
+    facts = ROOMY._replace(swaps={"/var/swap": 0})
+    assert verdicts(memory.judge_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
+
+
+def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) -> None:
+    machine = board(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n",
+            "proc/swaps": "Filename Type Size Used Priority\n/var/swap file 9 7 -2\n/dev/zram0 partition 9 5 100\n",
+            "dev/shm/x": "",
+        },
+    )
+    facts = memory.read_memory(machine)
+    assert (facts.available, facts.swaps, facts.shm_writable) == (4000 << 10, {"/var/swap": 7 << 10}, True)
+    assert facts.shm_free is not None
+    assert memory.read_memory(board(tmp_path / "bare", {"proc/x": ""})).shm_free is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        (DISK._replace(read_only=True), "FAIL"),
+        (DISK._replace(writable=False), "FAIL"),
+        (DISK._replace(free_bytes=1 << 30), "FAIL"),
+        (DISK._replace(free_bytes=3 << 30), "WARN"),
+        (DISK._replace(kind="tmpfs"), "WARN"),
+        (DISK._replace(kind="nfs4"), "WARN"),
+        (DISK._replace(kind="overlay"), "PASS"),
+    ],
+)
+def test_a_disk_without_room_or_of_the_wrong_kind_is_told(facts: DiskFacts, verdict: str) -> None:
+    assert verdicts(memory.judge_disk(facts, RIG._replace(disk_bytes=2 << 30))) == {"disk": verdict}
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/var/runs", ("/", "ext4", False)),
+        ("/tmp", ("/tmp", "tmpfs", False)),
+        ("/tmpfiles", ("/", "ext4", False)),
+        ("/mnt/my disk/runs", ("/mnt/my disk", "vfat", True)),
+        ("/home/pi/runs", ("/home/pi", "nfs4", False)),
+    ],
+)
+def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, bool]) -> None:
+    assert mount_of(MOUNTS, Path(path)) == mount
+
+
+def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:
+    machine = board(tmp_path, {"proc/mounts": f"x {tmp_path} tmpfs rw 0 0\n"})
+    facts = memory.read_disk(machine, GENERAL._replace(folder=tmp_path / "a" / "b"))
+    assert (facts.folder, facts.kind, facts.writable) == (tmp_path / "a" / "b", "tmpfs", True)
+    assert facts.free_bytes > 0
+
+
+@pytest.mark.parametrize("needs", [GENERAL, RIG])
+def test_every_remedy_is_one_line(needs: Needs) -> None:
+    assert by_name(memory.judge_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith("remove old runs")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from onrig.runtime.control.settings import RealTime
+from onrig.tools.doctor import punctuality
+from onrig.tools.doctor.finding import Needs
+from onrig.tools.doctor.machine import Machine
+from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, judge_loop, measure, pace, ticks_in
+from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
+
+CALM = Answer(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+ROUGH = Answer(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])
+HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
+# Histogram
+000000 000000
+000005 000090
+000007 000009
+000300 000000
+# Total: 000000099
+# Min Latencies: 00005
+# Avg Latencies: 00005
+# Max Latencies: 61000
+# Histogram Overflows: 00001
+# Thread 0: 00099
+"""
+
+
+class Clock:
+    """Time that passes when somebody sleeps, and a little more than asked for."""
+
+    def __init__(self, late_ns: list[int]) -> None:
+        self.now_ns, self._late_ns = 1_000_000, late_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9) + (self._late_ns.pop(0) if self._late_ns else 0)
+
+
+def test_lateness_is_measured_from_the_grid_and_overruns_skip_to_its_next_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock([0] * 3 + [10, 2_500, 20, 30])
+    monkeypatch.setattr(punctuality, "time", clock)
+    monkeypatch.setattr(punctuality, "_WARM_UP_TICKS", 3)
+    monkeypatch.setattr(punctuality, "_WARM_UP_NS", 0)
+    late, missed = pace(1_000, 5)
+    assert list(late) == [10, 2_500, 20, 30, 0]
+    assert missed == 2
+    assert clock.now_ns == 1_000_000 + (3 + 5 + 2) * 1_000
+
+
+def test_a_measurement_answers_in_microseconds_and_says_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(punctuality, "time", Clock([0] * 300 + [5_000, 10_000]))
+    monkeypatch.setattr(punctuality, "enter_realtime", lambda settings: ["not granted"])
+    monkeypatch.setattr(punctuality, "freeze_collector", lambda: None)
+    ready: list[bool] = []
+    answer = measure(Request(1_000_000, 4, RealTime()), lambda: ready.append(True))
+    assert (answer.ticks, answer.missed, answer.max, ready) == (4, 0, 10.0, [True])
+    assert answer.warnings == ["not granted"]
+
+
+@pytest.mark.parametrize(("seconds", "rate_hz", "ticks"), [(10, 200, 2000), (1, 5, 20), (10, 1e6, 100_000)])
+def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: int) -> None:
+    assert ticks_in(seconds, rate_hz) == ticks
+
+
+def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
+    check = judge_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
+    assert check.verdict.value == "PASS"
+    assert "SCHED_FIFO 50" in check.found
+    assert "cyclictest beside it: p50 4" in check.found
+    assert check.figures is not None
+    assert (check.figures["p99_us"], check.figures["cyclictest_p99_us"], check.figures["missed"]) == (60.0, 10.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("needs", "preempt_rt", "verdict"),
+    [(RIG, False, "WARN"), (GENERAL, True, "WARN"), (RIG, True, "FAIL"), (LOCKSTEP, False, "PASS")],
+)
+def test_missed_ticks_fail_only_on_a_kernel_that_promises_none(needs: Needs, preempt_rt: bool, verdict: str) -> None:
+    assert judge_loop(LoopFacts(ROUGH, "", None, preempt_rt), needs).verdict.value == verdict
+
+
+def test_a_late_loop_on_a_machine_that_stalls_by_itself_is_not_blamed() -> None:
+    check = judge_loop(LoopFacts(ROUGH, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
+    assert "the machine itself stalls" in check.remedy
+
+
+def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
+    late = Answer(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
+    assert judge_loop(LoopFacts(late, "", None, False), RIG).verdict.value == "WARN"
+    assert judge_loop(LoopFacts(late, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
+
+
+def test_a_measurement_that_failed_is_told() -> None:
+    check = judge_loop(LoopFacts(None, "MemoryError", None, False), RIG)
+    assert (check.verdict.value, "MemoryError" in check.found) == ("WARN", True)
+
+
+def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def popen(command: list[str], **how: object) -> SimpleNamespace:
+        started.append(command)
+        out = HISTOGRAM if "cyclictest" in command[0] else msgspec.json.encode(CALM)
+        return SimpleNamespace(communicate=lambda timeout=None: (out, b""), stdout=None, returncode=0, poll=lambda: 0)
+
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("subprocess.Popen", popen)
+    needs = RIG._replace(cpu=3, rate_hz=1000.0)
+    facts = punctuality.read_loop(Machine(), needs, 2.0, lambda left_s: None)
+    assert facts.beside is not None
+    assert (facts.beside.p50, facts.beside.p99, facts.beside.max) == pytest.approx((5.0, 7.0, 61000.0), rel=0.1)
+    assert " ".join(started[1]) == "/usr/bin/cyclictest -m -q -t 1 -p 50 -i 1000 -a 3 -D 2s -h 20000"
+
+
+def test_a_loop_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    machine = board(tmp_path, {"sys/kernel/realtime": "1"})
+    needs = RIG._replace(priority=0, lock_memory=False, rate_hz=1000.0)
+    facts = punctuality.read_loop(machine, needs, 0.0, lambda left_s: None)
+    assert facts.answer is not None
+    assert (facts.answer.ticks, facts.trouble, facts.beside, facts.preempt_rt) == (20, "", None, True)
+    assert not facts.answer.fifo

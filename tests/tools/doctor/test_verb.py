@@ -1,0 +1,213 @@
+"""``onrig doctor``: order, exit codes, JSON, and what it imports before it knows that the wheels work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.doctor import punctuality
+from onrig.tools.doctor import verb as doctor
+from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
+from onrig.tools.doctor.machine import Machine
+from onrig.tools.doctor.ports import examine_keys
+from onrig.tools.doctor.punctuality import Answer, LoopFacts
+from onrig.tools.doctor.run_needs import needs_of, whole_run_bytes
+from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
+from onrig.tools.load import load_for_rig
+from onrig.tools.run import _warn_of_room
+from onrig.tools.verbs.keys import main as make_keys
+from tests.tools.doctor.boards import RIG, by_name
+
+ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+
+
+def all_work(wheels: Iterable[Wheel]) -> list[WheelFacts]:
+    return [WheelFacts(wheel, "1.0", 0, "") for wheel in wheels]
+
+
+@pytest.fixture(autouse=True)
+def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(machine: Machine, needs: Needs, seconds: float, on_progress: Callable[[float], None]) -> LoopFacts:
+        on_progress(seconds)
+        return LoopFacts(ANSWER, "", None, False)
+
+    monkeypatch.setattr(punctuality, "read_loop", read)
+    monkeypatch.setattr(doctor, "read_all", all_work)
+
+
+def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor.main(["--quick"])
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert code in (ExitCode.OK, ExitCode.PREFLIGHT)
+    assert "\033" not in out
+    assert "\r" not in out
+    for i, line in enumerate(lines[:-1]):
+        if line.startswith(("WARN", "FAIL")):
+            assert lines[i + 1].lstrip().startswith("-> ")
+    assert lines[-1].endswith(" fail")
+    names = [line.split()[1] for line in lines if line.startswith(("PASS", "WARN", "FAIL"))]
+    expected = "kernel python wheel-numpy wheel-torch sched-fifo memory-lock cpu governor clocksource disk ports loop"
+    assert [n for n in names if n in expected.split()] == expected.split()
+
+
+def test_json_takes_the_place_of_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor.main(["pendulum", "--set", "device.pace=realtime", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) == {"machine", "checks"}
+    assert {"board", "architecture", "cpus", "kernel", "python"} <= set(report["machine"])
+    assert all({"name", "verdict", "found", "remedy"} <= set(row) for row in report["checks"])
+    failures = [row for row in report["checks"] if row["verdict"] == "FAIL"]
+    assert code == (ExitCode.PREFLIGHT if failures else ExitCode.OK)
+    (loop,) = [row for row in report["checks"] if row["name"] == "loop"]
+    assert loop["figures"]["p99_us"] == 60.0
+    assert "50 Hz" in loop["found"]
+
+
+def test_json_goes_to_a_file_beside_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.main(["--quick", "--json", str(tmp_path / "report.json")])
+    assert json.loads((tmp_path / "report.json").read_text())["checks"]
+    assert "kernel" in capsys.readouterr().out
+
+
+def test_a_report_that_cannot_be_written_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--json", str(tmp_path / "no" / "where.json")]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["pendulum", "my_rig.yaml"])
+def test_a_configuration_behind_json_is_not_overwritten_but_refused(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert doctor.main(["--json", word]) == ExitCode.CONFIGURATION
+    assert f"onrig doctor {word} --json" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_configuration_is_a_usage_error_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rig.yaml").write_text("rig: pendulum\ntask: 7\n")
+    assert doctor.main([str(tmp_path / "rig.yaml")]) == ExitCode.CONFIGURATION
+    assert "rig.yaml:" in capsys.readouterr().err
+
+
+def test_a_configured_port_that_is_missing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor.main(["pendulum", "--set", "device.pace=realtime", "--device", str(tmp_path / "ttyUSB0")])
+    assert code == ExitCode.PREFLIGHT
+    assert "there is no such port" in capsys.readouterr().out
+
+
+def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = [WheelFacts(w, "1.0", -4 if w.package == "numpy" else 0, "") for w in WHEELS]
+    checks = by_name(doctor.examine(Machine(), RIG, wheels, quick=True))
+    assert checks["wheel-numpy"].verdict is Verdict.FAIL
+    assert "dies with SIGILL" in checks["wheel-numpy"].found
+    assert "were not looked at" in checks["loop"].found
+    assert "keys" not in checks
+
+
+def test_nothing_that_a_broken_wheel_could_kill_is_imported_before_the_wheels_are_tried() -> None:
+    code = "import sys, onrig.tools.doctor.verb; print(*sorted({n.split('.')[0] for n in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    heavy = {"numpy", "onnxruntime", "zmq", "yaml", "msgspec", "serial", "torch", "matplotlib", "rich"}
+    assert set(done.stdout.split()) & heavy == set()
+
+
+def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(machine: Machine, needs: Needs) -> Iterable[Check]:
+        raise ZeroDivisionError("odd board")
+
+    monkeypatch.setattr(doctor, "_AFTER", (("cpu", broken), *doctor._AFTER[2:]))
+    checks = by_name(doctor.examine(Machine(), Needs(), all_work(WHEELS), quick=True))
+    assert "ZeroDivisionError: odd board" in checks["cpu"].found
+    assert {"governor", "disk", "loop"} <= set(checks)
+
+
+def test_only_a_failure_changes_the_exit_code() -> None:
+    assert exit_code([passed("a", ""), warned("b", "", "")]) == 0
+    assert exit_code([passed("a", ""), failed("b", "", "")]) == 3
+    assert as_data({}, [passed("a", "x")]) == {
+        "machine": {},
+        "checks": [{"name": "a", "verdict": "PASS", "found": "x", "remedy": ""}],
+    }
+
+
+def test_a_run_asks_for_what_its_configuration_says(tmp_path: Path) -> None:
+    settings = ["device.pace={scaled: 10}", "realtime={priority: 20, cpu: 3}", "local_learner=false"]
+    settings += [
+        'link={listen: "tcp://*:5555", keys: "K/rig"}',
+        'selection={strategy: "FIFO[Uniform]", capacity: 1000}',
+    ]
+    needs = needs_of(load_for_rig("pendulum", settings), "pendulum", tmp_path, "/dev/x")
+    assert (needs.rate_hz, needs.priority, needs.cpu, needs.realtime) == (500.0, 20, 3, True)
+    assert (needs.port, needs.keys, needs.learner, needs.folder) == ("/dev/x", Path("K/rig"), False, tmp_path)
+    longer = needs_of(load_for_rig("pendulum", [*settings, "episodes=5000"]), "pendulum", tmp_path, None)
+    assert longer.disk_bytes > 2 * needs.disk_bytes > 0
+    unlogged = needs_of(load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None)
+    assert 0 < unlogged.disk_bytes < needs.disk_bytes - 200_000_000
+    assert needs.shm_bytes > 1 << 20
+
+
+def test_a_lockstep_run_asks_for_no_real_time() -> None:
+    assert not needs_of(load_for_rig("pendulum"), "pendulum", Path("runs"), None).realtime
+
+
+def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> None:
+    make_keys([str(tmp_path / "K")])
+    needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
+    (good,) = examine_keys(Machine(), needs)
+    assert good.verdict is Verdict.PASS
+    assert "may enter: learner" in good.found
+    (tmp_path / "K" / "rig" / "secret.key").chmod(0o644)
+    (open_to_all,) = examine_keys(Machine(), needs)
+    assert open_to_all.verdict is Verdict.FAIL
+    assert "chmod 600" in open_to_all.remedy
+
+
+@pytest.mark.parametrize(
+    ("needs", "verdicts"),
+    [
+        (Needs(), []),
+        (RIG, [Verdict.PASS]),
+        (RIG._replace(listens=True), [Verdict.WARN]),
+        (RIG._replace(listens=True, keys=Path("no/where")), [Verdict.FAIL]),
+    ],
+)
+def test_keys_are_asked_for_where_somebody_is_to_connect(needs: Needs, verdicts: list[Verdict]) -> None:
+    assert [check.verdict for check in examine_keys(Machine(), needs)] == verdicts
+
+
+def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
+    root = Path(doctor.__file__).parents[2]
+    page = (root / PAGE).read_text()
+    sources = "".join(path.read_text() for path in (root / "tools" / "doctor").glob("*.py"))
+    named = set(re.findall(r"\{PAGE\}, '([^']+)'", sources))
+    assert named == {"A kernel", "The governor"}
+    assert all(f"\n## {section}\n" in page for section in named)
+
+
+def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_for_rig("pendulum")
+    whole = whole_run_bytes(config)
+    free = whole
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
+    _warn_of_room(config, tmp_path)
+    assert capsys.readouterr().err == ""
+    free = whole - 1
+    _warn_of_room(config, tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the whole run may take" in line
+    assert "log.max_bytes" in line

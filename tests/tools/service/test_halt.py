@@ -1,0 +1,98 @@
+"""Making a run safe past its supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.run_state.running import Remote, Running
+from onrig.runtime.run_state.states import State
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.tools.service.halt import FADE_S, find, halt, main
+
+
+class Loop:
+    """A loop that heeds a stop after a while, in virtual time, on a device whose frames show what became of it."""
+
+    def __init__(self, folder: Path, heeds: dict[int, float], *, shows: bool = True) -> None:
+        self.now_s, self._heeds, self._asked = 5.0, heeds, {0: 5.0}
+        self._shows = shows
+        self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
+        self.board = Board(self.segment)
+        self.board[Word.STATE] = State.RUNNING
+        self.board[Word.ANSWERED_NS] = 1
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        level = self.board.stop_outside
+        since = self._asked.setdefault(level, self.now_s)
+        if level in self._heeds and self.now_s - since >= self._heeds[level]:
+            self.board[Word.STATE] = State.DISCONNECTED
+            if self._shows:
+                self.board[Word.SAFE_NS] = round(self.now_s * 1e9)
+
+    def close(self) -> None:
+        self.board.close()
+        self.segment.close()
+
+
+@contextmanager
+def looping(folder: Path, heeds: dict[int, float], *, shows: bool = True) -> Iterator[tuple[Loop, Remote]]:
+    with closing(Loop(folder, heeds, shows=shows)) as loop, Remote(Running(1, folder, folder)) as remote:
+        yield loop, remote
+
+
+def test_a_loop_that_heeds_fades_out(tmp_path: Path) -> None:
+    with looping(tmp_path, {1: 0.3}) as (loop, remote):
+        assert halt(remote, lambda: loop.now_s, loop.sleep)
+        assert loop.board.stop_outside == 1
+        assert loop.now_s == pytest.approx(5.3, abs=0.02)
+
+
+def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
+    with looping(tmp_path, {2: 0.1}) as (loop, remote):
+        assert halt(remote, lambda: loop.now_s, loop.sleep)
+        assert loop.board.stop_outside == 2
+        assert loop.now_s > FADE_S
+
+
+def test_a_loop_that_hangs_is_left_to_its_devices_lease(tmp_path: Path) -> None:
+    with looping(tmp_path, {}) as (loop, remote):
+        assert not halt(remote, lambda: loop.now_s, loop.sleep)
+
+
+def test_a_loop_that_says_it_disarmed_is_not_believed_without_a_frame_of_the_device(tmp_path: Path) -> None:
+    with looping(tmp_path, {1: 0.1}, shows=False) as (loop, remote):
+        assert not halt(remote, lambda: loop.now_s, loop.sleep)
+        assert loop.board[Word.STATE] == State.DISCONNECTED
+
+
+def test_a_frame_from_before_the_request_confirms_nothing(tmp_path: Path) -> None:
+    with looping(tmp_path, {}) as (loop, remote):
+        loop.board[Word.SAFE_NS] = round(4.9e9)
+        assert not halt(remote, lambda: loop.now_s, loop.sleep)
+
+
+@pytest.mark.parametrize(("answered_ns", "halted"), [(0, True), (7, False)])
+def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_nothing(
+    tmp_path: Path, answered_ns: int, halted: bool
+) -> None:
+    with looping(tmp_path, {}) as (loop, remote):
+        loop.board[Word.ENDED], loop.board[Word.ANSWERED_NS] = 1, answered_ns
+        assert halt(remote, lambda: loop.now_s, loop.sleep) is halted
+        assert loop.now_s == 5.0
+
+
+def test_the_run_of_a_pid_is_found() -> None:
+    rigs = [Running(7, Path("a"), Path("b")), Running(8, Path("c"), Path("d"))]
+    assert find(8, rigs) == rigs[1]
+    assert find(9, rigs) is None
+
+
+@pytest.mark.parametrize("arguments", [[], [""], ["1"]])
+def test_without_a_run_there_is_nothing_to_halt(arguments: list[str]) -> None:
+    assert main(arguments) == 0

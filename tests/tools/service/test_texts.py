@@ -1,0 +1,206 @@
+"""The texts of a service's files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.tools.doctor.machine import Machine
+from onrig.tools.service.texts import (
+    MARK,
+    WATCHDOG_S,
+    Service,
+    UsbIdentity,
+    device_unit,
+    limits_text,
+    rule_text,
+    service_name,
+    unit_text,
+    usb_identity,
+    word,
+)
+from tests.tools.doctor.boards import board
+
+FTDI = UsbIdentity("0403", "6001", "A600XYZ")
+SERVICE = Service(
+    name="pendulum",
+    rig="pendulum-hw",
+    user="pi",
+    group="dialout",
+    python="/home/pi/onrig/.venv/bin/python",
+    config=Path("/home/pi/my rig.yaml"),
+    overrides=('selection={strategy: "FULL[Uniform]"}',),
+    folder=Path("/home/pi/lab 100%"),
+    port="/dev/serial/by-id/usb-FTDI_FT232R-if00",
+    port_given=False,
+    baud=921600,
+    device="/dev/ttyUSB0",
+    usb=FTDI,
+    fade_s=0.3,
+    for_user=False,
+)
+
+
+def values(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("/usr/bin/python", "/usr/bin/python"),
+        ("my rig.yaml", '"my rig.yaml"'),
+        ('a="b"', '"a=\\"b\\""'),
+        ("100%", '"100%%"'),
+        ("$HOME", '"$$HOME"'),
+        ("a\\b", '"a\\\\b"'),
+        ("a\nb", '"a\\nb"'),
+        ("", '""'),
+    ],
+)
+def test_words_of_a_command_line_reach_the_program_as_they_are(text: str, quoted: str) -> None:
+    assert word(text) == quoted
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=30))
+def test_a_word_is_one_word_on_one_line_and_reads_as_what_was_written(text: str) -> None:
+    quoted = word(text)
+    assert "\n" not in quoted
+    if not quoted.startswith('"'):
+        assert quoted == text
+        return
+    assert re.fullmatch(r'"(?:[^"\\]|\\.)*"', quoted, re.DOTALL)
+    plain = re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), quoted[1:-1], flags=re.DOTALL)
+    assert plain.replace("%%", "%").replace("$$", "$") == text
+
+
+def test_device_units_are_named_as_systemd_escape_names_them() -> None:
+    assert device_unit("/dev/ttyUSB0") == "dev-ttyUSB0.device"
+    assert device_unit("/dev/serial/by-id/usb-A_b.c") == "dev-serial-by\\x2did-usb\\x2dA_b.c.device"
+    if shutil.which("systemd-escape"):
+        path = "/dev/serial/by-id/usb-Ärger_#1:x.y"
+        done = subprocess.run(
+            ["systemd-escape", "--path", "--suffix=device", path], capture_output=True, text=True, check=True
+        )
+        assert device_unit(path) == done.stdout.strip()
+
+
+def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
+    text = unit_text(SERVICE)
+    unit = values(text)
+    assert text.startswith(MARK)
+    assert unit["Type"] == "notify"
+    assert unit["ExecStart"] == (
+        '/home/pi/onrig/.venv/bin/python -m onrig.tools.cli run "/home/pi/my rig.yaml"'
+        ' --set "selection={strategy: \\"FULL[Uniform]\\"}"'
+    )
+    assert unit["ExecStop"].endswith("-m onrig.tools.service.halt $MAINPID")
+    assert unit["ExecStopPost"].endswith(f"-m onrig.tools.verbs.disarm {SERVICE.port} --baud 921600")
+    assert unit["After"] == unit["Requires"] == device_unit(SERVICE.port)
+    assert (unit["User"], unit["SupplementaryGroups"]) == ("pi", "dialout")
+    assert unit["Restart"] == "no"
+    assert (unit["LimitRTPRIO"], unit["LimitMEMLOCK"]) == ("99", "infinity")
+    assert unit["WorkingDirectory"] == "/home/pi/lab 100%%"
+
+
+def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor_did() -> None:
+    assert WATCHDOG_S / 2 >= GIVE_UP_S
+    assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_S)
+
+
+def test_a_given_port_and_a_unit_of_the_user() -> None:
+    unit = values(unit_text(SERVICE._replace(port="/dev/ttyACM0", port_given=True, for_user=True, overrides=())))
+    assert unit["ExecStart"].endswith('run "/home/pi/my rig.yaml" --device /dev/ttyACM0')
+    assert "User" not in unit
+    assert unit["WantedBy"] == "default.target"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("for_user", [False, True])
+def test_systemd_itself_finds_nothing_wrong_with_the_unit(for_user: bool, tmp_path: Path) -> None:
+    import sys
+
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    service = SERVICE._replace(python=sys.executable, folder=folder, for_user=for_user)
+    path = tmp_path / service.unit
+    path.write_text(unit_text(service))
+    how = ["--user"] if for_user else []
+    done = subprocess.run(
+        ["systemd-analyze", *how, "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=60
+    )
+    if "Failed to initialize manager" in done.stderr or "XDG_RUNTIME_DIR" in done.stderr:
+        pytest.skip("there is no user manager here")
+    ours = [line for line in done.stderr.splitlines() if service.unit in line]
+    assert (ours, done.returncode) == ([], 0), done.stderr
+
+
+def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
+    lines = rule_text(SERVICE).splitlines()
+    assert lines[0] == MARK
+    rules = [line for line in lines if not line.startswith("#")]
+    assert rules == [
+        'ACTION=="add", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"',
+        'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", ATTRS{idProduct}=="6001", ATTRS{serial}=="A600XYZ", '
+        'SYMLINK+="onrig-pendulum", GROUP="dialout", MODE="0660", ENV{ID_MM_DEVICE_IGNORE}="1"',
+    ]
+
+
+@pytest.mark.parametrize("usb", [None, UsbIdentity("2341", "0043", "")])
+def test_other_ports_have_no_latency_to_set(usb: UsbIdentity | None) -> None:
+    text = rule_text(SERVICE._replace(usb=usb))
+    assert "latency_timer" not in text
+    assert ("KERNEL" in text) is (usb is None)
+    assert "serial" not in text
+
+
+def test_a_serial_number_cannot_break_out_of_its_rule() -> None:
+    text = rule_text(SERVICE._replace(usb=FTDI._replace(serial='A", RUN+="/bin/sh')))
+    assert 'ATTRS{serial}=="A?, RUN+=?/bin/sh"' in text
+
+
+def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
+    usb = "sys/devices/platform/usb1/1-1"
+    machine = board(
+        tmp_path,
+        {
+            f"{usb}/idVendor": "0403\n",
+            f"{usb}/idProduct": "6001\n",
+            f"{usb}/serial": "A600XYZ\n",
+            f"{usb}/1-1:1.0/ttyUSB0/port_number": "0",
+            "sys/class/tty/ttyAMA0/device/x": "",
+        },
+        {"sys/class/tty/ttyUSB0": "../../devices/platform/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"},
+    )
+    tty = tmp_path / usb / "1-1:1.0/ttyUSB0/tty/ttyUSB0"
+    tty.mkdir(parents=True)
+    (tty / "device").symlink_to("../../../ttyUSB0")
+    assert usb_identity(machine, "/dev/ttyUSB0") == FTDI
+    assert usb_identity(machine, "/dev/ttyAMA0") is None
+    assert usb_identity(Machine(tmp_path), "/dev/gone") is None
+
+
+def test_the_limits_are_the_users_alone() -> None:
+    assert limits_text(SERVICE).splitlines() == [MARK, "pi - rtprio 99", "pi - memlock unlimited"]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [("pendulum", "pendulum"), ("/a/my rig (2).yaml", "my-rig-2"), ("/a/%.yaml", "rig")]
+)
+def test_a_service_is_named_after_its_configuration(config: str, name: str) -> None:
+    assert service_name(config) == name
+
+
+def test_a_rig_s_name_stays_in_the_line_of_the_description() -> None:
+    text = unit_text(SERVICE._replace(rig="a\nUser=root %n"))
+    assert values(text)["Description"] == "Onrig rig a User=root %%n (pendulum)"
+    assert values(text)["User"] == "pi"

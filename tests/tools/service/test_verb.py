@@ -1,0 +1,147 @@
+"""``onrig service``: shows first, writes on demand, refuses what would not work."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.service import verb as install_service
+from onrig.tools.service.verb import main
+
+RIG = """
+rig: pendulum
+task: swingup
+device: {{port: {{path: {port}, baud: 921600}}}}
+rate_hz: 200
+episodes: 200
+local_learner: false
+learner: {{updates_per_episode: 100}}
+limits:
+  envelope: {{velocity: {{low: -15, high: 15}}}}
+  fallback: {{kind: damp, actuator: voltage, observation: velocity, full_at: 2.0}}
+"""
+
+
+@pytest.fixture
+def port() -> Iterator[str]:
+    """A terminal that is none of the rig's."""
+    master, slave = pty.openpty()
+    yield os.ttyname(slave)
+    os.close(slave)
+    os.close(master)
+
+
+@pytest.fixture
+def config(tmp_path: Path, port: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "lab.yaml"
+    path.write_text(RIG.format(port=port))
+    return path
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
+
+
+def test_without_write_everything_is_shown_and_nothing_written(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    assert main([str(config), "--root", str(root)]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert f"--- {root}/etc/systemd/system/onrig-lab.service (new)" in out
+    assert f"ExecStart={sys.executable} -m onrig.tools.cli run {config}" in out
+    assert f"WorkingDirectory={tmp_path}" in out
+    assert "rtprio 99" in out
+    assert "nothing was written" in out
+    assert not root.exists()
+
+
+def test_with_write_the_three_files_are_there_and_the_next_commands_told(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    assert main([str(config), "--write", "--root", str(root)]) == ExitCode.OK
+    assert files(root) == [
+        "etc/security/limits.d/90-onrig-lab.conf",
+        "etc/systemd/system/onrig-lab.service",
+        "etc/udev/rules.d/90-onrig-lab.rules",
+    ]
+    out = capsys.readouterr().out
+    for command in ("udevadm control --reload", "daemon-reload", "enable-linger", "enable --now onrig-lab.service"):
+        assert command in out
+
+
+def test_a_service_of_the_user_is_its_unit_alone(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    assert main([str(config), "--user", "--write", "--root", str(root)]) == ExitCode.OK
+    (written,) = files(root)
+    assert written.endswith(".config/systemd/user/onrig-lab.service")
+    assert "systemctl --user enable --now" in capsys.readouterr().out
+
+
+def test_a_service_of_the_user_is_not_written_as_root(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "pi")
+    assert main([str(config), "--user"]) == ExitCode.CONFIGURATION
+    assert "needs no sudo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pendulum"], ExitCode.CONFIGURATION, "drives a twin"),
+        (["pendulum", "--device", "{port}"], ExitCode.CONFIGURATION, "device.pace=realtime"),
+        (["{config}", "--device", "{place}/gone"], ExitCode.HARDWARE, "there is no such port"),
+        (["{config}", "--device", "{config}"], ExitCode.CONFIGURATION, "this is no serial port"),
+        (
+            ["{config}", "--set", "link={listen: 'tcp://*:5555', keys: K}"],
+            ExitCode.PREFLIGHT,
+            "link.keys: K: No such file or directory",
+        ),
+        (["{place}/none.yaml"], ExitCode.CONFIGURATION, "there is no file"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
+    arguments: list[str],
+    code: int,
+    says: str,
+    config: Path,
+    port: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    filled = [
+        a.replace("{port}", port).replace("{config}", str(config)).replace("{place}", str(tmp_path)) for a in arguments
+    ]
+    assert main([*filled, "--write", "--root", str(tmp_path / "root")]) == code
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_learner_without_torch_is_refused(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install_service, "find_spec", lambda name: None)
+    assert main([str(config), "--set", "local_learner=true"]) == ExitCode.PREFLIGHT
+    assert "needs torch" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "root").write_text("a file")
+    assert main([str(config), "--write", "--root", str(tmp_path / "root")]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,193 @@
+"""The clocks: what the kernel counts with, how finely, and whether the time of day is right."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.machine import Machine
+
+_SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
+"""Sources that cost a microsecond or more for each look, or tick in milliseconds."""
+_SOURCES: Final = "sys/devices/system/clocksource/clocksource0"
+_TIME_ERROR: Final = 5
+_TIMEX_BYTES: Final = 512
+"""More than ``struct timex`` has on any system."""
+
+
+class ClockFacts(NamedTuple):
+    """What the kernel says."""
+
+    source: str | None
+    available: str
+    resolution_s: float
+    """Of CLOCK_MONOTONIC."""
+    synchronised: bool | None
+    """Whether something keeps the time of day right; None where the kernel cannot be asked."""
+
+
+def read_clocks(machine: Machine) -> ClockFacts:
+    """Read it."""
+    return ClockFacts(
+        machine.text(f"{_SOURCES}/current_clocksource"),
+        machine.text(f"{_SOURCES}/available_clocksource") or "",
+        time.clock_getres(time.CLOCK_MONOTONIC),
+        _synchronised(),
+    )
+
+
+def _synchronised() -> bool | None:
+    """Ask the kernel (adjtimex(2), changing nothing): chrony, ntpd and systemd-timesyncd all tell it."""
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        return None
+    answer = int(adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+    return None if answer < 0 else answer != _TIME_ERROR
+
+
+def judge_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    if facts.source is None:
+        yield passed("clocksource", "this machine does not show it")
+    elif facts.source in _SLOW:
+        better = [s for s in facts.available.split() if s not in _SLOW]
+        path = f"/{_SOURCES}/current_clocksource"
+        remedy = (
+            f"echo {better[0]} | sudo tee {path}" if better else "look in `dmesg` why the kernel gave up a better one"
+        )
+        yield warned("clocksource", f"{facts.source}: every look at the clock is slow", remedy)
+    else:
+        yield passed("clocksource", facts.source)
+    if facts.resolution_s > 1e-6:
+        found = f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e3:g} ms"
+        yield needs.punctuality("clock-resolution", found, "boot a kernel with high-resolution timers (highres=on)")
+    else:
+        yield passed("clock-resolution", f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e9:g} ns")
+    if facts.synchronised is None:
+        yield passed("time-sync", "the kernel does not say; only dates in the run folder depend on it")
+    elif facts.synchronised:
+        yield passed("time-sync", "the time of day is synchronised")
+    else:
+        found = "the time of day is not synchronised: dates in run folders may be wrong (ticks do not depend on it)"
+        yield warned("time-sync", found, "sudo timedatectl set-ntp true")
+
+
+def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_clocks(read_clocks(machine), needs)
+
+
+_PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
+"""On a Raspberry Pi 5 the bus bears its address: ``soc@107c000000``."""
+_BITS: Final = {
+    0: "the supply voltage is too low",
+    1: "the frequency is capped",
+    2: "the processor is throttled",
+    3: "the soft temperature limit is active",
+}
+"""Of get_throttled; 16 bits higher: it happened since boot."""
+_HOT_C: Final = 80.0
+"""A Raspberry Pi begins to slow down here."""
+_SUPPLY: Final = "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
+
+
+class FrequencyFacts(NamedTuple):
+    """What the kernel and the firmware show."""
+
+    governors: dict[int, str]
+    """By CPU."""
+    pi_flags: int | None
+    """Bits of get_throttled; None on other boards."""
+    throttle_counts: int | None
+    """x86: how often cores were slowed down by heat since boot."""
+    hottest_c: float | None
+
+
+def read_frequency(machine: Machine) -> FrequencyFacts:
+    """Read it; asks vcgencmd where the kernel does not show the Raspberry Pi's flags."""
+    governors = {}
+    for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"):
+        governors[int(path.split("/")[4].removeprefix("cpu"))] = machine.text(path) or "?"
+    flags = next((machine.number(path, 16) for path in machine.glob(_PI_FLAGS)), None)
+    if flags is None and machine.board().startswith("Raspberry"):
+        flags = _ask_firmware()
+    counts = [
+        machine.number(p) for p in machine.glob("sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count")
+    ]
+    known = [c for c in counts if c is not None]
+    degrees = [machine.number(p) for p in machine.glob("sys/class/thermal/thermal_zone*/temp")]
+    hottest = max((d / 1000 for d in degrees if d is not None), default=None)
+    return FrequencyFacts(governors, flags, sum(known) if known else None, hottest)
+
+
+def flags_of(text: str) -> int | None:
+    """Read what ``vcgencmd get_throttled`` says: ``throttled=0x50000``."""
+    try:
+        return int(text.strip().removeprefix("throttled="), 16)
+    except ValueError:
+        return None
+
+
+def _ask_firmware() -> int | None:
+    command = shutil.which("vcgencmd")
+    if command is None:
+        return None
+    try:
+        done = subprocess.run([command, "get_throttled"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return flags_of(done.stdout)
+
+
+def judge_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    yield _governor(facts, needs)
+    yield _throttling(facts)
+    if facts.hottest_c is None:
+        yield passed("temperature", "this machine shows none")
+    elif facts.hottest_c >= _HOT_C:
+        yield warned(
+            "temperature", f"{facts.hottest_c:.0f} °C: about to slow down", "cool the board: a fan, a heat sink"
+        )
+    else:
+        yield passed("temperature", f"{facts.hottest_c:.0f} °C")
+
+
+def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
+    if not facts.governors:
+        return passed("governor", "no frequency scaling is visible (virtual machine, or the firmware decides)")
+    others = sorted(set(facts.governors.values()) - {"performance"})
+    if not others:
+        return passed("governor", f"performance on all {len(facts.governors)} CPUs")
+    slow = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
+    found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: it slows down between ticks"
+    if not needs.realtime:
+        return passed("governor", f"{', '.join(others)}; in lockstep nothing is ever late")
+    command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    return warned("governor", found, f"{command}    (until the next boot; for good: {PAGE}, 'The governor')")
+
+
+def _throttling(facts: FrequencyFacts) -> Check:
+    if facts.pi_flags is not None:
+        now = [what for bit, what in _BITS.items() if facts.pi_flags >> bit & 1]
+        before = [what for bit, what in _BITS.items() if facts.pi_flags >> (bit + 16) & 1]
+        if now:
+            return failed("throttling", f"{', '.join(now)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        if before:
+            return warned("throttling", f"since boot: {', '.join(before)} (flags {facts.pi_flags:#x})", _SUPPLY)
+        return passed("throttling", "none since boot")
+    if facts.throttle_counts:
+        found = f"cores were slowed down by heat {facts.throttle_counts} times since boot"
+        return warned("throttling", found, "cool the machine; clean its fan")
+    return passed("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
+
+
+def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_frequency(read_frequency(machine), needs)

@@ -1,0 +1,136 @@
+"""The CPU that the loop will have, and who else may run there: isolcpus, nohz_full, cpuset, this process's mask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from onrig.runtime.control.cpus import MATTERS_HZ, Interrupt, cpu_list, quietest, rates_hz, read_interrupts, uptime_s
+from onrig.tools.doctor.finding import Check, Needs, passed, warned
+from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argument
+
+
+class CpuFacts(NamedTuple):
+    """What there is and what may be used."""
+
+    online: set[int]
+    allowed: set[int]
+    """This process's mask; isolated CPUs are not in it."""
+    cpuset: set[int] | None
+    """What the control group may use at most; None where that is not told."""
+    isolated: set[int]
+    nohz_full: set[int]
+    interrupted_hz: Mapping[int, float] = MappingProxyType({})
+    """How often devices interrupt each CPU; one that is not named, never."""
+
+
+def read_cpus(machine: Machine) -> CpuFacts:
+    """Read it."""
+    allowed: set[int] = set()
+    for line in (machine.text("proc/self/status") or "").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            allowed = cpu_list(line.split(":", 1)[1])
+    online = cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
+    return CpuFacts(
+        online,
+        allowed or online,
+        _cpuset(machine),
+        cpu_list(machine.text("sys/devices/system/cpu/isolated")),
+        cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
+        rates_hz(read_interrupts(machine.root), uptime_s(machine.root)),
+    )
+
+
+def _cpuset(machine: Machine) -> set[int] | None:
+    for line in (machine.text("proc/self/cgroup") or "").splitlines():
+        group, controllers, path = line.split(":", 2)
+        if group == "0" and not controllers:
+            text = machine.text(f"sys/fs/cgroup{path.rstrip('/')}/cpuset.cpus.effective")
+            return cpu_list(text) if text else None
+    return None
+
+
+def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
+    """The CPU that the loop takes: as ``onrig.runtime.control.realtime.loop_cpu`` decides, told the mask."""
+    if needs.cpu != "auto":
+        return needs.cpu
+    return quietest(facts.allowed, facts.interrupted_hz)
+
+
+def judge_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
+    """Judge it."""
+    cpu = loop_cpu(facts, needs)
+    have = f"this machine has CPU {cpus_as_text(facts.online)}"
+    if not needs.realtime:
+        yield passed("cpu", f"{have}; in lockstep the loop runs on any")
+        return
+    if cpu is None:
+        why = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is to be had"
+        yield warned("cpu", f"{why}: the loop shares it with all", "give the loop a CPU of its own: realtime: {cpu: N}")
+        return
+    if cpu not in facts.online:
+        yield needs.punctuality("cpu", f"realtime.cpu is {cpu}, but {have}", "set realtime: {cpu: auto}")
+        return
+    if facts.cpuset is not None and cpu not in facts.cpuset:
+        found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
+        yield needs.punctuality("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
+        return
+    yield _isolation(facts, cpu, machine)
+
+
+def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
+    shown = cpus_as_text(facts.isolated)
+    if cpu in facts.isolated:
+        ticks = " and without the scheduler's clock (nohz_full)" if cpu in facts.nohz_full else ""
+        return passed("cpu", f"the loop gets CPU {cpu}, isolated{ticks}")
+    if facts.isolated:
+        found = f"the loop gets CPU {cpu}, but CPU {shown} is the isolated one (auto never takes an isolated one)"
+        return warned("cpu", found, f"say so in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
+    found = f"the loop gets CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
+    if len(facts.online) < 3:
+        return passed("cpu", f"{found} (too few CPUs to give one away)")
+    last = max(facts.online)
+    command = with_kernel_argument(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
+    return warned("cpu", found, f"{command}; then realtime: {{cpu: {last}}}")
+
+
+def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_cpus(read_cpus(machine), needs, machine)
+
+
+_NAMED: Final = 4
+
+
+def judge_interrupts(
+    interrupts: Sequence[Interrupt], up_s: float, cpu: int, others: set[int], machine: Machine
+) -> Iterator[Check]:
+    """Judge what goes to the loop's ``cpu`` although there are ``others`` to take it."""
+    if not interrupts or up_s <= 0:
+        return
+    rates = [(i.counts.get(cpu, 0) / up_s, i) for i in interrupts if cpu in i.served_by]
+    often = sorted(((rate, i) for rate, i in rates if rate >= MATTERS_HZ), key=lambda found: -found[0])
+    if not often:
+        yield passed("interrupts", f"no device interrupts CPU {cpu} once a second or more")
+        return
+    named = ", ".join(f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in often[:_NAMED])
+    more = f" and {len(often) - _NAMED} more" if len(often) > _NAMED else ""
+    numbers = " ".join(str(i.number) for _, i in often)
+    allowed = cpus_as_text(others)
+    now = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
+    found = f"devices interrupt the loop's CPU {cpu}: {named}{more}"
+    for_good = with_kernel_argument(machine, f"irqaffinity={allowed}")
+    yield warned("interrupts", found, f"{now} (until the next boot); for good: {for_good}")
+
+
+def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge; silent where nothing can be late, or no other CPU could take them."""
+    facts = read_cpus(machine)
+    cpu = loop_cpu(facts, needs)
+    if not needs.realtime or cpu is None or not facts.online - {cpu}:
+        return
+    yield from judge_interrupts(
+        read_interrupts(machine.root), uptime_s(machine.root), cpu, facts.online - {cpu}, machine
+    )

@@ -1,0 +1,210 @@
+"""Which kernel runs, and whether it can be interrupted everywhere (PREEMPT_RT)."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.machine import Machine
+
+_MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
+_FIGURES = "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"
+
+
+class KernelFacts(NamedTuple):
+    """What the kernel says of itself."""
+
+    system: str
+    release: str
+    version: str
+    realtime_flag: int | None
+    """/sys/kernel/realtime; missing where the kernel is an ordinary one."""
+    architecture: str
+
+
+def read_kernel(machine: Machine) -> KernelFacts:
+    """Read it."""
+    return KernelFacts(
+        machine.text("proc/sys/kernel/ostype") or platform.system(),
+        machine.text("proc/sys/kernel/osrelease") or platform.release(),
+        machine.text("proc/sys/kernel/version") or platform.version(),
+        machine.number("sys/kernel/realtime"),
+        platform.machine(),
+    )
+
+
+def judge_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    found = f"{facts.system} {facts.release} on {facts.architecture}"
+    if facts.system != "Linux":
+        yield warned("kernel", found, "a rig is driven from Linux; elsewhere only its twin runs, without real time")
+        return
+    if facts.architecture.startswith(("armv6", "armv7", "i386", "i586", "i686")):
+        yield failed("kernel", f"{found}: 32 bits", "install a 64-bit system: onnxruntime has no 32-bit wheels")
+    else:
+        yield passed("kernel", found)
+    model = next((m for m in _MODELS if m in facts.version.split()), "no kernel preemption")
+    if facts.realtime_flag == 1 or model == "PREEMPT_RT":
+        yield passed("preempt-rt", "PREEMPT_RT")
+    elif needs.realtime:
+        yield warned("preempt-rt", f"an ordinary kernel ({model}); {_FIGURES}", f"see {PAGE}, 'A kernel'")
+    else:
+        yield passed("preempt-rt", f"an ordinary kernel ({model}); in lockstep nothing is ever late")
+
+
+def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_kernel(read_kernel(machine), needs)
+
+
+_PROBE: Final = """
+import ctypes, json, os, sys
+priority = int(sys.argv[1])
+said = {}
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+    said["fifo"] = ""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+except (OSError, AttributeError) as error:
+    said["fifo"] = getattr(error, "strerror", None) or str(error)
+libc = ctypes.CDLL(None, use_errno=True)
+said["lock"] = "" if libc.mlockall(3) == 0 else os.strerror(ctypes.get_errno())
+print(json.dumps(said))
+"""
+_TIMEOUT_S: Final = 10.0
+_LOOP_BYTES: Final = 256 << 20
+"""What the control process locks, and some room: it grows by nothing once it ticks."""
+_CAP_IPC_LOCK: Final = 14
+_UNLIMITED: Final = -1
+
+
+class SchedulingFacts(NamedTuple):
+    """What was tried, and what the limits say."""
+
+    fifo_error: str
+    """Why SCHED_FIFO was not granted; empty when it was."""
+    lock_error: str
+    """The same of locking all memory of a small process."""
+    rtprio: int
+    memlock_bytes: int
+    """-1: no limit."""
+    may_lock_anything: bool
+    """The process has CAP_IPC_LOCK."""
+    throttle_runtime_us: int | None
+    throttle_period_us: int | None
+
+
+def try_it(priority: int) -> tuple[str, str]:
+    """Ask for SCHED_FIFO and locked memory in a child; the reasons of refusal, empty where granted."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROBE, str(priority)], capture_output=True, timeout=_TIMEOUT_S, check=True
+        )
+        said = json.loads(done.stdout)
+        return str(said["fifo"]), str(said["lock"])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        return (f"the attempt itself failed: {error}",) * 2
+
+
+def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
+    """Read the limits of this process and try."""
+    fifo, lock = try_it(max(1, needs.priority))
+    rtprio, memlock = _limit(machine, "Max realtime priority"), _limit(machine, "Max locked memory")
+    return SchedulingFacts(
+        fifo,
+        lock,
+        rtprio,
+        memlock,
+        _has_capability(machine.text("proc/self/status") or "", _CAP_IPC_LOCK),
+        machine.number("proc/sys/kernel/sched_rt_runtime_us"),
+        machine.number("proc/sys/kernel/sched_rt_period_us"),
+    )
+
+
+def grant(user: str, what: str, value: str) -> str:
+    """Return the command that grants a limit to a user from the next login on."""
+    line = f"{user} - {what} {value}"
+    return f"echo '{line}' | sudo tee -a /etc/security/limits.d/onrig.conf, then log out and in again"
+
+
+def judge_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterator[Check]:
+    """Judge it."""
+    yield _fifo(facts, needs, user)
+    yield _throttling(facts, needs)
+    yield _lock(facts, needs, user)
+
+
+def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
+    if needs.priority <= 0:
+        return passed("sched-fifo", "not asked for (realtime.priority 0)")
+    if not facts.fifo_error:
+        return passed("sched-fifo", f"SCHED_FIFO {needs.priority} granted to a child")
+    limit = "no limit" if facts.rtprio == _UNLIMITED else facts.rtprio
+    found = f"SCHED_FIFO {needs.priority} refused ({facts.fifo_error}; rtprio limit {limit}): late ticks under load"
+    if facts.throttle_runtime_us == 0:
+        return needs.punctuality("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+    if facts.rtprio == _UNLIMITED or facts.rtprio >= needs.priority:
+        remedy = "a control group or container keeps it from you: start outside of it, or give it real-time time"
+        return needs.punctuality("sched-fifo", found, remedy)
+    return needs.punctuality("sched-fifo", found, grant(user, "rtprio", "99"))
+
+
+def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
+    runtime, period = facts.throttle_runtime_us, facts.throttle_period_us
+    if runtime is None or not period:
+        return passed("rt-throttling", "this kernel shows no limit for real-time processes")
+    if runtime < 0:
+        return warned(
+            "rt-throttling",
+            "off (sched_rt_runtime_us -1): a real-time process that runs away takes its CPU for good",
+            "sudo sysctl kernel.sched_rt_runtime_us=950000",
+        )
+    share = runtime / period
+    found = f"real-time processes get {runtime / 1000:g} ms of each {period / 1000:g} ms; the loop sleeps between ticks"
+    if share < 0.5:
+        return needs.punctuality("rt-throttling", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+    return passed("rt-throttling", found)
+
+
+def _lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
+    if not needs.lock_memory:
+        return passed("memory-lock", "not asked for (realtime.lock_memory false)")
+    limit = facts.memlock_bytes
+    enough = limit == _UNLIMITED or limit >= _LOOP_BYTES
+    if facts.may_lock_anything and not facts.lock_error:
+        return passed("memory-lock", "granted (CAP_IPC_LOCK)")
+    size = "no limit" if limit == _UNLIMITED else f"limit {limit / 2**20:.0f} MiB"
+    if enough and not facts.lock_error:
+        return passed("memory-lock", f"granted ({size})")
+    # A finite limit is worse than none: locking succeeds first, and later allocations fail.
+    found = f"{size}, the loop locks up to {_LOOP_BYTES >> 20} MiB"
+    found += f" ({facts.lock_error})" if facts.lock_error else ""
+    return needs.punctuality("memory-lock", found, grant(user, "memlock", "unlimited"))
+
+
+def _limit(machine: Machine, name: str) -> int:
+    """Soft limit of this process by its name in /proc/self/limits; -1 for unlimited, 0 where it is not told."""
+    for line in (machine.text("proc/self/limits") or "").splitlines():
+        if line.startswith(name):
+            words = line.removeprefix(name).split()
+            value = words[0] if words else "0"
+            return _UNLIMITED if value == "unlimited" else int(value) if value.isdigit() else 0
+    return 0
+
+
+def _has_capability(status: str, bit: int) -> bool:
+    for line in status.splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> bit & 1)
+    return False
+
+
+def examine_scheduling(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_scheduling(read_scheduling(machine, needs), needs, getpass.getuser())

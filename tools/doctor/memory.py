@@ -1,0 +1,158 @@
+"""Memory: what is left, what may be moved to a disk, and the shared part that the processes of a run meet in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
+from onrig.tools.doctor.machine import Machine
+
+_SHM: Final = "dev/shm"
+
+
+class MemoryFacts(NamedTuple):
+    """In bytes."""
+
+    available: int | None
+    swaps: dict[str, int]
+    """Used bytes by device; compressed memory (zram) is none of them."""
+    shm_free: int | None
+    shm_size: int
+    shm_writable: bool
+
+
+def read_memory(machine: Machine) -> MemoryFacts:
+    """Read it."""
+    available = None
+    for line in (machine.text("proc/meminfo") or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) << 10
+    swaps = {}
+    for line in (machine.text("proc/swaps") or "").splitlines()[1:]:
+        name, _, _, used, *_ = line.split()
+        if "zram" not in name:
+            swaps[name] = int(used) << 10
+    free, size, writable = None, 0, False
+    folder = machine.path(_SHM)
+    if folder.is_dir():
+        status = os.statvfs(folder)
+        free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+        writable = os.access(folder, os.W_OK)
+    return MemoryFacts(available, swaps, free, size, writable)
+
+
+def judge_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    want = needs.memory_bytes
+    if facts.available is None:
+        yield passed("memory", "this machine does not say what is free")
+    elif facts.available < want:
+        found = f"{_mib(facts.available)} to be had, a run takes about {_mib(want)}"
+        yield warned("memory", found, "end other programs, or bound the run's memory: selection: {capacity_bytes: N}")
+    else:
+        yield passed("memory", f"{_mib(facts.available)} to be had, a run takes about {_mib(want)}")
+    used = sum(facts.swaps.values())
+    if facts.swaps and (used or not needs.lock_memory):
+        found = f"swap on {', '.join(facts.swaps)}, {_mib(used)} in use: replay and learner may wait for it"
+        yield warned("swap", found, "sudo swapoff -a")
+    else:
+        yield passed("swap", f"{', '.join(facts.swaps)}, none in use" if facts.swaps else "none")
+    yield _shm(facts, needs)
+
+
+def _shm(facts: MemoryFacts, needs: Needs) -> Check:
+    if facts.shm_free is None:
+        found = "there is no /dev/shm: the loop's ring would lie on a disk"
+        return needs.punctuality("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
+    if not facts.shm_writable:
+        return failed("shared-memory", "/dev/shm is not writable for you", "sudo chmod 1777 /dev/shm")
+    size = f"{_mib(facts.shm_free)} free of {_mib(facts.shm_size)}, a run takes {_mib(needs.shm_bytes)}"
+    if facts.shm_free < needs.shm_bytes:
+        return failed("shared-memory", size, "sudo mount -o remount,size=256M /dev/shm")
+    return passed("shared-memory", size)
+
+
+def _mib(n: int) -> str:
+    return f"{n / 2**20:.1f} MiB" if n < 100 << 20 else f"{n / 2**20:.0f} MiB"
+
+
+def examine_memory(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_memory(read_memory(machine), needs)
+
+
+_GENERAL_BYTES: Final = 200 << 20
+_VOLATILE: Final = ("tmpfs", "ramfs")
+_REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph")
+
+
+class DiskFacts(NamedTuple):
+    """Of the file system that holds the folder, or the nearest one above it that exists."""
+
+    folder: Path
+    mount: str
+    kind: str
+    read_only: bool
+    writable: bool
+    free_bytes: int
+    size_bytes: int
+
+
+def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
+    """Find (mount point, kind, read-only) of ``path`` (absolute) in the text of /proc/mounts; the last one counts."""
+    found = ("/", "?", False)
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 4:
+            continue
+        point = fields[1].encode().decode("unicode_escape")
+        if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(found[0]):
+            found = (point, fields[2], "ro" in fields[3].split(","))
+    return found
+
+
+def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
+    """Read it."""
+    folder = needs.folder.absolute()
+    there = folder
+    while not there.exists():
+        there = there.parent
+    status = os.statvfs(there)
+    mount, kind, read_only = mount_of(machine.text("proc/mounts") or "", there.resolve())
+    free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+    return DiskFacts(folder, mount, kind, read_only, os.access(there, os.W_OK), free, size)
+
+
+def judge_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
+    """Judge it."""
+    want = needs.disk_bytes or _GENERAL_BYTES
+    where = f"{facts.folder} ({facts.kind} on {facts.mount})"
+    room = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
+    elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
+    estimate = f"a run may take {_gb(want)}" if needs.disk_bytes else "enough for a long run is more"
+    if facts.read_only:
+        yield failed("disk", f"{where} is read-only", f"sudo mount -o remount,rw {facts.mount}")
+    elif not facts.writable:
+        yield failed("disk", f"{where} is not writable for you", elsewhere)
+    elif facts.free_bytes < want:
+        yield failed("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
+    elif facts.kind in _VOLATILE:
+        yield warned("disk", f"{where}: {room}, gone with the next boot", elsewhere)
+    elif facts.kind in _REMOTE:
+        yield warned("disk", f"{where}: {room}, over the network: checkpoints wait for it", elsewhere)
+    elif facts.free_bytes < 2 * want:
+        yield warned("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
+    else:
+        yield passed("disk", f"{where}: {room}" + (f", {estimate}" if needs.disk_bytes else ""))
+
+
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"
+
+
+def examine_disk(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield from judge_disk(read_disk(machine, needs), needs)

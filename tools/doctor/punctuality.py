@@ -1,0 +1,221 @@
+"""How late a loop wakes up on this machine, as it is now: at the configured rate, priority and CPU."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, loop_cpu
+from onrig.runtime.control.settings import RealTime
+from onrig.runtime.histogram import DurationHistogram
+from onrig.tools.bench import cyclictest
+from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, warned
+from onrig.tools.doctor.machine import Machine
+
+LONG_S: Final = 10.0
+QUICK_S: Final = 1.0
+_COME_UP_S: Final = 30.0
+_TICKS: Final = (20, 100_000)
+_LATE_SHARE: Final = 0.1
+"""p99.9 beyond this share of the period is worth a warning: what is left must hold the policy and the line."""
+
+OnProgress = Callable[[float], None]
+"""Told the seconds that are left."""
+
+
+class Latency(NamedTuple):
+    """cyclictest's wake-ups, in microseconds."""
+
+    p50: float
+    p99: float
+    p999: float
+    max: float
+
+
+class LoopFacts(NamedTuple):
+    """What was measured."""
+
+    answer: Answer | None
+    trouble: str
+    """Why there is no answer."""
+    beside: Latency | None
+    """cyclictest's, in the same seconds; None where it is not installed or does not run."""
+    preempt_rt: bool
+
+
+def ticks_in(seconds: float, rate_hz: float) -> int:
+    """How many ticks to measure."""
+    low, high = _TICKS
+    return min(high, max(low, round(seconds * rate_hz)))
+
+
+def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
+    """Measure, with cyclictest beside it where that is installed."""
+    settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
+    ticks = ticks_in(seconds, needs.rate_hz)
+    seconds = ticks / needs.rate_hz
+    request = Request(round(1e9 / needs.rate_hz), ticks, settings)
+    preempt_rt = machine.number("sys/kernel/realtime") == 1
+    arguments = [sys.executable, "-m", "onrig.tools.doctor.punctuality", msgspec.json.encode(request).decode()]
+    ours = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    theirs = None
+    try:
+        _await_ready(ours)
+        program = cyclictest.find()
+        if program is not None and needs.priority > 0:
+            cpu, period_us = loop_cpu(settings), round(needs.period_us)
+            command = cyclictest.command(
+                program, cpu=cpu, priority=needs.priority, period_us=period_us, seconds=seconds
+            )
+            theirs = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        until = time.monotonic() + seconds + _COME_UP_S
+        while True:
+            try:
+                out, err = ours.communicate(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return LoopFacts(None, f"the loop did not end in {seconds + _COME_UP_S:.0f} s", None, preempt_rt)
+                on_progress(max(0.0, left - _COME_UP_S))
+        beside = None if theirs is None else _result_of(theirs)
+        if ours.returncode:
+            lines = err.decode(errors="replace").strip().splitlines()
+            return LoopFacts(None, lines[-1] if lines else f"code {ours.returncode}", beside, preempt_rt)
+        return LoopFacts(msgspec.json.decode(out, type=Answer), "", beside, preempt_rt)
+    finally:
+        for process in (ours, theirs):
+            if process is not None:
+                if process.poll() is None:
+                    process.kill()
+                process.communicate()
+
+
+def _await_ready(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its first line, which is not looked at: without one, what follows tells why."""
+    if process.stdout is not None and select.select((process.stdout,), (), (), _COME_UP_S)[0]:
+        os.read(process.stdout.fileno(), len(READY))
+
+
+def _result_of(process: subprocess.Popen[str]) -> Latency | None:
+    try:
+        us = cyclictest.parse(process.communicate(timeout=_COME_UP_S)[0]).summary_us()
+    except (subprocess.TimeoutExpired, cyclictest.CyclictestFailed):
+        return None
+    return Latency(*(us[name] or 0.0 for name in Latency._fields))
+
+
+def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
+    """Judge it: an ordinary kernel promises nothing, so there is only a warning; PREEMPT_RT is held to its promise."""
+    answer = facts.answer
+    if answer is None:
+        return warned("loop", f"could not be measured: {facts.trouble}", "run `onrig doctor` again, and report it")
+    period = needs.period_us
+    under = f"SCHED_FIFO {needs.priority}" if answer.fifo else "the ordinary scheduler"
+    found = (
+        f"{answer.ticks} ticks at {needs.rate_hz:g} Hz under {under}: late by p50 {answer.p50:.0f}, "
+        f"p99 {answer.p99:.0f}, p99.9 {answer.p999:.0f}, max {answer.max:.0f} us; missed {answer.missed}"
+    )
+    figures = {"p50_us": answer.p50, "p99_us": answer.p99, "p999_us": answer.p999, "max_us": answer.max}
+    figures |= {"ticks": float(answer.ticks), "missed": float(answer.missed), "period_us": period}
+    if facts.beside is not None:
+        p50, p99, p999, top = facts.beside
+        found += f" (cyclictest beside it: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {top:.0f} us)"
+        figures |= {"cyclictest_p50_us": p50, "cyclictest_p99_us": p99, "cyclictest_p999_us": p999}
+        figures["cyclictest_max_us"] = top
+    if not answer.missed and answer.p999 <= _LATE_SHARE * period:
+        return Check("loop", Verdict.PASS, found, "", figures)
+    if not needs.realtime:
+        return Check("loop", Verdict.PASS, f"{found}; in lockstep nothing is ever late", "", figures)
+    stalls = facts.beside is not None and facts.beside.p999 > _LATE_SHARE * period
+    if stalls:
+        remedy = f"the machine itself stalls (cyclictest, too): end what runs beside it; {PAGE}"
+    elif not answer.fifo:
+        remedy = f"grant SCHED_FIFO (see sched-fifo above); {PAGE}"
+    else:
+        remedy = f"end what runs beside it, or lower rate_hz; {PAGE}"
+    broken = facts.preempt_rt and answer.fifo and answer.missed and needs.config is not None
+    return Check("loop", Verdict.FAIL if broken else Verdict.WARN, found, remedy, figures)
+
+
+def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> Iterator[Check]:
+    """Measure, and judge."""
+    yield judge_loop(read_loop(machine, needs, seconds, on_progress), needs)
+
+
+READY: Final = b"ready\n"
+"""Said before the first tick: locking memory keeps a CPU busy, and whoever measures beside this begins after it."""
+_WARM_UP_TICKS: Final = 20
+_WARM_UP_NS: Final = 300_000_000
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to measure."""
+
+    period_ns: int
+    ticks: int
+    realtime: RealTime
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of it; times in microseconds."""
+
+    ticks: int
+    missed: int
+    """Points of the grid that passed before the loop was back."""
+    p50: float
+    p99: float
+    p999: float
+    max: float
+    fifo: bool
+    warnings: list[str]
+
+
+def pace(period_ns: int, ticks: int) -> tuple[array[int], int]:
+    """Wake up ``ticks`` times; returns how late each time (ns) and how many points of the grid were missed."""
+    late = array("q", bytes(8 * ticks))
+    now, sleep = time.monotonic_ns, time.sleep
+    missed = 0
+    due = now() + period_ns
+    for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
+        # Python sleeps until an absolute time; what it rounds away is made up for by sleeping again.
+        while (left := due - now()) > 0:
+            sleep(left * 1e-9)
+        behind = now() - due
+        if i >= 0:
+            late[i] = behind
+            missed += behind // period_ns
+        due += period_ns * (1 + behind // period_ns)
+    return late, missed
+
+
+def measure(request: Request, on_ready: Callable[[], None] = lambda: None) -> Answer:
+    """Enter real time, and measure."""
+    warnings = enter_realtime(request.realtime)
+    freeze_collector()
+    on_ready()
+    late, missed = pace(request.period_ns, request.ticks)
+    fifo = hasattr(os, "SCHED_FIFO") and os.sched_getscheduler(0) == os.SCHED_FIFO
+    histogram = DurationHistogram()
+    histogram.add(np.frombuffer(late, np.int64))
+    us = {name: value or 0.0 for name, value in histogram.summary_us().items()}
+    return Answer(request.ticks, missed, us["p50"], us["p99"], us["p999"], us["max"], fifo, warnings)
+
+
+def _say_ready() -> None:
+    os.write(1, READY)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    answer = measure(msgspec.json.decode(sys.argv[1], type=Request), _say_ready)
+    os.write(1, msgspec.json.encode(answer) + b"\n")

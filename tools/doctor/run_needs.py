@@ -1,0 +1,78 @@
+"""What a configured run asks of the machine; imports what reads configurations, so only once the wheels work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.supervise.segments import shared_bytes
+from onrig.runtime.task import episode_steps
+from onrig.tools.doctor.finding import Needs
+
+_CHECKPOINT_GROWTH: Final = 3.5
+"""The most that the rows of a memory on disk come to, in memories (``onrig.runtime.replay.checkpoint``)."""
+_ORDER_BYTES: Final = 3 * 16
+"""Orders on disk, per slot."""
+_STAMP_BYTES: Final = 12
+_SOCKETS_BYTES: Final = 64 << 10
+_LOGGED: Final = 2.0
+"""Bytes of log per byte of a record: names and time stamps beside it; generous."""
+_POLICY_BYTES: Final = 64 << 10
+"""One policy per training episode, larger than those of the shipped networks."""
+_RIG_BYTES: Final = 300 << 20
+"""Control, replay and supervisor (with locked memory), as measured on a small x86 machine."""
+_LEARNER_BYTES: Final = 300 << 20
+
+
+def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
+    """Work it out; ``port`` stands in for the configured device."""
+    rig = config.rig
+    record = RecordLayout.of(rig)
+    memory = capacity_of(config) * (Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES)
+    if port is None and config.device.port is not None:
+        port = config.device.port.path
+    listens = config.link.listen is not None
+    return Needs(
+        config=name,
+        realtime=not config.lockstep,
+        rate_hz=1e9 / config.wall_period_ns,
+        priority=config.realtime.priority,
+        cpu=config.realtime.cpu,
+        lock_memory=config.realtime.lock_memory,
+        port=port,
+        listens=listens,
+        keys=Path(config.link.keys).expanduser() if listens and config.link.keys is not None else None,
+        learner=config.local_learner,
+        folder=folder,
+        disk_bytes=disk_bytes(config, record.size),
+        shm_bytes=shared_bytes(config) + _SOCKETS_BYTES,
+        memory_bytes=_RIG_BYTES + memory + (_LEARNER_BYTES + memory if config.local_learner else 0),
+    )
+
+
+def whole_run_bytes(config: RunConfig) -> int:
+    """Estimate the disk that a run takes from its beginning to its end, on the large side."""
+    rig = config.rig
+    return disk_bytes(config, RecordLayout.of(rig).size)
+
+
+def disk_bytes(config: RunConfig, record_bytes: int) -> int:
+    """Estimate the size of a whole run's folder, on the large side: memory, policies, log."""
+    rig = config.rig
+    evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
+    ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
+    row = Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES
+    slots = min(capacity_of(config), config.episodes * episode_steps(config.task, config.rate_hz))
+    kept = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES)
+    return round(kept + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))
+
+
+def _log_bytes(config: RunConfig, record_bytes: int) -> float:
+    """What the log comes to, and the room that it leaves to the memory."""
+    if config.log.mcap is False:
+        return 0.0
+    logged = record_bytes * _LOGGED / config.log.decimation
+    return config.log.keep_free_bytes + min(logged, config.log.max_bytes or logged)

@@ -1,0 +1,186 @@
+"""``onrig doctor``: is this machine fit for a rig, and what to do where it is not.
+
+Wheels first, each in a process of its own; only then is anything imported that needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.replaced_file import replace_file
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
+from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
+from onrig.tools.doctor.machine import Machine
+from onrig.tools.doctor.wheels import WheelFacts, examine_python, judge_all, read_all, wanted, works
+from onrig.tools.terminal import drawing_stream
+
+Subject = Callable[[Machine, Needs], Iterable[Check]]
+
+_BEFORE: Final[tuple[tuple[str, Subject], ...]] = (
+    ("kernel", kernel.examine_kernel),
+    ("python", examine_python),
+)
+_AFTER: Final[tuple[tuple[str, Subject], ...]] = (
+    ("sched-fifo", kernel.examine_scheduling),
+    ("cpu", cpus.examine_cpus),
+    ("interrupts", cpus.examine_interrupts),
+    ("governor", clocks.examine_frequency),
+    ("clocksource", clocks.examine_clocks),
+    ("memory", memory.examine_memory),
+    ("disk", memory.examine_disk),
+    ("ports", ports.examine_ports),
+)
+_CORE: Final = ("numpy", "onnxruntime", "pyyaml", "msgspec", "pyzmq", "pyserial")
+"""Without these not even a configuration can be read."""
+_COLOURS: Final = {Verdict.PASS: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
+_NAME_WIDTH: Final = 17
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(
+        prog="onrig doctor",
+        description=__doc__,
+        epilog="exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed",
+    )
+    p.add_argument("config", nargs="?", help="path or shipped name of the configuration to be run here")
+    p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
+    p.add_overrides()
+    p.add_argument("--run-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the run is to write")
+    p.add_argument("--quick", action="store_true", help="measure the loop for 1 s, not for 10 s")
+    p.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="write JSON: to FILE, or in place of the lines (no FILE)"
+    )
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Look at the machine; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if args.config is None and args.json not in (None, "-") and _is_configuration(args.json):
+        return complain(
+            "doctor", f"--json: '{args.json}' is a configuration; put it first: onrig doctor {args.json} --json"
+        )
+    if args.config is None and args.overrides:
+        return complain("doctor", "--set needs a configuration to change")
+    wheels = read_all(wanted(None))
+    ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
+    needs = Needs(folder=args.run_dir, port=args.device)
+    if args.config is not None and ready:
+        from onrig.runtime.config.problem import ConfigError
+        from onrig.tools.doctor.run_needs import needs_of
+        from onrig.tools.load import explain, load_for_rig
+
+        try:
+            config = load_for_rig(args.config, args.overrides)
+        except ConfigError as error:
+            return explain(error)
+        needs = needs_of(config, args.config, args.run_dir, args.device)
+    lines = _Lines(quiet=args.json == "-")
+    checks = []
+    for check in examine(Machine(), needs, wheels, quick=args.quick, on_progress=lines.measuring):
+        checks.append(check)
+        lines.show(check)
+    lines.close(checks)
+    if args.json is not None:
+        text = json.dumps(as_data(Machine().describe(), checks), indent=1) + "\n"
+        try:
+            sys.stdout.write(text) if args.json == "-" else replace_file(Path(args.json), text.encode())
+        except OSError as error:
+            return complain("doctor", f"--json: '{args.json}' cannot be written: {error.strerror or error}")
+    return exit_code(checks)
+
+
+def examine(
+    machine: Machine,
+    needs: Needs,
+    wheels: Sequence[WheelFacts],
+    *,
+    quick: bool,
+    on_progress: Callable[[float], None] = lambda left_s: None,
+) -> Iterator[Check]:
+    """Go through all subjects; what itself breaks is told and does not keep the others from being looked at."""
+    ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
+    for name, subject in _BEFORE:
+        yield from _guarded(name, partial(subject, machine, needs))
+    shown = {w.package for w in wanted(needs.learner)}
+    yield from judge_all([f for f in wheels if f.wheel.package in shown], needs)
+    for name, subject in _AFTER:
+        yield from _guarded(name, partial(subject, machine, needs))
+    if not ready:
+        found = "keys and loop were not looked at, nor a configuration: a library that they need does not work"
+        yield warned("loop", found, "see to the wheels above first")
+        return
+    yield from _guarded("keys", partial(ports.examine_keys, machine, needs))
+
+    def loop() -> Iterable[Check]:
+        from onrig.tools.doctor import punctuality
+
+        seconds = punctuality.QUICK_S if quick else punctuality.LONG_S
+        return punctuality.examine_loop(machine, needs, seconds, on_progress)
+
+    yield from _guarded("loop", loop)
+
+
+def _guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    try:
+        yield from subject()
+    except Exception as error:  # a board nobody has seen yet must not hide what else is found
+        yield warned(name, f"could not be looked at: {type(error).__name__}: {error}", "please report this line")
+
+
+class _Lines:
+    """The report on a terminal or in a pipe; coloured where somebody looks."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stdout.isatty()
+        self._coloured = self._terminal and "NO_COLOR" not in os.environ
+        self._waiting = False
+
+    def show(self, check: Check) -> None:
+        """One finding: verdict, name, what was found; the remedy in a line of its own."""
+        if self._quiet:
+            return
+        self._wipe()
+        verdict = check.verdict.value
+        drawn = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
+        drawing_stream(sys.stdout).write(drawn)
+        print(f"  {check.name:<{_NAME_WIDTH}}  {check.found}", flush=True)
+        if check.remedy:
+            print(f"      {'':<{_NAME_WIDTH}}  -> {check.remedy}", flush=True)
+
+    def measuring(self, left_s: float) -> None:
+        """Say on a terminal how long the measurement still takes."""
+        if self._terminal and not self._quiet:
+            drawing_stream(sys.stdout).write(f"\r      measuring the loop: {left_s:.0f} s left ")
+            sys.stdout.flush()
+            self._waiting = True
+
+    def _wipe(self) -> None:
+        if self._waiting:
+            drawing_stream(sys.stdout).write("\r\033[K")
+            self._waiting = False
+
+    def close(self, checks: Sequence[Check]) -> None:
+        """Sum up."""
+        if self._quiet:
+            return
+        self._wipe()
+        counts = {v: sum(c.verdict is v for c in checks) for v in Verdict}
+        print(f"{counts[Verdict.PASS]} pass, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} fail", flush=True)
+
+
+def _is_configuration(word: str) -> bool:
+    """Whether a word in the place of a file is rather meant as the configuration; told without reading one."""
+    if word.endswith((".yaml", ".yml")):
+        return True
+    return (Path(__file__).parents[2] / "configs" / f"{word}.yaml").is_file()

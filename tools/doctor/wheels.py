@@ -1,0 +1,166 @@
+"""Whether the libraries work on this processor: each is imported and used a little in a process of its own.
+
+A wheel built for a later processor does not raise, it kills (SIGILL): onnxruntime 1.21 and several torch releases do
+so on a Raspberry Pi 4.  A process that dies is named here instead of taking the run along.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
+from onrig.tools.doctor.machine import Machine
+
+_TIMEOUT_S: Final = 120.0
+"""torch from an SD card that was never read before takes a while."""
+GEMM_MODEL: Final = (
+    b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
+)
+"""y = x w: float32 (1, 8) times 0.5 everywhere (8, 8), opset 13; zlib, base 85."""
+
+
+class Wheel(NamedTuple):
+    """A library, and a little work for it."""
+
+    package: str
+    """As pip knows it."""
+    code: str
+    """Ends well only where the library does."""
+    torch: bool = False
+    """Only needed beside a learner."""
+
+
+WHEELS: Final = (
+    Wheel("numpy", "import numpy as n; a = n.ones((64, 64), n.float32); assert float((a @ a).sum()) == 64.0**3"),
+    Wheel(
+        "onnxruntime",
+        f"import base64, zlib, numpy as n, onnxruntime as o; m = zlib.decompress(base64.b85decode({GEMM_MODEL!r}))\n"
+        "s = o.InferenceSession(m, providers=['CPUExecutionProvider'])\n"
+        "assert float(s.run(None, {'x': n.ones((1, 8), n.float32)})[0].sum()) == 32.0",
+    ),
+    Wheel("pyserial", "import serial, serial.tools.list_ports"),
+    Wheel("pyzmq", "import zmq; assert zmq.has('curve'), 'built without CURVE'; assert zmq.curve_keypair()"),
+    Wheel("pyyaml", "import yaml; assert yaml.safe_load('{a: 1}') == {'a': 1}"),
+    Wheel(
+        "msgspec", "import msgspec; assert msgspec.json.decode(msgspec.json.encode({'a': 1.5}), type=dict[str, float])"
+    ),
+    Wheel(
+        "torch",
+        "import torch as t; a = t.ones(64, 64, requires_grad=True); (a @ a).sum().backward()\n"
+        "assert float(a.grad[0, 0]) == 128.0",
+        torch=True,
+    ),
+)
+
+
+class WheelFacts(NamedTuple):
+    """How a wheel did."""
+
+    wheel: Wheel
+    version: str | None
+    """None where it is not installed."""
+    code: int | None
+    """Exit code (negative: killed by that signal); None where it did not end in time."""
+    last_line: str
+
+
+def read_wheel(wheel: Wheel) -> WheelFacts:
+    """Try one."""
+    try:
+        version = importlib.metadata.version(wheel.package)
+    except importlib.metadata.PackageNotFoundError:
+        return WheelFacts(wheel, None, 0, "")
+    command = [sys.executable, "-P", "-c", wheel.code]  # -P: a numpy.py in this folder is not the library
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return WheelFacts(wheel, version, None, "")
+    except OSError as error:
+        return WheelFacts(wheel, version, 1, str(error))
+    lines = done.stderr.strip().splitlines()
+    return WheelFacts(wheel, version, done.returncode, lines[-1] if lines else "")
+
+
+def read_all(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] = read_wheel) -> list[WheelFacts]:
+    """Try several, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(reader, wheels))
+
+
+def wanted(needs_learner: bool | None) -> list[Wheel]:
+    """Those that matter for a run; torch only where a learner may run."""
+    return [w for w in WHEELS if not w.torch or needs_learner is not False]
+
+
+def works(facts: WheelFacts) -> bool:
+    """Whether it may be imported here, too."""
+    return facts.version is not None and facts.code == 0
+
+
+def judge_wheel(facts: WheelFacts, needs: Needs) -> Check:
+    """Judge one."""
+    wheel, version = facts.wheel, facts.version
+    name = f"wheel-{wheel.package}"
+    pip = f"{sys.executable} -m pip install"
+    # Without a configuration nobody says that a learner is to run here.
+    optional = wheel.torch and needs.learner is not True
+    if version is None:
+        if optional:
+            return passed(name, "not installed; only a learner needs it")
+        return failed(name, "not installed", f"{pip} 'onrig[learner]'" if wheel.torch else f"{pip} {wheel.package}")
+    if works(facts):
+        return passed(name, version)
+    remedy = f"{pip} '{wheel.package}<{version}'"
+    if facts.code is None:
+        found, remedy = f"{version}: did not come up in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
+    elif facts.code < 0:
+        try:
+            what = signal.Signals(-facts.code).name
+        except ValueError:
+            what = f"signal {-facts.code}"
+        why = ": it uses instructions that this processor lacks" if what == "SIGILL" else ""
+        found = f"{version}: dies with {what}{why}"
+    else:
+        found = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
+        remedy = f"{pip} --force-reinstall {wheel.package}"
+    return warned(name, found, remedy) if optional else failed(name, found, remedy)
+
+
+def judge_all(facts: Iterable[WheelFacts], needs: Needs) -> Iterator[Check]:
+    """Judge all that were tried."""
+    for one in facts:
+        yield judge_wheel(one, needs)
+
+
+_OLDEST = (3, 11)
+_NEWEST = (3, 13)
+"""The tests of the core run up to here."""
+
+
+def judge_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bool) -> Iterator[Check]:
+    """Judge a version, whether it has the interpreter lock, and whether it lives in an environment of its own."""
+    where = "in a virtual environment" if isolated else "the system's own"
+    found = f"Python {full}, {where}"
+    if version < _OLDEST:
+        yield failed("python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup")
+    elif version > _NEWEST:
+        newest = ".".join(map(str, _NEWEST))
+        yield warned("python", f"{found}: newer than what Onrig is tested with", f"take Python 3.11 to {newest}")
+    elif not gil:
+        yield warned("python", f"{found}: without interpreter lock, never tested", "take an ordinary build of Python")
+    else:
+        yield passed("python", found)
+
+
+def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    isolated = sys.prefix != sys.base_prefix
+    yield from judge_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)

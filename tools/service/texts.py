@@ -1,0 +1,188 @@
+"""What a service is about, as the texts of its files need it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.tools.doctor.machine import Machine
+
+MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
+"""First line of every file: only files that begin so are ever replaced."""
+
+
+class UsbIdentity(NamedTuple):
+    """What a USB adapter says of itself; hexadecimal as in /sys."""
+
+    vendor: str
+    product: str
+    serial: str
+    """Empty where it has none: then two of a kind cannot be told apart."""
+
+
+class Service(NamedTuple):
+    """One rig that the machine starts by itself."""
+
+    name: str
+    """Of the configuration: the unit is ``onrig-NAME.service``."""
+    rig: str
+    user: str
+    group: str
+    """That may open the port."""
+    python: str
+    config: Path
+    overrides: tuple[str, ...]
+    folder: Path
+    """Where run folders go (in ``runs``)."""
+    port: str
+    port_given: bool
+    """The port stands in for the one that the configuration names."""
+    baud: int
+    device: str
+    """What the port leads to: /dev/ttyUSB0."""
+    usb: UsbIdentity | None
+    """None where the port is no USB adapter."""
+    fade_s: float
+    for_user: bool
+    """A unit of the user's own manager, without root."""
+
+    @property
+    def unit(self) -> str:
+        """Name of the unit."""
+        return f"onrig-{self.name}.service"
+
+
+class Artifact(NamedTuple):
+    """A file to be written."""
+
+    path: Path
+    text: str
+
+
+def service_name(config: str) -> str:
+    """Name of a service from that of its configuration: what systemd, udev and a symlink all take."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(config).stem).strip("-") or "rig"
+
+
+_FTDI: Final = "0403"
+
+
+def usb_identity(machine: Machine, device: str) -> UsbIdentity | None:
+    """Read what the USB adapter behind a port (/dev/ttyUSB0) says of itself; None for a port that is none."""
+    link = machine.path(f"sys/class/tty/{Path(device).name}/device")
+    if not link.exists():
+        return None
+    at = link.resolve()
+    while at != at.parent and at.is_relative_to(machine.root.resolve()):
+        if (at / "idVendor").is_file():
+            vendor, product, serial = ((at / n) for n in ("idVendor", "idProduct", "serial"))
+            text = [p.read_text(errors="replace").strip() if p.is_file() else "" for p in (vendor, product, serial)]
+            return UsbIdentity(*text)
+        at = at.parent
+    return None
+
+
+def _quoted(text: str) -> str:
+    """Write a value to match: what udev would take for a pattern or an end stands for any one character."""
+    return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
+
+
+def rule_text(s: Service) -> str:
+    """Write the rule."""
+    lines = [MARK]
+    match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quoted(Path(s.device).name)}"]
+    if s.usb is not None:
+        match = ['SUBSYSTEM=="tty"', f"ATTRS{{idVendor}}=={_quoted(s.usb.vendor)}"]
+        match.append(f"ATTRS{{idProduct}}=={_quoted(s.usb.product)}")
+        if s.usb.serial:
+            match.append(f"ATTRS{{serial}}=={_quoted(s.usb.serial)}")
+        if s.usb.vendor == _FTDI:
+            lines.append("# An FTDI adapter keeps data back for 16 ms unless told otherwise.")
+            lines.append('ACTION=="add", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
+    lines.append(f"# The rig's port by a name that stays, and ModemManager kept off it: /dev/onrig-{s.name}")
+    grant = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
+    lines.append(", ".join(match + grant))
+    return "\n".join(lines) + "\n"
+
+
+_ENDING_S: Final = 60
+"""More than the supervisor gives all its processes together."""
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
+WATCHDOG_S: Final = 2 * round(GIVE_UP_S)
+"""Later than the supervisor gives up a loop that hangs and ends the run in order: systemd is the second line."""
+
+
+def word(text: str) -> str:
+    """Quote one word of a command line for systemd (systemd.service(5), *Command lines*)."""
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if set(text) <= _PLAIN and text else f'"{escaped}"'
+
+
+def device_unit(path: str) -> str:
+    """Name of the unit that stands for a device file (systemd-escape --path --suffix=device)."""
+    parts = path.strip("/")
+    out = []
+    for i, byte in enumerate(parts.encode()):
+        char = chr(byte)
+        if char == "/":
+            out.append("-")
+        elif (char.isascii() and char.isalnum()) or char in ":_" or (char == "." and i > 0):
+            out.append(char)
+        else:
+            out.append(f"\\x{byte:02x}")
+    return f"{''.join(out)}.device"
+
+
+def unit_text(s: Service) -> str:
+    """Write the unit."""
+    run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
+    if s.port_given:
+        run += ["--device", s.port]
+    for assignment in s.overrides:
+        run += ["--set", assignment]
+    disarm = [s.python, "-m", "onrig.tools.verbs.disarm", s.port, "--baud", str(s.baud)]
+    halt = [s.python, "-m", "onrig.tools.service.halt"]
+    who = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
+    lines = [
+        MARK,
+        "[Unit]",
+        f"Description=Onrig rig {' '.join(s.rig.split()).replace('%', '%%')} ({s.name})",
+        f"Requires={device_unit(s.port)}",
+        f"After={device_unit(s.port)}",
+        "",
+        "[Service]",
+        "# READY=1 once the loop runs; WATCHDOG=1 only while it looks and ticks (runtime/supervise/notify.py).",
+        "Type=notify",
+        "NotifyAccess=main",
+        f"WatchdogSec={WATCHDOG_S}",
+        "TimeoutStartSec=180",
+        *who,
+        # A path with blanks stands here as it is.
+        f"WorkingDirectory={str(s.folder).replace('%', '%%')}",
+        f"ExecStart={' '.join(map(word, run))}",
+        "# Fades out and disarms, past a supervisor that hangs; SIGTERM to the supervisor follows.",
+        f"ExecStop=-{' '.join(map(word, halt))} $MAINPID",
+        "# When nothing is left of the run, however it ended: the device is asked itself. Its lease was faster.",
+        f"ExecStopPost=-{' '.join(map(word, disarm))}",
+        "KillMode=mixed",
+        f"TimeoutStopSec={_ENDING_S + round(s.fade_s)}",
+        "SuccessExitStatus=130",
+        "# A rig that stopped by itself is looked at by a person before it moves again.",
+        "Restart=no",
+        "# A learner that runs out of memory is started again by the supervisor; the loop goes on.",
+        "OOMPolicy=continue",
+        "LimitRTPRIO=99",
+        "LimitMEMLOCK=infinity",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        f"WantedBy={'default' if s.for_user else 'multi-user'}.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def limits_text(s: Service) -> str:
+    """Write the file of pam_limits (limits.conf(5))."""
+    return f"{MARK}\n{s.user} - rtprio 99\n{s.user} - memlock unlimited\n"

@@ -1,0 +1,157 @@
+"""``onrig service CONFIG``: makes a rig a service: systemd unit, udev rule, limits; shown first, written on demand."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import pwd
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import find
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import Port, RunConfig
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.doctor import ports
+from onrig.tools.doctor.machine import Machine
+from onrig.tools.load import explain, load_for_rig
+from onrig.tools.service.files import InTheWay, artifacts, standing, write
+from onrig.tools.service.texts import Service, service_name, usb_identity
+
+_NOBODY: Final = "dialout"
+
+
+class Refused(Exception):
+    """A service that would not work; one line, and the exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parser(prog: str = "onrig service") -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(prog=prog, description=__doc__)
+    p.add_argument("config", help="path or shipped name of the rig's configuration")
+    p.add_argument("--write", action="store_true", help="write the files (without it they are only shown)")
+    p.add_argument("--user", action="store_true", help="a service of your own, without root: the unit alone")
+    p.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="write below DIR (for images)")
+    p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
+    p.add_overrides()
+    return p
+
+
+def main(arguments: list[str], prog: str = "onrig service", machine: Machine | None = None) -> int:
+    """Show, and write if asked to; returns the exit code."""
+    args = parser(prog).parse_args(arguments)
+    try:
+        config = load_for_rig(args.config, args.overrides)
+    except ConfigError as error:
+        return explain(error)
+    if args.user and "SUDO_USER" in os.environ:
+        return complain("service", "--user: a service of your own needs no sudo, which would write it as root")
+    user = os.environ.get("SUDO_USER") or getpass.getuser()
+    try:
+        service = describe(config, args.config, args.overrides, args.device, user, args.user, machine or Machine())
+        home = Path(pwd.getpwnam(user).pw_dir)
+        files = artifacts(service, home, args.root)
+        stand = [standing(file) for file in files]
+    except Refused as refusal:
+        return complain("service", str(refusal), refusal.code)
+    except KeyError:
+        return complain("service", f"there is no user '{user}' here")
+    except (InTheWay, OSError) as error:
+        return complain("service", str(error))
+    for file, how in zip(files, stand, strict=True):
+        print(f"--- {file.path} ({how})\n{file.text}")
+    if not args.write:
+        print("nothing was written; --write does it" + ("" if args.user else " (with sudo)"))
+        return ExitCode.OK
+    try:
+        write(files)
+    except (InTheWay, OSError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        return complain("service", f"nothing was written: {reason}" + ("" if args.user else "; does it need sudo?"))
+    print("written; then:")
+    for line in next_steps(service, user):
+        print(f"  {line}")
+    return ExitCode.OK
+
+
+def describe(
+    config: RunConfig,
+    name: str,
+    overrides: list[str],
+    device: str | None,
+    user: str,
+    for_user: bool,
+    machine: Machine,
+) -> Service:
+    """Work out what the files need; raises Refused where something is missing."""
+    port = device or (config.device.port.path if config.device.port is not None else None)
+    if port is None:
+        raise Refused(f"{name} drives a twin; a service drives a rig: name its port (device.port, or --device PORT)")
+    if config.lockstep:
+        raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
+    facts = ports.read_ports(machine, port)
+    if not facts.device:
+        hint = "plug the device in: the udev rule is made of what it says of itself"
+        raise Refused(f"{port}: there is no such port; {hint}", ExitCode.HARDWARE)
+    if not facts.is_terminal:
+        raise Refused(f"{port}: this is no serial port; name the port itself")
+    if config.local_learner and find_spec("torch") is None:
+        raise Refused(
+            "the learner needs torch: pip install 'onrig[learner]', or local_learner=false", ExitCode.PREFLIGHT
+        )
+    if config.link.keys is not None:
+        from onrig.runtime.link.keys import KeyFault, load_rig_keys
+
+        try:
+            load_rig_keys(Path(config.link.keys).expanduser())
+        except KeyFault as fault:
+            raise Refused(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
+    return Service(
+        name=service_name(name),
+        rig=config.rig.name,
+        user=user,
+        group=facts.group if facts.group != "root" else _NOBODY,
+        python=sys.executable,
+        config=find(name).absolute(),
+        overrides=tuple(overrides),
+        folder=Path.cwd(),
+        port=port,
+        port_given=device is not None,
+        baud=(config.device.port or Port(port)).baud,
+        device=facts.device,
+        usb=usb_identity(machine, facts.device),
+        fade_s=config.supervision.fade_s,
+        for_user=for_user,
+    )
+
+
+def next_steps(service: Service, user: str) -> list[str]:
+    """Commands that bring the files into force."""
+    # Without it logind removes the user's shared memory, and with it what `onrig stop` needs, at the last logout.
+    linger = f"sudo loginctl enable-linger {user}"
+    if service.for_user:
+        return [
+            "systemctl --user daemon-reload",
+            linger,
+            f"systemctl --user enable --now {service.unit}",
+            f"systemctl --user status {service.unit}",
+        ]
+    return [
+        "sudo udevadm control --reload && sudo udevadm trigger --subsystem-match=tty --subsystem-match=usb-serial",
+        "sudo systemctl daemon-reload",
+        linger,
+        f"sudo systemctl enable --now {service.unit}",
+        f"systemctl status {service.unit}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], "python -m onrig.tools.service.verb"))

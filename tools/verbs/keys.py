@@ -1,0 +1,101 @@
+"""``onrig keys DIR``: CURVE key pairs for a rig and its learners."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.keys import (
+    ALLOWED,
+    LEARNER,
+    RIG,
+    RIG_PUBLIC,
+    SECRET,
+    KeyFault,
+    Pair,
+    check_folder,
+    fingerprint_of,
+    is_name,
+    load_rig_keys,
+    new_pair,
+    write_key,
+)
+from onrig.tools.arguments import VerbParser, complain
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(
+        prog="onrig keys",
+        description=__doc__,
+        epilog="Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700.",
+    )
+    p.add_argument("folder", type=Path, metavar="DIR", help="folder of keys; the first time it must not be there")
+    p.add_argument("--learner", default=LEARNER, metavar="NAME", help="make keys for this learner (another one, later)")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Make keys, never over existing ones; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if not is_name(args.learner):
+        return complain(
+            "keys", f"--learner: '{args.learner}' is no name; use letters, digits, '.', '-', '_', not 'rig'"
+        )
+    try:
+        rig, learner = _add(args.folder, args.learner) if args.folder.exists() else _begin(args.folder, args.learner)
+    except KeyFault as error:
+        return complain("keys", str(error), ExitCode.PREFLIGHT)
+    except FileExistsError as error:
+        taken = error.filename2 or error.filename
+        return complain("keys", f"{taken}: there are keys already, and they are never overwritten; take another NAME")
+    except OSError as error:
+        return complain("keys", f"{args.folder}: {error.strerror or error}")
+    print(f"rig {fingerprint_of(rig)}: {args.folder / RIG} goes to the rig (link.keys)")
+    print(f"{args.learner} {fingerprint_of(learner)}: {args.folder / args.learner} goes to the learner (--keys)")
+    return ExitCode.OK
+
+
+def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
+    """Make a rig's keys and its first learner's: all of them, or nothing."""
+    rig, learner = new_pair(), new_pair()
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    try:
+        for part in (fresh / RIG, fresh / RIG / ALLOWED, fresh / name):
+            part.mkdir(mode=0o700)
+        write_key(fresh / RIG / SECRET, rig, with_secret=True, whose="the rig")
+        write_key(fresh / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
+        _write_learner(fresh / name, learner, rig, name)
+        fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return rig, learner
+
+
+def _add(folder: Path, name: str) -> tuple[Pair, Pair]:
+    """Make keys for one more learner of the rig whose keys are there."""
+    check_folder(folder)
+    rig = load_rig_keys(folder / RIG).own
+    learner = new_pair()
+    public = folder / RIG / ALLOWED / f"{name}.key"
+    if public.exists():
+        raise FileExistsError(17, "exists", str(public))
+    (folder / name).mkdir(mode=0o700)
+    try:
+        _write_learner(folder / name, learner, rig, name)
+        write_key(public, learner, with_secret=False, whose=name)
+    except BaseException:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        raise
+    return rig, learner
+
+
+def _write_learner(folder: Path, learner: Pair, rig: Pair, name: str) -> None:
+    os.chmod(folder, 0o700)
+    write_key(folder / SECRET, learner, with_secret=True, whose=name)
+    write_key(folder / RIG_PUBLIC, rig, with_secret=False, whose="the rig")

@@ -1,0 +1,171 @@
+"""``onrig stop``: stops a running rig from another terminal, actuators first; works even where its supervisor hangs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.run_state.states import State
+from onrig.tools.arguments import VerbParser, complain
+
+_SAFE_S: Final = 15.0
+"""A loop that has not come to it by then hangs; its device's lease has run out long since, but nobody tells."""
+_TELL_S: Final = 2.0
+"""After so long without the device's word it is said how things stand; a fade takes a fraction of it."""
+_END_S: Final = 60.0
+"""The last checkpoint of a large memory takes a while."""
+_LOOK_S: Final = 0.001
+_RESUME: Final = (
+    "``onrig resume``: lets a run go on that is paused, or that latched a fault which a person must re-arm."
+)
+_RESUME_S: Final = 5.0
+_WAITING: Final = (State.PAUSED, State.FAULT)
+_RESUME_LOOK_S: Final = 0.005
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(
+        prog="onrig stop",
+        description=__doc__,
+        epilog="exit codes: 0 stopped and ended, actuators safe by a state frame of the device, 2 which run? (none "
+        "runs, or several), 4 no frame confirms that they are safe, or the run has not ended",
+    )
+    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
+    p.add_argument("--now", action="store_true", help="disarm at once instead of fading the command out")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Stop a run and see it to its end; returns the exit code."""
+    args = parser().parse_args(arguments)
+    found = choose("stop", args.run)
+    if isinstance(found, int):
+        return found
+    asked_ns = time.monotonic_ns()
+    try:
+        ended = os.pidfd_open(found.pid)
+    except OSError:
+        ended = -1
+    actuators: Actuators | None
+    try:
+        with Remote(found) as remote:
+            remote.stop(2 if args.now else 1)
+            actuators = _await_word(remote, ended, asked_ns, found.folder)
+    except SegmentError:
+        actuators = None  # it ended in this moment, and its summary tells
+    safe = actuators is not None and actuators.shown_safe(asked_ns)
+    if actuators is not None and safe:
+        print(f"{found.folder}: {_how_safe(actuators, asked_ns, 'at once' if args.now else 'faded out')}", flush=True)
+    if ended < 0 or not select.select((ended,), (), (), _END_S)[0]:
+        return complain("stop", f"{found.folder}: process {found.pid} has not ended; see `ps`", ExitCode.HARDWARE)
+    print(f"{found.folder}: {outcome(found.folder)}, {(time.monotonic_ns() - asked_ns) / 1e9:.1f} s in all")
+    if safe:
+        return ExitCode.OK
+    if actuators is not None and actuators.untouched:
+        print(f"{found.folder}: no command was sent to the device")
+        return ExitCode.OK
+    if actuators is not None:
+        doubt = actuators.unconfirmed(time.monotonic_ns(), time.time())
+    else:
+        doubt = str(_summary(found.folder).get("actuators") or UNCONFIRMED)
+        if doubt in (SAFE, UNTOUCHED):
+            return ExitCode.OK
+    return complain("stop", f"{found.folder}: actuators {doubt}. Look at the rig", ExitCode.HARDWARE)
+
+
+def _await_word(remote: Remote, ended: int, asked_ns: int, folder: Path) -> Actuators:
+    """Wait for the frame that shows the actuators safe, or for the end of whoever could tell; what is known then."""
+    tell_ns = asked_ns + round(_TELL_S * 1e9)
+    while True:
+        gone = ended < 0 or bool(select.select((ended,), (), (), 0)[0])
+        actuators = remote.actuators  # after that look: what a run that has ended left on its board is its last word
+        now_ns = time.monotonic_ns()
+        if actuators.shown_safe(asked_ns) or gone or now_ns - asked_ns > _SAFE_S * 1e9:
+            return actuators
+        if now_ns > tell_ns:
+            tell_ns = sys.maxsize
+            print(f"{folder}: actuators {actuators.unconfirmed(now_ns, time.time())}", flush=True)
+        time.sleep(_LOOK_S)
+
+
+def _how_safe(actuators: Actuators, asked_ns: int, how: str) -> str:
+    """What a state frame confirmed, and how soon it came."""
+    if actuators.since_ns <= asked_ns:
+        return "nothing moved: the device was disarmed, and its frames show it"
+    return (
+        f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), as a frame of the device shows"
+    )
+
+
+def choose(verb: str, run: Path | None) -> Running | int:
+    """Find the run that is meant; says what is wrong and gives the exit code where there is no such run."""
+    rigs = running_rigs()
+    if run is None:
+        if len(rigs) == 1:
+            return rigs[0]
+        if not rigs:
+            return complain(verb, "no run of this user is under way")
+        return complain(verb, f"{len(rigs)} runs are under way; say which: {', '.join(str(r.folder) for r in rigs)}")
+    folder = run.resolve()
+    for rig in rigs:
+        if rig.folder == folder:
+            return rig
+    if not (folder / "config.yaml").exists():
+        return complain(verb, f"'{run}' is no run folder")
+    return complain(verb, f"'{run}' is not under way; it {outcome(folder)}")
+
+
+def outcome(folder: Path) -> str:
+    """How a run ended, in a few words."""
+    summary = _summary(folder)
+    reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
+    doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED) else ""
+    return f"ended: {reason}{doubt}" if reason else "was killed before it could say how it ended"
+
+
+def _summary(folder: Path) -> dict[str, object]:
+    """What a run left in ``summary.json``; empty where there is none, or none that can be read."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
+    return {}
+
+
+def resume(arguments: list[str]) -> int:
+    """Resume a run; returns the exit code."""
+    p = VerbParser(prog="onrig resume", description=_RESUME)
+    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
+    args = p.parse_args(arguments)
+    found = choose("resume", args.run)
+    if isinstance(found, int):
+        return found
+    try:
+        with Remote(found) as remote:
+            before = State(remote.state)
+            if before not in _WAITING:
+                return complain("resume", f"{found.folder}: it is {before.name.lower()}; there is nothing to resume")
+            remote.resume()
+            limit = time.monotonic() + _RESUME_S
+            while remote.state == before and time.monotonic() < limit:
+                time.sleep(_RESUME_LOOK_S)
+            if remote.state == before:
+                return complain(
+                    "resume",
+                    f"{found.folder}: still {before.name.lower()}; the cause is not gone yet (see its terminal)",
+                    ExitCode.HARDWARE,
+                )
+    except SegmentError:
+        return complain("resume", f"{found.folder}: it has ended in this moment")
+    print(f"{found.folder}: goes on")
+    return ExitCode.OK
