@@ -18,7 +18,7 @@ from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of
 from onrig.runtime.run_loading import Rules, load_run
-from onrig.sim.plants import uncovered
+from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.tools.arguments import complain as complain
