@@ -15,8 +15,7 @@ from onrig.learner.algorithms import Exportable
 from onrig.learner.algorithms.registry import algorithm_for
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
-from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers import Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
@@ -68,13 +67,11 @@ class Agent:
         return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
+        capacity, settings = self._mirror.storage.capacity, self._settings
         return sampler_for(
             parse_strategy(self._config.selection.strategy),
-            self._mirror.storage.capacity,
             stream(self._config.seed, Role.SAMPLER),
-            episodes=self._config.episodes,
-            batch=self._settings.batch,
-            per_alpha=self._settings.per_alpha,
+            Setting(capacity, settings.batch, self._config.episodes, settings.per_alpha),
         )
 
     def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
@@ -100,7 +97,7 @@ class Agent:
 
     def learn(self, updates: int) -> Iterator[Replayed]:
         """Do ``updates`` batch updates, piece by piece; each piece says what was replayed."""
-        ahead = 1 if self._sampler.feedback else _CHUNK
+        ahead = 1 if self._sampler.looks_at else _CHUNK
         while updates > 0:
             n = min(ahead, updates)
             updates -= n

@@ -1,8 +1,8 @@
-"""``onrig attack``: tries to break a rig from outside and from within, and says what did.
+"""``onrig attack``: tries to break a rig from outside and from within, and reports what did.
 
 Fuzzed configurations, hostile models, garbage and crowds at the doors, processes killed and stopped at random moments,
 disk, shared memory and descriptors used up, stops on a bad line.  Each finished piece is filed in the folder of the
-attack: the same command goes on where it was interrupted.  Nothing but this machine is attacked.
+attack: the same command continues where it was interrupted.  Nothing but this machine is attacked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DEFAULT: Final = "attack"
 
 
 class Begun(msgspec.Struct, forbid_unknown_fields=True):
-    """What an attack was begun with."""
+    """Arguments that an attack began with."""
 
     seed: int
     quick: bool
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 everything holds, 70 not")
     p.add_argument("--quick", action="store_true", help="a handful of each: a minute or two")
     p.add_argument("--only", metavar="NAME,...", help="these parts alone (--list says which there are)")
-    p.add_argument("--list", action="store_true", help="say what the parts are, and start nothing")
+    p.add_argument("--list", action="store_true", help="list the parts, and start nothing")
     p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses what happens (default: 0)")
     p.add_argument("--out", type=Path, default=Path(_DEFAULT), metavar="DIR", help=f"default: {_DEFAULT}")
     p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here as Markdown")
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """Attack; returns the exit code, 70 where something did not hold."""
     args = parser().parse_args(arguments)
     try:
-        from onrig.tools.faultlab.attack.whole import NAMES, QUICK, WHOLE, campaigns
+        from onrig.tools.faultlab.attack import NAMES, QUICK, WHOLE, attack, campaigns
     except ImportError as error:
         return complain("attack", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> int:
         return complain("attack", problem)
 
     from onrig.tools.bench.progress import progress_for
-    from onrig.tools.faultlab.attack.page import line, table, text, write_json
-    from onrig.tools.faultlab.campaign import Filed, attack
+    from onrig.tools.faultlab.campaign import Filed
+    from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text, write_attack
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
     done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
@@ -81,19 +81,19 @@ def main(arguments: list[str]) -> int:
     try:
         for campaign in chosen:
             verdicts += attack([campaign], out, say)
-            print(line(verdicts[-1]), flush=True)
+            print(attack_line(verdicts[-1]), flush=True)
     finally:
         progress.close()
-    print(f"\n{text(verdicts)}")
+    print(f"\n{attack_text(verdicts)}")
     if args.markdown is not None:
-        args.markdown.write_text(table(verdicts), encoding="utf-8")
+        args.markdown.write_text(attack_markdown(verdicts), encoding="utf-8")
     if args.json is not None:
-        write_json(args.json, args.seed, verdicts)
+        write_attack(args.json, args.seed, verdicts)
     return ExitCode.OK if all(v.holds for v in verdicts) else ExitCode.INTERNAL
 
 
 def _begin(out: Path, begun: Begun) -> str | None:
-    """Begin in a folder, or go on in one that was begun with the same; what is wrong, None where nothing is."""
+    """Begin in a folder, or continue in one that began with the same arguments; what is wrong, or None."""
     file = out / "attack.json"
     if file.exists():
         try:

@@ -1,8 +1,8 @@
-"""``onrig soak``: a rig on its twin and a learner beyond a bad network, with faults everywhere, and what came of it.
+"""``onrig soak``: a rig on its twin and a learner beyond a bad network, with faults everywhere.
 
 The twin runs in real time; the learner connects over tcp and CURVE through a proxy that drops and delays.  Every few
-seconds a fault that a seed has chosen hits the serial line, the network or a process.  At the end stands a ledger; it
-balances, or the exit code is 70.
+seconds a fault that a seed has chosen hits the serial line, the network or a process.  In the end the ledger of what
+was sent, kept and learned must balance; if it does not, the exit code is 70.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     problem = problem_with(args.minutes, args.rate, args.every, args.seed)
     if problem is not None:
         return complain("soak", problem)
-    from onrig.tools.faultlab.soak.plan import plan
+    from onrig.tools.faultlab.schedule import plan
 
     faults = plan(60 * args.minutes, args.every, args.seed)
     if args.plan:
@@ -59,10 +59,10 @@ def main(arguments: list[str]) -> int:
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("soak", f"--keep: '{args.keep}' holds something already; choose another folder")
     try:
-        from onrig.tools.faultlab.soak.rig import settings_for
+        from onrig.tools.faultlab.soak_rig import settings_for
     except ImportError as error:
         return complain("soak", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
-    settings = settings_for(args.config, args.rate, args.seed, args.overrides)
+    settings = settings_for(args.rate, args.seed, args.overrides)
     try:
         config = load_for_rig(args.config, settings)
     except ConfigError as error:
@@ -85,13 +85,12 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     from onrig.tools.bench.progress import progress_for
-    from onrig.tools.faultlab.soak.ledger import checks, failed
-    from onrig.tools.faultlab.soak.mirror import Watcher
-    from onrig.tools.faultlab.soak.page import text, write_json
-    from onrig.tools.faultlab.soak.picture import draw
-    from onrig.tools.faultlab.soak.plan import plan
-    from onrig.tools.faultlab.soak.rig import SoakRig
-    from onrig.tools.faultlab.soak.runner import NotUp, Soak
+    from onrig.tools.faultlab.balance import checks, failed
+    from onrig.tools.faultlab.mirror import WatchingMirror
+    from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak
+    from onrig.tools.faultlab.schedule import plan
+    from onrig.tools.faultlab.soak import NotUp, Soak
+    from onrig.tools.faultlab.soak_rig import SoakRig
 
     length_s = 60.0 * args.minutes
     with ExitStack() as stack:
@@ -101,10 +100,10 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-soak-")))
         rig = stack.enter_context(SoakRig(args.config, settings, folder, args.seed))
-        watcher = Watcher(rig.config, rig.network_link.endpoint, rig.keys)
-        watcher.start()
-        stack.callback(watcher.close)
-        soak = Soak(rig, watcher, plan(length_s, args.every, args.seed), length_s)
+        mirror = WatchingMirror(rig.config, rig.link.endpoint, rig.keys)
+        mirror.start()
+        stack.callback(mirror.close)
+        soak = Soak(rig, mirror, plan(length_s, args.every, args.seed), length_s)
         progress = progress_for(length_s)
         stack.callback(progress.close)
         done_s = 0.0
@@ -121,11 +120,11 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         except NotUp as error:
             return complain("soak", str(error), ExitCode.INTERNAL)
     found = checks(soak.ledger)
-    print(text(soak.ledger, soak.gauges, found))
+    print(soak_text(soak.ledger, soak.gauges, found))
     if args.json is not None:
         figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
-        write_json(args.json, figures, soak.ledger, soak.gauges, found)
-    if args.plot is not None and not draw(args.plot, soak.ledger, soak.gauges, soak.counts_from_s):
+        write_soak(args.json, figures, soak.ledger, soak.gauges, found)
+    if args.plot is not None and not draw_soak(args.plot, soak.ledger, soak.gauges, soak.counts_from_s):
         print("onrig soak: no picture without matplotlib: pip install 'onrig[viz]'", file=sys.stderr)
     took = time.monotonic() - began_s
     print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")

@@ -1,4 +1,4 @@
-"""Full importance sampling: weights from how often an experience has been replayed (000 §7.2)."""
+"""Full importance sampling: weights from how often an experience has been replayed (de Bruin et al. 2018, §7.2)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.importance import Linear
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 REPLAYS: Final = 8.0
-"""Expected replays of an experience, np of 000 (after Schaul et al. 2016)."""
+"""Expected replays of an experience, np in the paper (after Schaul et al. 2016)."""
 
 
 def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float64]:
     """Tabulate T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until it is negligible; at least 2 entries.
 
-    ``literal`` gives 1 - sum of k = 0 ... K as 000 prints it, which is Pr(X > K) (METHODS C8: the words are followed).
+    ``literal`` gives 1 - sum of k = 0 ... K as the paper prints it, which is Pr(X > K); its words
+    are followed otherwise.
     """
     mean = n * p
     top = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
@@ -71,9 +73,9 @@ class Fis:
         self._table: NDArray[np.float32] = np.zeros(0, np.float32)
 
     @property
-    def feedback(self) -> bool:
+    def looks_at(self) -> frozenset[Signal]:
         """As the sampler within."""
-        return self._sampler.feedback
+        return self._sampler.looks_at
 
     def begin_episode(self, episode: int) -> None:
         """Hear how far the run is."""

@@ -13,7 +13,7 @@ class Scale(enum.Enum):
     """What the weights are divided by."""
 
     NONE = "none"
-    """Nothing: E_P[w] = 1 at beta = 1, which keeps the learning rate (000; METHODS C9)."""
+    """Nothing: E_P[w] = 1 at beta = 1, which keeps the learning rate (as in the paper)."""
     BATCH_MAX = "batch_max"
     """The largest weight of the minibatch."""
     GLOBAL_MAX = "global_max"
@@ -25,8 +25,8 @@ def importance_weights(
 ) -> NDArray[np.float32]:
     """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
 
-    ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Deviation from 000 (8): before the buffer is full
-    the stored count stands for the capacity (METHODS C9).
+    ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Unlike in eq. 8, before the memory is full the
+    stored count stands for the capacity.
     """
     if scale is Scale.BATCH_MAX:
         times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)
@@ -36,7 +36,7 @@ def importance_weights(
 
 
 class Linear:
-    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (000 §3.3.2: 0.5 -> 1)."""
+    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1)."""
 
     def __init__(self, first: float, last: float, episodes: int) -> None:
         self.first: Final = first

@@ -1,4 +1,4 @@
-"""Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016), the PER of 001 and 003."""
+"""Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Draw, State
+from onrig.learner.samplers import Draw, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import SumTree
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
 
 class ProportionalPer:
     """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may come twice.
 
-    A new experience gets the largest priority given so far, 1 at first (released code of 001; its paper's 1.0 is the
-    same for scores below 1).
+    A new experience gets the largest priority given so far, 1 at first (as in the code of Oh et al. 2021; the 1.0
+    of their paper is the same for scores below 1).
     """
 
-    feedback: Final = True
+    looks_at: Final = frozenset({Signal.TD_ERROR})
+    bytes_per_slot = 17.0
+    first_beta = 0.4
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class ProportionalPer:
     ) -> None:
         """Sample a memory of ``capacity``; with ``beta`` draws bear importance weights.  ``stream`` is PCG64.
 
-        ``epsilon`` keeps an error of 0 drawable; the codes compared in METHODS (appendix A) use 1e-8 to 1e-2.
+        ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
         self._tree: Final = SumTree(capacity)
         self._uniforms: Final = UniformArrays(stream)
@@ -46,6 +49,11 @@ class ProportionalPer:
         self._episode = 1
         self._largest = 1.0
         self._stored = 0
+
+    @classmethod
+    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> ProportionalPer:
+        """Build one with the exponents of Schaul et al. 2016."""
+        return cls(setting.capacity, stream, beta=beta)
 
     def begin_episode(self, episode: int) -> None:
         """Hear how far the run is."""

@@ -1,6 +1,6 @@
 """Uniform sampling: every stored experience is as likely as every other, without replacement inside a minibatch.
 
-As in the author's code of 000 (METHODS §1.1, SAMPLING).  A draw costs O(batch), whatever is stored.
+As in the code of de Bruin et al. 2018.  A draw costs O(batch), whatever is stored.
 """
 
 from __future__ import annotations
@@ -11,36 +11,29 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Draw, State
-
-_AHEAD: Final = 4096
-"""Random numbers drawn from the generator at once: single calls would cost more than the rest of a small draw."""
+from onrig.learner.samplers import Draw, Setting, State
+from onrig.learner.samplers.importance import Linear
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.order.uniforms import UniformArrays, restore_stream, stream_words
 
 
 class Uniform:
     """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
 
-    feedback: Final = False
+    looks_at: Final[frozenset[Signal]] = frozenset()
+    bytes_per_slot = 0.0
+    first_beta = 0.5
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a stream of their own, which keeps the main one in step with the draws.
-        self._main, self._repair = stream.spawn(2)
+        main, self._repair = stream.spawn(2)
+        self._uniforms: Final = UniformArrays(main)
         self._stored = 0
-        self._refill()
 
-    def _refill(self) -> None:
-        self._before = _pack_pcg64(self._main)
-        self._ahead = self._main.random(_AHEAD)
-        self._used = 0
-
-    def _take(self, count: int) -> NDArray[np.float64]:
-        start, stop = self._used, self._used + count
-        if stop <= _AHEAD:
-            self._used = stop
-            return self._ahead[start:stop]
-        taken = np.concatenate((self._ahead[start:], self._main.random(stop - _AHEAD)))
-        self._refill()
-        return taken
+    @classmethod
+    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Uniform:
+        """Build one; all weights are 1, whatever ``beta``."""
+        return cls(stream)
 
     def begin_episode(self, episode: int) -> None:
         """Hear of a new episode, which does not matter here."""
@@ -62,7 +55,7 @@ class Uniform:
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
         # floor(u * n) is below n for every u < 1, and uneven by less than n / 2**53.
-        slots = (self._take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
+        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
         if updates == 1:
             if len(set(slots[0].tolist())) < batch:
                 self._make_distinct(slots[0])
@@ -89,35 +82,19 @@ class Uniform:
             seen.add(slot)
 
     def state(self) -> State:
-        """Copy out the streams, the place within the numbers drawn ahead, and how much is stored."""
+        """Copy out the streams and how much is stored."""
         return {
-            "stream": self._before,
-            "repair": _pack_pcg64(self._repair),
-            "used": np.array(self._used, dtype=np.int64),
+            "uniforms": self._uniforms.state(),
+            "repair": stream_words(self._repair),
             "stored": np.array(self._stored, dtype=np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Go on from a state of ``state()``: the next draws are the same."""
-        _unpack_pcg64(self._main, state["stream"])
-        _unpack_pcg64(self._repair, state["repair"])
-        self._refill()
-        self._used = int(state["used"])
+        if "stream" in state:  # as 0.1 wrote it
+            place = np.append(np.take(state["stream"], (1, 0, 3, 2)), state["used"])
+        else:
+            place = state["uniforms"]
+        self._uniforms.restore(place.astype(np.uint64))
+        restore_stream(self._repair, state["repair"])
         self._stored = int(state["stored"])
-
-
-def _pack_pcg64(stream: np.random.Generator) -> NDArray[np.uint64]:
-    """Write a PCG64 state as six words: two 128-bit integers, then the half-used 32-bit output."""
-    state = stream.bit_generator.state
-    words = [n >> shift & (2**64 - 1) for n in (state["state"]["state"], state["state"]["inc"]) for shift in (64, 0)]
-    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
-
-
-def _unpack_pcg64(stream: np.random.Generator, packed: NDArray[np.generic]) -> None:
-    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in packed)
-    stream.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-        "has_uint32": has_uint32,
-        "uinteger": uinteger,
-    }

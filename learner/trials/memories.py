@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.minibatches import Minibatches
+from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
@@ -60,14 +61,9 @@ class Memories:
             for seed in seeds
         ]
         self._sampling = sampling_for(
-            strategy,
-            self._capacity,
-            seeds,
-            episodes=config.episodes,
-            batch=self._batch,
-            per_alpha=settings.per_alpha,
+            strategy, seeds, Setting(self._capacity, self._batch, config.episodes, settings.per_alpha)
         )
-        self.feedback = self._sampling.feedback
+        self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
         self._keeper_listens = Signal.TD_ERROR in strategy.keeper.looks_at
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.

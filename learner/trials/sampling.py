@@ -8,22 +8,23 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Draw, Sampler, State
-from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.rank_per import RankPer
 from onrig.learner.trials.rank_per import RankPerTrials
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.strategy import Strategy
+from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling
 
 
 class Sampling(Protocol):
     """The samplers of S trials; each draws what ``onrig.learner.samplers`` would have it draw alone."""
 
     @property
-    def feedback(self) -> bool:
-        """True where a draw depends on the TD errors of the update before it: such draws are asked for one by one."""
+    def looks_at(self) -> frozenset[Signal]:
+        """Signals that draws depend on; where there are any, draws are asked for one by one."""
         ...
 
     def begin_episode(self, episode: int) -> None:
@@ -50,7 +51,7 @@ class Each:
         self._samplers: Final = samplers
         self._batch: Final = batch
         self._slots: Slots = np.zeros((0, 0, 0), np.int64)
-        self.feedback: Final = samplers[0].feedback
+        self.looks_at: Final = samplers[0].looks_at
 
     def begin_episode(self, episode: int) -> None:
         """Hear how far the run is."""
@@ -71,7 +72,7 @@ class Each:
 
     def updated(self, td: NDArray[np.float32]) -> None:
         """Hear TD errors."""
-        if not self.feedback:
+        if not self.looks_at:
             return
         for trial, sampler in enumerate(self._samplers):
             sampler.updated(self._slots[:, trial].reshape(-1), td[:, trial].reshape(-1))
@@ -80,7 +81,7 @@ class Each:
 class Ranked:
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
-    feedback: Final = True
+    looks_at: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self, per: RankPerTrials, batch: int, fis: Sequence[tuple[Fis, Drawn]]) -> None:
         self._per: Final = per
@@ -120,7 +121,7 @@ class Ranked:
 class Drawn:
     """Stands for a sampler within ``Fis`` where somebody else has drawn."""
 
-    feedback: Final = True
+    looks_at: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self) -> None:
         self.slots: Slots = np.zeros((0, 0), np.int64)
@@ -147,22 +148,18 @@ class Drawn:
         """Nothing to take up."""
 
 
-def sampling_for(
-    strategy: Strategy, capacity: int, seeds: Sequence[int], *, episodes: int, batch: int, per_alpha: float
-) -> Sampling:
+def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
     """Build the sampling half of ``strategy`` for trials of ``seeds``, as ``sampler_for`` does for one."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
-    if not strategy.sampling.startswith("PER"):
-        return Each(
-            [sampler_for(strategy, capacity, s, episodes=episodes, batch=batch, per_alpha=per_alpha) for s in streams],
-            batch,
-        )
-    if capacity < batch:
-        raise ValueError(f"a memory of {capacity} experiences gives no minibatch of {batch}")
-    beta = Linear(0.5, 1.0, episodes)
-    weighted = beta if strategy.sampling == "PER+IS" else None
-    fis = []
-    if strategy.sampling == "PER+FIS":
-        within = [Drawn() for _ in seeds]
-        fis = [(Fis(drawn, capacity, beta=beta), drawn) for drawn in within]
-    return Ranked(RankPerTrials(capacity, streams, batch, alpha=per_alpha, beta=weighted), batch, fis)
+    name, correction = parts_of_sampling(strategy.sampling)
+    one_trial: type = sampler_class(name)
+    if one_trial is not RankPer:
+        return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
+    if setting.capacity < setting.batch:
+        raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
+    beta = Linear(RankPer.first_beta, 1.0, setting.episodes)
+    weighted = beta if correction == "IS" else None
+    within = [Drawn() for _ in seeds] if correction == "FIS" else []
+    fis = [(Fis(drawn, setting.capacity, beta=beta), drawn) for drawn in within]
+    per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.per_alpha, beta=weighted)
+    return Ranked(per, setting.batch, fis)

@@ -53,22 +53,21 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tap() -> Iterator[Tap]:
-    tap = Tap(2, 1)
-    yield tap
-    tap.close()
+    with Tap(2, 1) as tap:
+        yield tap
 
 
 @pytest.fixture
 def twin(folder: Path, tap: Tap) -> Iterator[Process]:
-    with process_of(TWIN, folder / "config.yaml", "--port", tap.device_port) as twin:
+    with process_of(TWIN, folder / "config.yaml", "--port", tap.ports.device) as twin:
         yield twin
 
 
 @pytest.fixture
 def control(folder: Path, tap: Tap, twin: Process) -> Iterator[Process]:
-    with process_of(CONTROL, folder, folder, tap.host_port) as control:
-        tap.until(lambda s: acted_on(s) and s.u_end != SAFE, "the loop to act", twin, control)
-        tap.until(lambda s: acted_on(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
+    with process_of(CONTROL, folder, folder, tap.ports.host) as control:
+        tap.until_frame(lambda s: acted_on(s) and s.u_end != SAFE, "the loop to act", twin, control)
+        tap.until_frame(lambda s: acted_on(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
         yield control
 
 
@@ -93,9 +92,9 @@ def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
 ) -> None:
     control.kill()
     control.wait()
-    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     check_lease(tap.states)
-    after = tap.until(lambda s: True, "the frame after it", twin)
+    after = tap.until_frame(lambda s: True, "the frame after it", twin)
     assert (after.u_start, after.u_end, after.answers) == (SAFE, SAFE, 0)
 
 
@@ -104,7 +103,7 @@ def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
 ) -> None:
     control.kill()
     control.wait()
-    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     session = DeviceSession(tap.take_over(), load_resolved(folder / "config.yaml").rig, time)
     session.connect()
     session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
@@ -118,10 +117,10 @@ def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
 
 def test_a_loop_that_hung_finds_the_device_safe_and_begins_anew(tap: Tap, twin: Process, control: Process) -> None:
     control.kill(signal.SIGSTOP)
-    tap.until(lambda s: s.fault != Fault.NONE, "the fault", twin)
+    tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     check_lease(tap.states)
     control.kill(signal.SIGCONT)
-    tap.until(acted_on, "the next episode", twin, control)
+    tap.until_frame(acted_on, "the next episode", twin, control)
     first = next(s for s in tap.states if s.status & Status.FIRST and s.answers == 0 and s.frame > tap.states[0].frame)
     assert first.fault == Fault.NONE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.attack import main
-from onrig.tools.faultlab.attack.whole import NAMES
+from onrig.tools.faultlab.attack import NAMES
 
 
 @pytest.mark.parametrize(

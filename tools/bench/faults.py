@@ -23,9 +23,9 @@ from onrig.tools.bench.report import (
     parser_of,
     write_json,
 )
-from onrig.tools.faultlab.fault_cases import CASES, Case, Outcome
-from onrig.tools.faultlab.matrix_rig import FaultRig
+from onrig.tools.faultlab.fault_matrix import CASES, Case, Outcome
 from onrig.tools.faultlab.processes import Impatient
+from onrig.tools.faultlab.rig import WatchedRig
 
 _CASE_S: Final = 12.0
 _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")
@@ -73,10 +73,10 @@ def main(arguments: list[str]) -> int:
 
 def _try(case: Case, folder: Path) -> tuple[Outcome, float]:
     folder.mkdir(parents=True)
-    with FaultRig(folder, learner=case.learner, twin_faults=case.twin_faults, more=case.settings) as rig:
+    with WatchedRig(folder, learner=case.learner, twin_faults=case.twin_faults, more=case.settings) as rig:
         bound_ms = (rig.config.rig.lease_periods + 1) * rig.config.period_us / 1000
         try:
-            return case.try_it(rig), bound_ms
+            return case.attempt(rig), bound_ms
         except Impatient as error:
             return Outcome(None if case.goes_on else float("inf"), False, False, False, str(error)), bound_ms
 

@@ -1,60 +1,76 @@
-"""A campaign: many cases of one kind of harm, in pieces that are filed one by one, so that it can be gone on with."""
+"""Campaigns: many cases of one kind of harm, in pieces that are filed one by one, so that they can be continued.
+
+The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow:
+``python -m onrig.tools.faultlab.campaign configurations|models COUNT SEED FOLDER`` prints the outcome as a JSON line.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from onrig.tools.faultlab.gauges import Gauges
+
 GROWN_MB: Final = 10.0
-"""What a process may hold more in the last tenth of a campaign than in the first."""
+"""Growth that a process may show from the first tenth of a piece to the last."""
+_WARM_UP_S: Final = 5.0
+_SAMPLE_S: Final = 0.25
+_ALLOWED_S: Final = 2.0
+"""Time for one case, on average; beyond that the process hangs."""
 
 
 class Piece(msgspec.Struct):
-    """What came of one piece."""
+    """Outcome of one piece."""
 
     number: int
     cases: int
     findings: list[str] = []
-    """What did not hold, one line each, with how to bring it about again."""
+    """What did not hold, one line each, with how to reproduce it."""
     counts: dict[str, int] = {}
-    """What came of the cases, by name."""
+    """Outcomes of the cases, by name."""
     grown_mb: dict[str, float] = {}
-    """How much more the processes that lived long enough held at its end than in the beginning, by role."""
+    """Growth of the processes that lived long enough, by role."""
     took_s: float = 0.0
 
 
 class Campaign(Protocol):
-    """What ``Attack`` runs."""
+    """One part of an attack."""
 
     @property
     def name(self) -> str:
-        """By which it is chosen."""
+        """Name by which it is chosen."""
 
     @property
     def does(self) -> str:
-        """What is done, in a few words."""
+        """Summary of what is done."""
 
     @property
     def pieces(self) -> int:
-        """How many there are."""
+        """Number of pieces."""
 
     @property
     def piece_s(self) -> float:
-        """How long one takes, roughly."""
+        """Rough duration of one."""
 
     def run(self, number: int, folder: Path) -> Piece:
         """Do piece ``number``, from 0, in an empty folder."""
 
 
 class Filed:
-    """The pieces of a campaign that are done: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
+    """Finished pieces of a campaign: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +81,7 @@ class Filed:
                     self.pieces.append(msgspec.json.decode(line, type=Piece))
 
     def left(self, pieces: int) -> list[int]:
-        """Numbers of those that are still to be done."""
+        """Numbers of the pieces still to be done."""
         done = {piece.number for piece in self.pieces}
         return [n for n in range(pieces) if n not in done]
 
@@ -79,7 +95,7 @@ class Filed:
 
 
 def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
-    """Do one piece in a folder of its own, which is kept where it found something; a campaign that breaks is found."""
+    """Do one piece in its own folder, kept where something is found; a campaign that breaks off is a finding."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began_s = time.monotonic()
@@ -95,7 +111,7 @@ def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of a campaign."""
+    """Outcome of a campaign."""
 
     name: str
     does: str
@@ -103,14 +119,14 @@ class Verdict(msgspec.Struct, frozen=True):
     findings: list[str]
     counts: dict[str, int]
     grown_mb: float | None
-    """The most that any process had grown by; None where none was followed for long enough."""
+    """Largest growth of any process; None where none was followed for long enough."""
     took_s: float
     whole: bool
     """Whether all of its pieces are done."""
 
     @property
     def holds(self) -> bool:
-        """Whether everything held."""
+        """Whether everything held, and nothing is left to do."""
         return self.whole and not self.findings
 
 
@@ -138,18 +154,102 @@ def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
     )
 
 
-Say = Callable[[str, float], object]
-"""Hears what goes on, and by how many seconds of the whole it has come on."""
+class Judged(msgspec.Struct):
+    """Outcome of the cases."""
+
+    findings: list[str] = []
+    counts: dict[str, int] = {}
 
 
-def attack(campaigns: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
-    """Do whatever is not yet done of each campaign; everything is filed in ``out``."""
-    verdicts = []
-    for campaign in campaigns:
-        filed = Filed(out / f"{campaign.name}.jsonl")
-        for number in filed.left(campaign.pieces):
-            say(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
-            filed.add(do_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
-            say(campaign.name, campaign.piece_s)
-        verdicts.append(verdict(campaign, filed.pieces))
-    return verdicts
+class Fuzzing:
+    """A campaign: each piece judges ``cases`` of ``what`` in a process of its own.
+
+    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, however
+    large; its judge bounds what each of them takes.
+    """
+
+    def __init__(
+        self, what: str, does: str, seed: int, pieces: int, cases: int, case_s: float, *, steady: bool = True
+    ) -> None:
+        self.name, self.does, self.pieces = what, f"{pieces * cases} {does}", pieces
+        self.piece_s = 3.0 + cases * case_s
+        self._seed, self._cases, self._steady = seed, cases, steady
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Judge one piece."""
+        seed = 1_000_003 * self._seed + number
+        command = [sys.executable, "-m", "onrig.tools.faultlab.campaign", self.name, str(self._cases), str(seed)]
+        out, err = folder / "judged.json", folder / "child.err"
+        gauges = Gauges()
+        limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
+        with out.open("wb") as said, err.open("wb") as complained:
+            child = subprocess.Popen([*command, str(folder)], stdin=subprocess.DEVNULL, stdout=said, stderr=complained)
+            while child.poll() is None and time.monotonic() < limit_s:
+                gauges.sample(time.monotonic(), {"judge": child.pid})
+                time.sleep(_SAMPLE_S)
+            if child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+            code = child.wait()
+        complaint = err.read_text(errors="replace")
+        judged, found = Judged(), []
+        if code == 0:
+            judged = msgspec.json.decode(out.read_bytes(), type=Judged)
+            found = [f"a traceback on stderr (seed {seed})"] if "Traceback" in complaint else []
+        else:
+            last = complaint.strip().splitlines()[-1:]
+            found = [f"the process that judges ended with {code}: {''.join(last)[:300]} (seed {seed})"]
+        grown_mb = gauges.grown_mb(_WARM_UP_S) if self._steady else {}
+        return Piece(number, self._cases, [*judged.findings, *found], judged.counts, grown_mb)
+
+
+def judge_configurations(count: int, seed: int, folder: Path) -> Judged:
+    """Judge damaged configurations; those that do what they must not are kept in ``folder``."""
+    from onrig.tools.faultlab.configurations import judge, mutants
+
+    judged = Judged(counts={"sound or refused": 0})
+    for mutant in islice(mutants(seed), count):
+        finding = judge(mutant, folder)
+        if finding is None:
+            judged.counts["sound or refused"] += 1
+            continue
+        kept = folder / f"{mutant.name}.yaml"
+        kept.write_bytes(mutant.content)
+        told = finding.what.strip().splitlines()
+        judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
+    return judged
+
+
+def judge_models(count: int, seed: int, folder: Path) -> Judged:
+    """Judge mutated models, and let those of sound form act; one that breaks something is found."""
+    from onrig.tools.faultlab.models import MUTATIONS, campaign, subject
+
+    judged, verdicts = Judged(), Counter[str]()
+    each = -(-count // len(MUTATIONS))
+    for mutate in MUTATIONS:
+        name = mutate.__name__
+        place = folder / name
+        place.mkdir()
+        outcome = campaign(each, random.Random(f"{seed} {name}").randrange(1 << 30), mutate, place, subject())
+        verdicts.update(outcome.verdicts)
+        if outcome.unbuilt:
+            judged.findings.append(f"{name}: {outcome.unbuilt} were admitted and cannot be run (seed {seed})")
+    judged.counts = {"admitted": verdicts["admitted"], "refused": verdicts.total() - verdicts["admitted"]}
+    return judged
+
+
+_JUDGES: Final[dict[str, Callable[[int, int, Path], Judged]]] = {
+    "configurations": judge_configurations,
+    "models": judge_models,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Judge; returns the exit code."""
+    what, count, seed, folder = arguments
+    judged = _JUDGES[what](int(count), int(seed), Path(folder))
+    sys.stdout.buffer.write(msgspec.json.encode(judged))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
-"""Mutated models at the ONNX door: judged by admission, and what passes its checks of form taken up as the loop does.
+"""Mutated models: judged by admission, and those of sound form taken up as the loop does.
 
-A model that admission refuses for its form (size, format, operators, contract, shapes) never comes near onnxruntime.
-One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had shown that only
-later: the tick and its shield have to live with it, and the seat gets rid of it.
+A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
+One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had done so only later:
+tick and shield must withstand it, and the seat roll it back.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from onrig.hw.messages import State, Status
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
-from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract
+from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
 from onrig.runtime.policy.probation import Terms
 from onrig.runtime.policy.probes import probe_states
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
+from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.faultlab.processes import resident_bytes
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -38,17 +40,17 @@ HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 
 INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
 TICKS: Final = 4
-"""Ticks in which each of them acts."""
+"""Ticks in which each acts."""
 _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
 _ACTS: Final = ("admitted", "finite", "bounds")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
 _SETTLED: Final = 0.2
-"""Share of the mutants after which the process has grown to its size."""
+"""Share of the mutants after which the process has its final size."""
 
 
 class Subject(NamedTuple):
-    """What is mutated, and whose loop it is to act in."""
+    """What is mutated, and the configuration of the loop in which it acts."""
 
     config: RunConfig
     contract: PolicyContract
@@ -60,15 +62,22 @@ class Subject(NamedTuple):
         return probe_states(self.contract, 8, seed=0)
 
 
+def subject() -> Subject:
+    """Policies of the shipped pendulum, of two sizes."""
+    config = load_run("pendulum")
+    contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="attack", training_step=0)
+    return Subject(config, contract, [untrained(config, contract, seed) for seed in range(2)])
+
+
 class Outcome(NamedTuple):
-    """What came of the mutants."""
+    """Outcome of the mutants."""
 
     verdicts: Counter[str]
     """``admitted``, or the stage that refused."""
     acted: int
     rolled_back: int
     unbuilt: int
-    """Sound to admission, and yet not to be built or run in the loop."""
+    """Sound by admission, and yet impossible to build or run in the loop."""
     slowest_verdict_ms: float
     slowest_seat_ms: float
     grown_bytes: int
@@ -102,7 +111,7 @@ def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def messages_in(message: onnx.ModelProto) -> list[onnx.ModelProto]:
-    """The message and all within it."""
+    """The message and all messages within it."""
     found = [message]
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -112,7 +121,7 @@ def messages_in(message: onnx.ModelProto) -> list[onnx.ModelProto]:
 
 
 def mutated_fields(data: bytes, rng: random.Random) -> bytes:
-    """Change the model as protobuf sees it: dimensions, types, names, operators, order."""
+    """Change the model at the level of protobuf: dimensions, types, names, operators, order."""
     model = onnx.load_from_string(data)
     names = [name for n in model.graph.node for name in (*n.input, *n.output)]
     operators = [*(n.op_type for n in model.graph.node), "Expand", "Loop", "Range", "Div", "Reshape"]
@@ -145,12 +154,12 @@ def mutated_fields(data: bytes, rng: random.Random) -> bytes:
         else:
             setattr(message, field.name, other(value))
     except ValueError:
-        pass  # the field is narrower than the number
+        pass  # the number does not fit the field
     return serialized(model)
 
 
 def mutated_weights(data: bytes, rng: random.Random) -> bytes:
-    """Change numbers alone: such models are sound in form, whatever they answer."""
+    """Change weights only: such models are sound in form, whatever they answer."""
     model = onnx.load_from_string(data)
     for _ in range(rng.choice((1, 2, 8))):
         tensor = rng.choice([t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT])
@@ -162,7 +171,7 @@ def mutated_weights(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutated_contract(data: bytes, rng: random.Random) -> bytes:
-    """Change what the model says of itself: its number, whose it is, when it was made."""
+    """Change the model's own contract: its number, its run, its training step."""
     model = onnx.load_from_string(data)
     for prop in model.metadata_props:
         if prop.key == METADATA_KEY:
@@ -198,14 +207,14 @@ class Loop:
         return State(n, n * self._config.period_us, Status.ARMED, 0, 5, n - 1, 0, sensors, still, still)
 
     def take_up(self, model: bytes) -> bool:
-        """Hand a policy over as the replay process would; whether it acts now."""
+        """Hand over a policy as the replay process does; whether it acts now."""
         self._offered += 1
         self._slot.put(self._offered, model)
         self.seat.take_newest()
         return self.seat.policy_id == self._offered
 
     def tick(self, rng: random.Random) -> None:
-        """One tick at some state; asserts that what would go out is a command."""
+        """One tick at a random state; asserts that a sound command would go out."""
         if self._frame % 1000 == 0:
             self._tick.begin(1, Kind.TRAIN, [])
         self._frame += 1
@@ -225,7 +234,7 @@ class Loop:
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
-    """Judge so many mutants, and let those of sound form act; raises what any of them breaks."""
+    """Judge mutants, and let those of sound form act; raises whatever one of them breaks."""
     rng = random.Random(seed)
     loop = Loop(folder, subject)
     probes = subject.probes

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections import deque
-from types import TracebackType
 from typing import Final
 
 _PIECE: Final = 16_384
@@ -79,9 +78,7 @@ class LossyLink:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop = True
         self._thread.join()
 

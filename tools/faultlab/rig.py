@@ -1,38 +1,77 @@
-"""The rig under test: a device (its twin) on a wire, ``onrig run`` beyond it, and whatever else has been started."""
+"""The rig under test: a device (its twin) on a wire, and ``onrig run`` beyond it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
+from onrig.hw.messages import Status
 from onrig.learner.export import export_policy
+from onrig.runtime.link.keys import LearnerKeys, load_learner_keys
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import save_resolved
-from onrig.tools.faultlab.processes import ROLES, children, is_alive, send
+from onrig.runtime.run_loading import load_resolved, save_resolved
+from onrig.tools.faultlab.processes import CONTROL, REPLAY, ROLES, children, is_alive, send, until
 from onrig.tools.faultlab.run import Run
+from onrig.tools.faultlab.run_folder import kept_memory
 from onrig.tools.faultlab.wire import Wire, WireProcess
 from onrig.tools.load import load
 
+PATIENCE_S: Final = 60.0
+CHECKPOINT_S: Final = 0.5
 _GRACE_S: Final = 20.0
+_LOOK_S: Final = 0.001
+_EPISODE_S: Final = 2.0
 _LEVEL: Final = 0.2
+REALTIME: Final = ("device.pace=realtime", f"task.episode_s={_EPISODE_S:g}", f"checkpoint_s={CHECKPOINT_S:g}")
+WATCHED: Final = (
+    *REALTIME,
+    "episodes=100000",
+    "evaluate_every=0",
+    "selection={strategy: 'FIFO[Uniform]', capacity: 100000}",
+    "learner.updates_per_episode=5",
+)
+_CLOCK: Final = """
+import os, time
+_path, _time, _time_ns = os.environ["ONRIG_CLOCK_OFFSET"], time.time, time.time_ns
+def _offset():
+    try:
+        with open(_path) as file:
+            return float(file.read() or 0)
+    except (OSError, ValueError):
+        return 0.0
+time.time = lambda: _time() + _offset()
+time.time_ns = lambda: _time_ns() + int(1e9 * _offset())
+"""
+"""What Python processes of the rig import first: their wall clock is the machine's plus the number in a file."""
 
 
 def steady_policy(config: RunConfig) -> bytes:
-    """A policy that answers a fifth of full scale whatever it sees: it moves the rig, and is never the safe output."""
+    """A policy that always answers a fifth of full scale: it moves the rig, and is never the safe output."""
     rig = config.rig
     contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
     weights = np.zeros((len(rig.signals), len(rig.actuators)))
     return export_policy([(weights, np.full(len(rig.actuators), _LEVEL))], contract)
+
+
+def learner_keys(folder: Path) -> LearnerKeys:
+    """Make keys for a rig and a learner, ``rig`` and ``learner`` in ``folder``; the learner's."""
+    from onrig.tools.verbs.keys import main as make_keys
+
+    with contextlib.redirect_stdout(None):
+        if make_keys([str(folder)]) != 0:
+            raise OSError(f"{folder}: no keys could be made")
+    return load_learner_keys(folder / "learner")
 
 
 class Rig:
@@ -51,19 +90,19 @@ class Rig:
     ) -> None:
         self.folder, self.name, self._wire = folder, name, wire
         self._environment = dict(environment or {})
-        plain = load(name, list(settings))
         policy = folder / "policy.onnx"
-        policy.write_bytes(steady_policy(plain))
+        policy.write_bytes(steady_policy(load(name, list(settings))))
         self.settings = [*settings, f"policy={policy}"]
         self.config: RunConfig = load(name, self.settings)
         self._saved = folder / "twin.yaml"
         save_resolved(self.config, self._saved)
+        self.run_folder = folder / "run"
         self._device: subprocess.Popen[bytes] | None = None
         self._run: Run | None = None
         self._inside: set[int] = set()
         self._stack = ExitStack()
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> Self:
         with self._stack:
             self._stack.enter_context(self._wire)
             self._stack.callback(self.kill_device)
@@ -71,9 +110,7 @@ class Rig:
             self._stack = self._stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._stack:
             self._leave_run()
 
@@ -86,14 +123,13 @@ class Rig:
 
     def start(self, output: str, *command: str | Path) -> subprocess.Popen[bytes]:
         """Start a Python program of the rig's: a module and its arguments."""
-        environment = {**os.environ, **self._environment}
         with (self.folder / f"{output}.out").open("ab") as out:
             return subprocess.Popen(
                 [sys.executable, "-m", *map(str, command)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=environment,
+                env={**os.environ, **self._environment},
                 start_new_session=True,
             )
 
@@ -117,7 +153,7 @@ class Rig:
             self._device.wait()
 
     def start_run(self, folder: Path, *more: str, resume: bool = False) -> Run:
-        """Start a run in a folder, or go on with the one it holds, with the configuration that began with."""
+        """Start a run in a folder, or resume the one it holds with the configuration it began with."""
         self._leave_run()
         overrides = () if resume else (*self.settings, *more)
         port = self._wire.ports.host
@@ -143,6 +179,10 @@ class Rig:
         """Whether the supervisor and all of its processes that were seen last are gone."""
         return not self.running and not any(map(is_alive, self._inside))
 
+    def pid_of(self, module: str) -> int | None:
+        """Process id of one of the run's processes, or None where there is none now."""
+        return children(self.run.pid).get(module) if self.running else None
+
     def processes(self) -> dict[str, int]:
         """Process ids by role: device, supervisor, and what the supervisor has started."""
         found: dict[str, int] = {}
@@ -154,6 +194,92 @@ class Rig:
             found["supervisor"] = self.run.pid
             found |= {ROLES[module]: pid for module, pid in inside.items() if module in ROLES}
         return found
+
+
+class WatchedRig(Rig):
+    """One run on a wire that keeps everything the device says."""
+
+    def __init__(
+        self, folder: Path, *, learner: bool = False, twin_faults: str = "", more: tuple[str, ...] = ()
+    ) -> None:
+        settings = [*WATCHED, *([f"device.twin.faults={twin_faults}"] if twin_faults else []), *more]
+        settings += [] if learner else ["local_learner=false"]
+        self.clock = folder / "clock-offset"
+        (folder / "sitecustomize.py").write_text(_CLOCK)
+        rig = load("pendulum", settings).rig
+        self.wire = Wire(len(rig.sensors), len(rig.actuators))
+        environment = {"PYTHONPATH": str(folder), "ONRIG_CLOCK_OFFSET": str(self.clock)}
+        super().__init__(folder, "pendulum", settings, self.wire, environment)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.start_run(self.run_folder)
+        return self
+
+    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
+        """Look every millisecond; raises Impatient after ``limit_s``."""
+        until(condition, what, limit_s=limit_s, every_s=_LOOK_S)
+
+    def until_moving(self) -> None:
+        """Wait for the middle of an episode that is not the first, with a command in force."""
+
+        def moving() -> bool:
+            starts = [i for i, (_, s) in enumerate(self.wire.seen) if s.status & Status.FIRST]
+            if len(starts) < 2 or not self.run.rows():
+                return False
+            since = len(self.wire.seen) - starts[-1]
+            half = round(0.5 * _EPISODE_S * self.config.rate_hz)
+            return half - 20 <= since <= half + 20 and self.acts()
+
+        self.until(moving, "the middle of an episode")
+
+    def acts(self) -> bool:
+        """Whether the newest frame shows a command of the host in force."""
+        return bool(self.wire.seen) and _driven(self.wire.seen[-1].state.status)
+
+    def acts_again(self, after: int) -> bool:
+        """Whether, from frame number ``after`` on, the host's commands act again after a safe output."""
+        later = [s.status for _, s in self.wire.seen[after:]]
+        safe = next((i for i, status in enumerate(later) if status & Status.SAFE), len(later))
+        return any(map(_driven, later[safe:]))
+
+    def faults(self) -> set[str]:
+        """Names of the faults in the events."""
+        return {str(e["fault"]) for e in self.run.events() if e["kind"] != "tick" and e.get("fault")}
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Let no file of the run grow (or lift that again), as on a full disk, for all who write to its folder."""
+        for pid in (self.run.pid, self.run.child(REPLAY).pid, self.run.child(CONTROL).pid):
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 if full else hard, hard))
+
+    def resume(self) -> int:
+        """``onrig resume`` in another terminal; its exit code."""
+        with self.beside("resume", "onrig.tools.cli", "resume", self.run_folder) as resume:
+            return resume.wait(30)
+
+    def stop(self) -> tuple[int, str]:
+        """``onrig stop --now`` in another terminal: its exit code, and what it said."""
+        with self.beside("stop", "onrig.tools.cli", "stop", self.run_folder, "--now") as stop:
+            code = stop.wait(PATIENCE_S)
+        return code, (self.folder / "stop.out").read_text()
+
+    def another_run(self) -> int:
+        """A short run on the same device, which finds it as the one before left it; its exit code."""
+        self.wire.mode = "carry"
+        return self.start_run(self.folder / "next", "episodes=1", "task.episode_s=0.5").ended(PATIENCE_S)
+
+    def kept(self, before: list[dict[str, str]]) -> bool:
+        """Whether the ended run still has what it had: rows, and a checkpoint with at least their transitions."""
+        if self.run.rows()[: len(before)] != before:
+            return False
+        memory = kept_memory(load_resolved(self.run_folder / "config.yaml"), self.run_folder)
+        steps = sum(int(row["steps"]) for row in before)
+        return memory is not None and memory.storage.inserted >= steps
+
+
+def _driven(status: int) -> bool:
+    return bool(status & Status.ARMED) and not status & Status.SAFE
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

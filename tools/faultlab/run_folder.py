@@ -1,9 +1,10 @@
-"""What a run left on disk, read beside the rig's own accounts of it: rows, records, policies, memory, messages."""
+"""What a run left on disk, read independently of the run's own account: rows, records, policies, memory, output."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,7 +28,7 @@ Fields = dict[str, object]
 
 
 class Episode(NamedTuple):
-    """One episode in the log: how many of its steps count, and the policies that acted in it."""
+    """One episode in the log: the number of its steps that count, and the policies that acted in it."""
 
     steps: int
     policies: frozenset[int]
@@ -38,17 +39,42 @@ class LoggedRun(NamedTuple):
 
     records: int
     missing: int
-    """Records that the numbers of those before and behind them prove."""
+    """Gaps in the numbers of the records."""
     episodes: dict[tuple[int, str], Episode]
-    """Whole episodes by number and kind, as they were recorded last."""
+    """Whole episodes by number and kind; of one recorded twice, the last."""
     torn: list[str]
-    """Files whose writer did not come to the end."""
+    """Files that were not closed."""
     problem: str
     """Why it could not be read to its end; empty where it could."""
 
 
+@dataclass
+class Told:
+    """A run's own counts: from its summary, or from its newest checkpoint where it left no summary."""
+
+    taken_in: int = 0
+    """Records that the replay process took out of the ring."""
+    missed: int = 0
+    offered: int = 0
+    """Experiences offered to the memory."""
+    kept: int = 0
+    """Writes to the memory."""
+    gaps: int = 0
+    policies_offered: int | None = None
+    policies_admitted: int | None = None
+    policies_refused: int | None = None
+    rolled_back: int = 0
+    mirror_mismatches: int = 0
+    error_batches: int | None = None
+    dropped: int = 0
+    digest: str = ""
+    """Of the memory; empty where the checkpoint has none that is whole."""
+    stored: int = 0
+    capacity: int = 0
+
+
 class Left(NamedTuple):
-    """What is there."""
+    """Contents of a run folder."""
 
     summary: Fields
     """Empty where there is none."""
@@ -57,16 +83,71 @@ class Left(NamedTuple):
     policies: frozenset[int]
     log: LoggedRun | None
     """None where no log was kept, or where reading it needs what is not installed."""
-    offered: int | None
-    """Experiences offered to the memory, by the newest checkpoint."""
-    digest: str
-    """Of the memory in the newest checkpoint."""
+    checkpoint: Told | None
+    """Counts of the newest checkpoint; None where there is none that can be read."""
     half_written: list[str]
     """Names of files that were being written."""
 
+    @property
+    def told_by_checkpoint(self) -> Told:
+        """Counts of the newest checkpoint, if its memory is whole; else zeros."""
+        return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else Told()
+
+    @property
+    def told_by_summary(self) -> Told | None:
+        """Counts of the summary (writes to the memory are in the last checkpoint alone); None where there is none."""
+        try:
+            told = msgspec.convert(self.summary, _Summary)
+        except msgspec.ValidationError:
+            return None
+        return Told(
+            taken_in=told.ticks,
+            missed=told.missed_ticks,
+            offered=told.transitions,
+            kept=self.told_by_checkpoint.kept,
+            gaps=told.gaps,
+            policies_offered=told.policies.offered,
+            policies_admitted=told.policies.admitted,
+            policies_refused=told.policies.refused,
+            rolled_back=told.policies.rolled_back,
+            mirror_mismatches=told.mirror_mismatches,
+            error_batches=told.learner.error_batches,
+            digest=told.buffer.digest,
+            stored=told.buffer.stored,
+            capacity=told.buffer.capacity,
+        )
+
+
+class _Buffer(msgspec.Struct):
+    capacity: int
+    stored: int
+    digest: str
+
+
+class _Policies(msgspec.Struct):
+    offered: int
+    admitted: int
+    refused: int
+    rolled_back: int = 0
+
+
+class _Learner(msgspec.Struct):
+    error_batches: int | None = None
+
+
+class _Summary(msgspec.Struct):
+    ticks: int
+    missed_ticks: int
+    transitions: int
+    gaps: int
+    buffer: _Buffer
+    policies: _Policies
+    learner: _Learner
+    mirror_mismatches: int = 0
+
 
 def newest_manifest(folder: Path) -> Manifest | None:
-    """The newest checkpoint's manifest that can be read; None where there is none."""
+    """The newest manifest that can be read; None where there is none."""
     for number in manifest_numbers(folder / "buffer"):
         with contextlib.suppress(Damage, OSError):
             return read_manifest(folder / "buffer", number)
@@ -74,7 +155,7 @@ def newest_manifest(folder: Path) -> Manifest | None:
 
 
 def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
-    """The memory as the newest checkpoint of a run folder has it; None where there is none to be read now, or whole."""
+    """The memory of the newest checkpoint; None where there is none that can be read now, and whole."""
     memory = Memory(config)
     try:
         restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))
@@ -83,8 +164,27 @@ def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
     return None if restored is None or restored.damaged else memory
 
 
+def checkpoint_counts(config: RunConfig, folder: Path) -> Told | None:
+    """Counts of the newest checkpoint of a run folder; None where there is none that can be read."""
+    manifest, memory = newest_manifest(folder), kept_memory(config, folder)
+    if manifest is None:
+        return None
+    told = Told(
+        taken_in=manifest.extra["ticks"],
+        missed=manifest.extra["missed"],
+        offered=manifest.counts["offered"],
+        kept=manifest.counts["inserted"],
+        gaps=manifest.extra["gaps"],
+        error_batches=manifest.extra.get("error_batches"),
+    )
+    if memory is None:
+        return told
+    storage = memory.storage
+    return replace(told, digest=storage.digest().hex(), stored=storage.stored, capacity=storage.capacity)
+
+
 def config_of(folder: Path) -> RunConfig:
-    """The configuration of a run, wherever its first policy came from; raises ConfigError or OSError."""
+    """The configuration of a run, even where its first policy is gone; raises ConfigError or OSError."""
     return recorded_config((folder / "config.yaml").read_bytes())
 
 
@@ -98,7 +198,6 @@ def left_by(folder: Path, config: RunConfig) -> Left:
         rows_problem = f"episodes.csv ends in {filed.broken} bytes of half a row" if filed.broken else ""
     except ValueError as error:
         rows_problem = str(error)
-    manifest, memory = newest_manifest(folder), kept_memory(config, folder)
     names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]
     return Left(
         summary_of(folder),
@@ -106,8 +205,7 @@ def left_by(folder: Path, config: RunConfig) -> Left:
         rows_problem,
         frozenset(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()),
         logged(folder, config),
-        None if manifest is None else manifest.counts["offered"],
-        "" if memory is None else memory.storage.digest().hex(),
+        checkpoint_counts(config, folder),
         names,
     )
 
@@ -154,7 +252,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
 def _close(
     open_: list[NDArray[np.void]], part: NDArray[np.void], episodes: dict[tuple[int, str], Episode]
 ) -> list[NDArray[np.void]]:
-    """Note the episodes that a batch of records closes; what is still open."""
+    """Add the episodes that a batch of records closes; the records of one that is still open."""
     start = 0
     for end in (np.flatnonzero(part["flags"] & Flag.NO_ACTION) + 1).tolist():
         records = np.concatenate([*open_, part[start:end]])
@@ -169,7 +267,7 @@ def _close(
 
 
 def tracebacks(folder: Path) -> list[str]:
-    """Where a program of a run, or the run itself, died of an exception: ``FILE: its last line``, once each."""
+    """Exceptions that programs of a run died of: ``FILE: last line``, once each."""
     found: dict[str, None] = {}
     for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
         with contextlib.suppress(OSError):

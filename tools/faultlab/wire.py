@@ -1,11 +1,11 @@
-"""The line between a device and its host: it can be cut, one way or both, frozen, garbled, and made to lose frames.
+"""A serial line between a device and its host that can be cut, one way or both, frozen, garbled, and lose frames.
 
 Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
-frame the device sends, whatever the host gets to see of it: so the device's own account of its output can be read.
+frame that the device sends, whatever the host sees of it: the device's own account of its output.
 
-``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a wire in a process of its own, for those whose own
-work must not hold up the bytes.  It prints the two ports as one JSON line and obeys, line by line, what it is told on
-stdin (see ``obey``) until stdin ends.
+``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a line in a process of its own, for callers whose own
+work must not delay the bytes.  It prints the two ports as one JSON line and obeys orders on stdin (see ``obey``) until
+stdin ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import sys
 import threading
 import time
 import tty
-from types import TracebackType
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
@@ -39,21 +38,21 @@ FLIP: Final = bytes(b ^ 0x5A for b in range(256))
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where the two ends are."""
+    """Device files of the two ends."""
 
     device: str
     host: str
 
 
 class Seen(NamedTuple):
-    """A state frame, and when the host's side of the world could have had it (monotonic ns)."""
+    """A state frame, and when it left the device's end of the line (monotonic ns)."""
 
     at_ns: int
     state: State
 
 
 class Wire(threading.Thread):
-    """Carries bytes until ``close``; ``keep`` says whether state frames are kept (an hour's are many)."""
+    """A thread that carries bytes until ``close``; with ``keep``, all state frames are kept (an hour's are many)."""
 
     def __init__(self, n_sensors: int, n_actuators: int, *, keep: bool = True) -> None:
         super().__init__(daemon=True)
@@ -64,8 +63,8 @@ class Wire(threading.Thread):
         (self._device, device), (self._host, host) = self._ends
         self.ports: Final = Ports(os.ttyname(device), os.ttyname(host))
         self.mode: Mode = "carry"
-        self.lose = 0
-        """State frames that are still to be lost."""
+        self.still_to_lose = 0
+        """State frames."""
         self.seen: list[Seen] = []
         self._keep = keep
         self._layout = StateLayout(n_sensors, n_actuators)
@@ -79,7 +78,7 @@ class Wire(threading.Thread):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
         while not self._closing:
             ready, _, _ = select.select([self._device, self._host], (), (), _IDLE_S)
-            with contextlib.suppress(OSError):  # nobody has the other end open for now, or it takes no more
+            with contextlib.suppress(OSError):  # the other end is not open now, or its buffer is full
                 if self._host in ready:
                     data = os.read(self._host, _READ_BYTES)
                     if self.mode in _TO_DEVICE:
@@ -98,8 +97,8 @@ class Wire(threading.Thread):
             if body[0] == MessageType.STATE:
                 if self._keep:
                     self.seen.append(Seen(now, self._layout.decode(body)))
-                if self.lose > 0:
-                    self.lose -= 1
+                if self.still_to_lose > 0:
+                    self.still_to_lose -= 1
                     continue
                 if self.mode == "freeze" and self._last_wire:
                     wire = self._last_wire
@@ -108,27 +107,33 @@ class Wire(threading.Thread):
         if self.mode != "cut" and out:
             os.write(self._host, out.translate(FLIP) if self.mode == "garble" else out)
 
-    def __enter__(self) -> Wire:
+    def lose(self, frames: int) -> None:
+        """Lose the next state frames."""
+        self.still_to_lose += frames
+
+    def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
+
+    def stop(self) -> None:
+        """Carry nothing any more."""
+        self._closing = True
+        self.join()
 
     def close(self) -> None:
         """Close both lines."""
-        self._closing = True
-        self.join()
+        self.stop()
         for fd in (fd for end in self._ends for fd in end):
             os.close(fd)
 
 
 def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
-    """What the device's clock read at a moment of the host's, by the frames that came with the least delay.
+    """The device's clock at a moment of the host's, judged by the frames that came with the least delay.
 
-    ``transit_ns`` is what a frame takes at least from its sample on.
+    ``transit_ns`` is the least time between a frame's sample and its arrival.
     """
     offset_ns = min(s.at_ns - s.state.t_us * 1000 for s in seen) - transit_ns
     return (at_ns - offset_ns) / 1000
@@ -137,8 +142,8 @@ def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
 def safe_since_us(seen: list[Seen], after_us: float, period_us: int) -> float | None:
     """Device time at which the safe output came into force after ``after_us``; None while it has not.
 
-    A frame that says SAFE and reports a safe output switched within its period, at tau; one that reports another
-    output switched at its sample.
+    A device whose frame says SAFE and reports a safe output switched within its period, at tau; with another output
+    it switched at the sample.
     """
     for _, state in seen:
         if state.t_us > after_us and state.status & Status.SAFE:
@@ -149,7 +154,7 @@ def safe_since_us(seen: list[Seen], after_us: float, period_us: int) -> float | 
 
 
 class WireProcess:
-    """The handle of a wire in a process of its own; a context that ends it."""
+    """Handle of a wire in a process of its own; a context that ends it."""
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
         command = [sys.executable, "-m", "onrig.tools.faultlab.wire", str(n_sensors), str(n_actuators)]
@@ -158,23 +163,35 @@ class WireProcess:
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         self.ports: Final = msgspec.json.decode(self._out.readline(), type=Ports)
+        self._mode: Mode = "carry"
 
     @property
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
 
-    def say(self, order: str) -> None:
-        """Give an order (see ``obey``)."""
+    @property
+    def mode(self) -> Mode:
+        """What the line does (see ``Mode``); settable."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode = mode
+        self._say(mode)
+
+    def lose(self, frames: int) -> None:
+        """Lose the next state frames."""
+        self._say(f"lose {frames}")
+
+    def _say(self, order: str) -> None:
         self._in.write(order.encode() + b"\n")
         self._in.flush()
 
     def __enter__(self) -> WireProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._in.close()
         try:
             self._process.wait(_GRACE_S)
@@ -185,10 +202,10 @@ class WireProcess:
 
 
 def obey(wire: Wire, order: str) -> None:
-    """Carry out one order: a mode, or ``lose N`` (so many state frames); what is none is passed over."""
+    """Carry out one order: a mode, or ``lose N`` (state frames); anything else is ignored."""
     match order.split():
         case ["lose", count]:
-            wire.lose += int(count)
+            wire.lose(int(count))
         case [mode]:
             wire.mode = next((m for m in get_args(Mode) if m == mode), wire.mode)
 

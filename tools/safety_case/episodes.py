@@ -14,6 +14,7 @@ import numpy as np
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Status
+from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -54,11 +55,11 @@ class _Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
     def __init__(self, tick: Tick, law: Law, name: str, loss: float, rng: random.Random) -> None:
-        self.tick, self.name, self.loss, self.rng = tick, name, loss, rng
-        self.policy = cast(PolicySession, Adversary(law))
+        self.name, self.loss, self.rng = name, loss, rng
         self.before = self.command = tick.safe_counts
         self.lost = 0
         tick.begin(1, Kind.TRAIN, [])
+        self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
 
 def sight_of(config: RunConfig, box: PlantBox) -> Sight:
@@ -151,13 +152,9 @@ def _run_lanes(
 
 
 def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
-    tick = lane.tick
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
-    step = tick.observe(state)
-    tick.ask(step, lane.policy, 1)
-    tick.explore(step)
-    tick.shield(step)
-    lane.command = step.command
+    answer = lane.answer_to(state)
+    step, lane.command = answer.step, answer.command
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

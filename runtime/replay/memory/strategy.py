@@ -1,13 +1,13 @@
 """Strategies of de Bruin et al. 2018: ``RETENTION[SAMPLING]``, as in ``Expl(1.0)[PER]``; their keepers, their bytes.
 
-``RETENTIONS`` and ``SAMPLINGS`` are the registries; everything else about a strategy it says of itself.
+``RETENTIONS`` and ``SAMPLERS`` are the registries; everything else about a strategy it says of itself.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,7 +23,27 @@ from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, cap
 RETENTIONS: Final[dict[str, type[Keeper]]] = {
     keeper.name: keeper for keeper in (Fifo, Full, Reservoir, TdError, Exploration)
 }
-SAMPLINGS: Final = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
+
+
+class Sampling(NamedTuple):
+    """A way of drawing minibatches.  The learner draws; the rig knows the notation alone."""
+
+    home: str
+    """Module and class in ``onrig.learner.samplers``."""
+    corrections: tuple[str, ...]
+    """What may stand behind a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+
+
+SAMPLERS: Final[dict[str, Sampling]] = {
+    "Uniform": Sampling("uniform:Uniform", ("FIS",)),
+    "PER": Sampling("rank_per:RankPer", ("IS", "FIS")),
+    "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
+}
+SAMPLINGS: Final = tuple(
+    f"{name}{correction and '+'}{correction}"
+    for name, sampling in SAMPLERS.items()
+    for correction in ("", *sampling.corrections)
+)
 
 _NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
 
@@ -74,6 +94,12 @@ def parse_strategy(text: str) -> Strategy:
         expected = f"a number of 0 to {parameter.high:g}"
         raise ValueError(f"the {parameter.name} of {retention} must be {expected}, got '{number}'")
     return Strategy(retention, sampling, value)
+
+
+def parts_of_sampling(sampling: str) -> tuple[str, str]:
+    """Split a sampling into sampler and correction ("" for none)."""
+    name, _, correction = sampling.partition("+")
+    return name, correction
 
 
 def _known() -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.strategy import parse_strategy
@@ -17,7 +17,7 @@ BATCH, EPISODES, CAPACITY = 8, 30, 150
 
 def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
     strategy = parse_strategy(f"FIFO[{sampling}]")
-    return sampling_for(strategy, capacity, seeds, episodes=EPISODES, batch=batch, per_alpha=0.7)
+    return sampling_for(strategy, seeds, Setting(capacity, batch, EPISODES))
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
@@ -40,10 +40,8 @@ def _written(rng: np.random.Generator, stored: int) -> NDArray[np.int64]:
 def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds: list[int]) -> None:
     ours = _sampling(sampling, seeds)
     strategy = parse_strategy(f"FIFO[{sampling}]")
-    theirs = [
-        sampler_for(strategy, CAPACITY, stream(seed, Role.SAMPLER), episodes=EPISODES, batch=BATCH) for seed in seeds
-    ]
-    assert ours.feedback == theirs[0].feedback
+    theirs = [sampler_for(strategy, stream(seed, Role.SAMPLER), Setting(CAPACITY, BATCH, EPISODES)) for seed in seeds]
+    assert ours.looks_at == theirs[0].looks_at
     rng = np.random.default_rng(1)
     stored = [0] * len(seeds)
     for episode in range(1, EPISODES + 1):
@@ -69,7 +67,7 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
 
 def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
     ours = _sampling("PER", [4], batch=16)
-    theirs = sampler_for(parse_strategy("FIFO[PER]"), CAPACITY, stream(4, Role.SAMPLER), episodes=EPISODES, batch=16)
+    theirs = sampler_for(parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), Setting(CAPACITY, 16, EPISODES))
     ours.written([np.arange(100)])
     theirs.written(np.arange(100))
     for _ in range(600):

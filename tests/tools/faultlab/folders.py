@@ -6,7 +6,7 @@ import msgspec
 
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.run_state.episodes import EpisodeRow
-from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun
+from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun, Told
 
 STEPS = 200
 CONFIG = msgspec.structs.replace(load_run("pendulum"), episodes=4, evaluate_every=2)
@@ -26,7 +26,6 @@ def whole() -> Left:
         rows_problem="",
         policies=frozenset({1, 2, 3, 4}),
         log=LoggedRun(6 * (STEPS + 1), 0, episodes, [], ""),
-        offered=4 * STEPS,
-        digest="d",
+        checkpoint=Told(offered=4 * STEPS, digest="d"),
         half_written=[],
     )

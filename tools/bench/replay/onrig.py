@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers.build import sampler_for
+from onrig.learner.samplers import Setting, sampler_for
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout
 from onrig.runtime.replay.memory.storage import Storage
@@ -44,9 +44,7 @@ class _Onrig(Buffer):
         self._sampling = strategy.sampling
         self._keeper = keeper_for(strategy, capacity, np.random.default_rng([seed, 3]))
         self._storage = Storage(capacity, n_obs, n_act, cyclic=self._keeper.cyclic)
-        self._sampler = sampler_for(
-            strategy, capacity, np.random.default_rng([seed, 4]), episodes=_EPISODES, batch=BATCH
-        )
+        self._sampler = sampler_for(strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH, _EPISODES))
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
         # As local names in the rig's loops: looked up once.

@@ -14,33 +14,25 @@ from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.view.run_view import RunFiles, Values, by_episode, number
 from onrig.runtime.view.sentences import Event
-from onrig.tools.reports.run.drawing import (
+from onrig.tools.reports.style import (
     BLUE,
-    GOLD,
-    GREEN,
     ORANGE,
     PALETTE,
     PINK,
     RED,
+    RULE_COLOURS,
     Chart,
     legend_beside,
+    new_figure,
     svg_uri,
+    title,
     whole_numbers,
 )
-from onrig.tools.reports.style import new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SMOOTH: Final = 20
-_RULES: Final = {
-    "predicted": ORANGE,
-    "envelope": RED,
-    "finite": "#7B1FA2",
-    "range": GOLD,
-    "rate": BLUE,
-    "jerk": GREEN,
-}
 _CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
 VERDICTS: Final = {
     "policy_admitted": ("admitted", BLUE, ".", 4.0),
@@ -61,7 +53,7 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     _exploration(panels[1], m)
     rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)  # it goes on from an earlier one
-    _stacked(panels[2], rules, _RULES, m.train["episode"])
+    _stacked(panels[2], rules, RULE_COLOURS, m.train["episode"])
     title(panels[2], "interventions: how often a rule of the shield began to act, per episode")
     _stacked(panels[3], causes, _CAUSES, m.train["episode"])
     title(panels[3], "missed ticks by cause, per episode")

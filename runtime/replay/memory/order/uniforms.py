@@ -1,4 +1,4 @@
-"""A stream of uniform numbers drawn in blocks, because one call into numpy costs more than the rest of a decision."""
+"""Uniform numbers drawn in blocks (a call into numpy costs more than the rest of a decision), and PCG64 as words."""
 
 from __future__ import annotations
 
@@ -94,18 +94,29 @@ def _check_pcg64(rng: np.random.Generator) -> None:
 
 
 def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return state and increment of a PCG64 generator that has drawn only whole doubles, (4,) uint64."""
-    inner = rng.bit_generator.state["state"]
-    parts = [inner["state"] & _WORD, inner["state"] >> 64, inner["inc"] & _WORD, inner["inc"] >> 64]
-    return np.array(parts, np.uint64)
+    """Return state and increment of a PCG64 generator that has drawn only whole doubles, (4,), low words first."""
+    return stream_words(rng)[[1, 0, 3, 2]]
 
 
 def set_generator_state(rng: np.random.Generator, state: NDArray[np.uint64]) -> None:
     """Put a PCG64 generator where ``generator_state`` found it."""
-    words = [int(w) for w in state]
+    restore_stream(rng, np.append(state[[1, 0, 3, 2]], np.zeros(2, np.uint64)))
+
+
+def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
+    """Return the whole state of a PCG64 generator, (6,): two 128-bit integers, then the half-used 32-bit output."""
+    state = rng.bit_generator.state
+    numbers = state["state"]["state"], state["state"]["inc"]
+    words = [number >> shift & _WORD for number in numbers for shift in (64, 0)]
+    return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def restore_stream(rng: np.random.Generator, words: NDArray[np.generic]) -> None:
+    """Put a PCG64 generator where ``stream_words`` found it."""
+    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
     rng.bit_generator.state = {
         "bit_generator": "PCG64",
-        "state": {"state": words[0] | words[1] << 64, "inc": words[2] | words[3] << 64},
-        "has_uint32": 0,
-        "uinteger": 0,
+        "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
     }

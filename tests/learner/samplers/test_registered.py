@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from onrig.learner.samplers import Setting, sampler_class, sampler_for
+from onrig.runtime.replay.memory.strategy import SAMPLERS, SAMPLINGS, Strategy
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_every_known_sampling_draws(sampling: str) -> None:
+    sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), Setting(100, 16, 10))
+    sampler.begin_episode(1)
+    sampler.written(np.arange(50))
+    draw = sampler.draw(16)
+    assert draw.slots.shape == (1, 16)
+    assert (draw.weights is None) == ("+" not in sampling)
+    sampler.updated(draw.slots[0], np.ones(16))
+    assert bool(sampler.looks_at) == ("PER" in sampling)
+
+
+@pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
+def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
+    def drawn(**exponent: float) -> list[int]:
+        sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), Setting(100, 16, 10, **exponent))
+        sampler.begin_episode(1)
+        sampler.written(np.arange(100))
+        sampler.updated(np.arange(100), np.arange(100.0))
+        slots: list[int] = sampler.draw(16, 20).slots.reshape(-1).tolist()
+        return slots
+
+    assert drawn() == drawn(per_alpha=0.7)
+    # Rank 1 is slot 99: the larger the exponent, the larger the errors drawn.
+    means = [np.mean(drawn(per_alpha=alpha)) for alpha in (0.0, 0.7, 1.5)]
+    assert means[0] < 55 < 60 < means[1] < means[2]
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown sampling 'NERS'"):
+        sampler_for(Strategy("FIFO", "NERS"), np.random.default_rng(0), Setting(100, 16, 10))
+    with pytest.raises(ValueError, match="a memory of 10 experiences gives no minibatch of 16"):
+        sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
+    capacity, rng = 100_000, np.random.default_rng(0)
+    tracemalloc.start()
+    sampler = sampler_for(Strategy("FIFO", name), np.random.default_rng(0), Setting(capacity, 16, 10))
+    for first in range(0, capacity, 20_000):
+        slots = np.arange(first, first + 20_000)
+        sampler.written(slots)
+        sampler.updated(slots, rng.random(20_000))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held <= capacity * sampler_class(name).bytes_per_slot + 1_000_000

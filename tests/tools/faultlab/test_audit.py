@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.faultlab.audit import Observed, findings, lost, unlike, unlike_policies
+from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun, Told
+from tests.tools.faultlab.folders import CONFIG, row, whole
+
+OVER = Observed(ExitCode.OK)
+
+
+def log_of(left: Left) -> LoggedRun:
+    assert left.log is not None
+    return left.log
+
+
+def without_rows(*numbers: int) -> Left:
+    left = whole()
+    rows = [r for r in left.rows if r.kind == "eval" or r.episode not in numbers]
+    return left._replace(
+        rows=rows, checkpoint=Told(offered=sum(r.steps for r in rows if r.kind == "train"), digest="d")
+    )
+
+
+def told(left: Left) -> Left:
+    return left._replace(summary={**left.summary, "whole": {"complete": False, "lost": ["something"]}})
+
+
+def test_of_a_whole_run_nothing_is_found() -> None:
+    assert lost(whole(), CONFIG, OVER) == []
+    assert findings(whole(), CONFIG, OVER) == []
+
+
+DAMAGED: list[tuple[Left, str]] = [
+    (without_rows(2, 3), "training episodes 2-3 of 4"),
+    (without_rows(4), "training episodes 4 of 4"),
+    (whole()._replace(rows=[*whole().rows, row(1)], checkpoint=Told(offered=1000)), "episodes 1 are there twice"),
+    (whole()._replace(rows=[r for r in whole().rows if r != row(2, "eval")]), "evaluation episodes 2"),
+    (whole()._replace(rows_problem="half a row"), "half a row"),
+    (whole()._replace(checkpoint=Told(offered=700)), "700 experiences of 800"),
+    (whole()._replace(checkpoint=None), "no checkpoint"),
+    (whole()._replace(policies=frozenset({1, 3, 4})), "policies 2 acted"),
+    (whole()._replace(log=log_of(whole())._replace(missing=3)), "lacks 3 records"),
+    (whole()._replace(log=log_of(whole())._replace(problem="no mcap")), "cannot be read: no mcap"),
+    (whole()._replace(log=log_of(whole())._replace(episodes={})), "records of episodes 1-4"),
+    (
+        whole()._replace(
+            log=log_of(whole())._replace(
+                episodes={**log_of(whole()).episodes, (3, "train"): Episode(199, frozenset({3}))}
+            )
+        ),
+        "199 steps of train episode 3, its row 200",
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
+def test_whatever_is_lost_without_a_word_is_found_and_what_is_told_is_not(left: Left, said: str) -> None:
+    (line,) = [line for line in findings(left, CONFIG, OVER) if said in line]
+    assert line.startswith("lost without a word (exit 0)")
+    assert findings(told(left), CONFIG, Observed(ExitCode.INCOMPLETE)) == []
+
+
+def test_episodes_that_the_loop_closed_have_their_rows_however_the_run_ended() -> None:
+    left = whole()._replace(summary={"exit_reason": "interrupted"})
+    assert findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=4)) == []
+    (line,) = findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=6))
+    assert "training episodes 5-6 of 6" in line
+
+
+def test_summary_and_exit_code_must_tell_the_same() -> None:
+    left = without_rows(3)
+    assert findings(told(left), CONFIG, OVER) == ["summary.json says that data are missing, and the exit code is 0"]
+    found = findings(whole(), CONFIG, Observed(ExitCode.INCOMPLETE))
+    assert found == ["the exit code says that data are missing, and summary.json does not"]
+
+
+def test_a_count_that_is_not_that_of_the_file_is_found() -> None:
+    left = whole()._replace(summary={"whole": {"complete": True, "rows": {"expected": 7, "present": 7}}})
+    assert findings(left, CONFIG, OVER) == ["summary.json counts 7 rows, episodes.csv holds 6"]
+
+
+def test_data_that_are_missing_have_a_line_that_says_which() -> None:
+    left = whole()._replace(summary={"whole": {"complete": False, "lost": []}})
+    (line,) = findings(left, CONFIG, Observed(ExitCode.INCOMPLETE))
+    assert line.endswith("not which")
+
+
+def test_files_left_half_written_are_found_whether_or_not_anything_is_missing() -> None:
+    left = whole()._replace(half_written=["8.tmp", "9.tmp"])
+    assert findings(left, CONFIG, OVER) == ["2 files were left half-written: 8.tmp, 9.tmp"]
+
+
+def test_a_run_that_ends_leaves_a_summary_and_one_that_dies_need_not() -> None:
+    left = whole()._replace(summary={})
+    assert findings(left, CONFIG, OVER) == ["ended with 0 and left no summary.json"]
+    assert findings(left, CONFIG, Observed(-9)) == []
+
+
+def test_where_no_log_is_kept_the_other_accounts_are_compared() -> None:
+    assert findings(whole()._replace(log=None), CONFIG, OVER) == []
+
+
+def test_a_difference_from_a_run_left_alone_is_told_with_its_place() -> None:
+    other = whole()._replace(checkpoint=Told(offered=797, digest="e"))
+    other.rows[3] = row(3, steps=197)
+    assert unlike(other, whole()) == [
+        "episodes.csv differs: from row 4 on",
+        "the memory differs: 797 experiences offered, 800 when left alone",
+    ]
+    assert unlike(without_rows(4)._replace(rows=whole().rows[:4]), whole()) == ["episodes.csv differs: 4 of 6"]
+    assert unlike(whole(), whole()) == []
+    assert unlike_policies({1: b"a", 2: b"b"}, {1: b"a", 2: b"c", 3: b"d"}) == ["policies differ: 2-3"]
+    assert unlike_policies({1: b"a"}, {1: b"a"}) == []

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.tools.faultlab.balance import JUDGED, Happening, Ledger, Life, checks, failed, life_checks
+from onrig.tools.faultlab.gauges import Trend
+from onrig.tools.faultlab.run_folder import Told
+from onrig.tools.faultlab.schedule import Kind
+
+COST = 1000
+
+
+def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = False, base: int = 0) -> Life:
+    """A life of which everything is accounted for."""
+    offered = ticks - lost - 20
+    before = Told(base, base // 9, base, base, policies_offered=0)
+    told = Told(
+        taken_in=base + ticks - lost,
+        missed=base // 9 + 7,
+        offered=base + offered,
+        kept=base + offered,
+        policies_offered=4,
+        policies_admitted=3,
+        policies_refused=1,
+        digest="ab",
+        stored=min(200, base + offered),
+        capacity=200,
+    )
+    return Life(
+        1,
+        resumed=resumed,
+        exit_code=130,
+        graceful=True,
+        before=before,
+        told=told,
+        written=ticks,
+        read=ticks,
+        missed=Counter(link=4, host=3),
+        produced=ticks - 20,
+        replay_kills=kills,
+        admitted=3,
+        refused=1,
+        final_mirrors={"learner": "ab"},
+    )
+
+
+def balanced() -> Ledger:
+    return Ledger(
+        lives=[life()],
+        happenings=[
+            Happening(Kind.CABLE_PULLED, 5, 5.01, 0, 1, ["link_silent"], 4.0, True, 4),
+            Happening(Kind.NETWORK_CUT, 10, 10.0, 2, 1, [], 2.5),
+            Happening(Kind.REPLAY_KILLED, 15, 15.0, 0, 1, ["started again"], 1.0),
+        ],
+        planned=3,
+        durable_records=COST,
+        mirrored=480,
+        compared=5,
+        compared_whole=2,
+        memory={role: Trend(0.01, 100, 1) for role in JUDGED},
+        descriptors={role: Trend(0.0, 100, 1) for role in JUDGED},
+    )
+
+
+@given(st.integers(50, 5000), st.integers(0, 3), st.integers(0, 900), st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost: int, base: int) -> None:
+    lost = min(lost, ticks - 20) if kills else 0
+    one = life(ticks, kills=kills, lost=lost, resumed=base > 0, base=base)
+    assert failed(life_checks(one, COST)) == []
+
+
+@given(st.integers(1, 100))
+@settings(max_examples=20, deadline=None)
+def test_a_record_lost_without_a_kill_is_told(lost: int) -> None:
+    assert failed(life_checks(life(lost=lost), COST))
+
+
+@given(st.integers(1, 3), st.integers(1, 500))
+@settings(max_examples=20, deadline=None)
+def test_more_lost_than_kills_may_cost_is_told(kills: int, beyond: int) -> None:
+    lost = kills * COST + beyond
+    assert failed(life_checks(life(lost + 100, kills=kills, lost=lost), COST))
+
+
+def _told(**changes: int | str) -> Callable[[Life], None]:
+    def change(one: Life) -> None:
+        for name, value in changes.items():
+            was = getattr(one.told, name)
+            setattr(one.told, name, was + value if isinstance(value, int) else value)
+
+    return change
+
+
+def _own(name: str, by: int) -> Callable[[Life], None]:
+    return lambda one: setattr(one, name, getattr(one, name) + by)
+
+
+WRONG: dict[str, Callable[[Life], None]] = {
+    "a record taken in twice": _told(taken_in=1),
+    "a record never taken in": _told(taken_in=-1),
+    "a record dropped": _told(dropped=1),
+    "a record not read along": _own("read", -1),
+    "an experience too many": _told(offered=1, kept=1, stored=0),
+    "an experience too few": _told(offered=-1, kept=-1),
+    "one offered and not kept": _told(kept=-1),
+    "one stored that is not there": _told(stored=1),
+    "a missed tick not told": _told(missed=-1),
+    "a missed tick told twice": _told(missed=1),
+    "a policy admitted unseen": _told(policies_admitted=1, policies_offered=1),
+    "a policy refused unseen": _told(policies_refused=1, policies_offered=1),
+    "a policy neither admitted nor refused": _told(policies_offered=1),
+    "more rolled back than admitted": _own("rolled_back", 5),
+    "a policy rolled back unseen": _told(rolled_back=1),
+    "a mirror the rig found to differ": _told(mirror_mismatches=1),
+    "a final mirror that differs": _told(digest="cd"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_each_kind_of_imbalance_of_a_life_is_told(wrong: str) -> None:
+    one = life()
+    WRONG[wrong](one)
+    assert failed(life_checks(one, COST))
+
+
+def _happens(**changes: object) -> Callable[[Ledger], None]:
+    return lambda books: books.happenings.__setitem__(0, replace(books.happenings[0], **changes))  # type: ignore[arg-type]
+
+
+AMISS: dict[str, Callable[[Ledger], None]] = {
+    "a fault not brought about": lambda books: setattr(books, "planned", 4),
+    "a fault not over": _happens(recovered_s=None),
+    "a fault not named": _happens(names=[]),
+    "a fault that did not end the run": _happens(ended_run=False),
+    "an end that nothing explains": lambda books: books.unexpected_ends.append("run 1 ended with code 70"),
+    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a word"),
+    "a mismatch": lambda books: setattr(books, "mismatches", 1),
+    "no comparison": lambda books: setattr(books, "compared", 0),
+    "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
+    "memory that grows": lambda books: books.memory.update(replay=Trend(3.0, 100, 1)),
+    "memory that nobody followed": lambda books: books.memory.clear(),
+    "descriptors that nobody followed": lambda books: books.descriptors.clear(),
+    "descriptors that leak": lambda books: books.descriptors.update(replay=Trend(2.0, 100, 1)),
+    "a life that does not balance": lambda books: setattr(books.lives[0], "read", 1),
+}
+
+
+def test_a_sound_ledger_balances() -> None:
+    assert failed(checks(balanced())) == []
+
+
+@pytest.mark.parametrize("amiss", AMISS)
+def test_each_kind_of_imbalance_of_the_whole_is_told(amiss: str) -> None:
+    books = balanced()
+    AMISS[amiss](books)
+    assert failed(checks(books))
+
+
+def test_a_slope_over_a_short_life_is_not_judged() -> None:
+    books = balanced()
+    books.memory["learner"] = Trend(50.0, 20, 3)
+    assert failed(checks(books)) == []
+
+
+def test_an_end_that_no_mirror_heard_of_is_told() -> None:
+    books = balanced()
+    books.lives[-1].final_mirrors.clear()
+    assert [check.name for check in failed(checks(books))] == ["mirrors that heard of the last end and were compared"]

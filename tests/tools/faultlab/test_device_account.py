@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from onrig.hw.messages import State, Status
+from onrig.tools.faultlab.attack_realtime import false_safe, kept_on
+from onrig.tools.faultlab.wire import Seen
+
+ACTS, SAFE = int(Status.ARMED), int(Status.SAFE)
+PERIOD_NS = 20_000_000
+
+
+def frames(*status: int, answers: int | None = None) -> list[Seen]:
+    """A frame in each period, the first of them at 0."""
+    return [
+        Seen(n * PERIOD_NS, State(n, n * 20_000, s, 0, 5, n - 1 if answers is None else answers, 0, (0, 0), (1,), (1,)))
+        for n, s in enumerate(status)
+    ]
+
+
+CLAIM = "runs/x: actuators safe after 114 ms (faded out)\n"
+
+
+def test_safe_is_false_where_the_device_acts_on_and_true_once_it_has_said_so() -> None:
+    seen = frames(ACTS, ACTS, ACTS, SAFE)
+    (found,) = false_safe(seen, [(PERIOD_NS, CLAIM)])
+    assert "40 ms more" in found
+    assert false_safe(seen, [(3 * PERIOD_NS, CLAIM)]) == []
+
+
+def test_a_device_that_never_falls_safe_is_told() -> None:
+    (found,) = false_safe(frames(ACTS, ACTS), [(PERIOD_NS, CLAIM)])
+    assert "to the end" in found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "runs/x: unconfirmed: the device's lease ends at 12:00:01, then the actuators are safe\n",
+        "onrig stop: the loop did not confirm that the actuators are safe; the device's lease has seen to it\n",
+        "runs/x: ended: interrupted, 1.2 s in all\n",
+    ],
+)
+def test_what_claims_nothing_cannot_be_false(said: str) -> None:
+    assert false_safe(frames(ACTS, ACTS), [(PERIOD_NS, said)]) == []
+
+
+def test_a_command_older_than_the_lease_and_a_period_is_found() -> None:
+    assert kept_on(frames(*[ACTS] * 8, answers=1), lease_periods=6) == []
+    (found,) = kept_on(frames(*[ACTS] * 9, answers=1), lease_periods=5)
+    assert found.endswith("in 1 frames, first 8")
+    assert kept_on(frames(*[SAFE] * 9, answers=1), lease_periods=5) == []

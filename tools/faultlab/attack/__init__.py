@@ -1,1 +1,0 @@
-"""The attack: campaigns against a rig and what it takes in, each in pieces."""
