@@ -37,6 +37,7 @@ VERBS: Final = {
 
 _PLACES: Final = {
     **{verb: f"{verb}.verb" for verb in ("bench", "doctor", "service", "web")},
+    "experiment": "experiments.verb",
     **{verb: f"verbs.{verb}" for verb in ("keys", "learn", "stop", "disarm", "twin")},
     "resume": "verbs.stop:resume",
 }

@@ -14,8 +14,7 @@ from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.identity import cell_id, same
-from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.spec import cell_id, load_spec, same
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
 
