@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import State, Status
+from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
+from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
@@ -20,7 +21,6 @@ from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
-from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 
@@ -63,29 +63,23 @@ def evaluate(
         tick.begin(episode, Kind.EVAL, [])
         session.arm()
         session.reset(device_seed(seed, Role.PLANT_EVAL, episode))
-        steps = _episode(session, tick, policy, policy_id, episode_steps(config.task, config.rate_hz))
+        steps = _episode(session, tick, policy, policy_id)
         if steps[-1].fault:
             session.clear_fault()
         session.disarm()
         yield from accounts.add(layout.pack(steps))
 
 
-def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int, length: int) -> list[Step]:
-    """The control loop's episode, without its clock and its ring."""
+def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int) -> list[Step]:
     steps: list[Step] = []
+    answer_to = begin_episode(tick, by_policy(tick, policy, policy_id))
     while True:
         state = _next_state(session)
-        step = tick.observe(state)
-        terminated = bool(steps) and tick.complete(steps[-1], state, step.observation)
-        steps.append(step)
-        if terminated or tick.steps_done >= length or state.fault or not state.status & Status.ARMED:
-            session.send_command(state.frame, tick.safe_counts)
-            tick.close(step, terminated=terminated)
+        answer = answer_to(state)
+        steps.append(answer.step)
+        session.send_command(state.frame, answer.command)
+        if answer.over:
             return steps
-        tick.ask(step, policy, policy_id)
-        tick.explore(step)
-        tick.shield(step)
-        session.send_command(state.frame, step.command)
 
 
 def _next_state(session: DeviceSession) -> State:

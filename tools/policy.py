@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
 
 from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
@@ -12,10 +16,14 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
+from onrig.tools.table import Table
 from onrig.tools.verdict import judge, read_model
+
+_MEASURED: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
+_FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     evaluation.add_argument(
         "--episodes", type=int, default=10, help="evaluation episodes 1 to N of a run (default: 10)"
     )
+    evaluation.add_argument("--json", action="store_true", help="all episodes with all digits, as JSON")
     evaluation.add_argument("--seed", type=int, help="seed of the run (default: the configuration's)")
     return p
 
@@ -58,12 +67,14 @@ def main(arguments: list[str]) -> int:
     verdict = judge(model, config)
     if isinstance(verdict, Refused):
         return _refuse(args.file, verdict)
-    print(f"{args.file}: {_accepted(verdict, config)}")
-    for warning in verdict.warnings:
-        print(f"  warning: {warning}")
+    as_json = args.verb == "eval" and args.json
+    if not as_json:
+        print(f"{args.file}: {_accepted(verdict, config)}")
+        for warning in verdict.warnings:
+            print(f"  warning: {warning}")
     if args.verb == "check":
         return ExitCode.OK
-    return _evaluate(config, model, verdict.contract.policy_id, args.episodes, args.seed)
+    return _evaluate(config, model, verdict, args.episodes, args.seed, as_json=as_json)
 
 
 def _refuse(path: Path, verdict: Refused) -> int:
@@ -79,26 +90,74 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
     )
 
 
-def _evaluate(config: RunConfig, model: bytes, policy_id: int, episodes: int, seed: int | None) -> int:
+def _evaluate(
+    config: RunConfig, model: bytes, verdict: Admitted, episodes: int, seed: int | None, *, as_json: bool
+) -> int:
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate
 
-    rows: list[EpisodeRow] = []
-    print("episode  steps  return               mean reward  normalized  interventions")
+    policy_id = verdict.contract.policy_id
     try:
-        for row in evaluate(config, PolicySession(model), policy_id, episodes, config.seed if seed is None else seed):
-            rows.append(row)
-            print(
-                f"{row.episode:<7}  {row.steps:<5}  {row.reward_sum!r:<19}  {row.mean_reward:<11.6g}  "
-                f"{row.normalized:<10.4f}  {row.interventions}",
-                flush=True,
-            )
+        rows = list(evaluate(config, PolicySession(model), policy_id, episodes, config.seed if seed is None else seed))
     except LinkError as error:
         return complain("policy", str(error), ExitCode.HARDWARE)
-    n = len(rows)
-    print(
-        f"mean of {n}: return {math.fsum(r.reward_sum for r in rows) / n:.6g}, "
-        f"mean reward {math.fsum(r.mean_reward for r in rows) / n:.6g}, "
-        f"normalized {math.fsum(r.normalized for r in rows) / n:.4f} (0 random, 1 reference)"
-    )
+    if as_json:
+        summary = {name: measured(rows, name)._asdict() for name in _MEASURED}
+        told = {"policy": policy_id, "warnings": verdict.warnings, "episodes": rows_as_dicts(rows), "summary": summary}
+        print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
+    else:
+        print(evaluation_text(rows))
     return ExitCode.OK
+
+
+class Measured(NamedTuple):
+    """One quantity over all episodes."""
+
+    mean: float
+    spread: float
+    """Standard deviation over the episodes; 0 for one."""
+    lowest: float
+    highest: float
+
+
+def measured(rows: Sequence[EpisodeRow], name: str) -> Measured:
+    """Measure a column over at least one episode."""
+    values = [float(getattr(row, name)) for row in rows]
+    mean = math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
+    return Measured(mean, spread, min(values), max(values))
+
+
+def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
+    """All rows with all their digits, by the columns of ``episodes.csv``."""
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
+    """The episodes, equal ones in a row once, and what they come to."""
+    stretches: list[list[EpisodeRow]] = []
+    for row in rows:
+        if stretches and row[2:8] == stretches[-1][0][2:8]:
+            stretches[-1].append(row)
+        else:
+            stretches.append([row])
+    lines = [
+        (
+            f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, alike",
+            f"{same[0].steps}",
+            *(_digits(same[0], name) for name in _MEASURED),
+            f"{same[0].interventions}",
+        )
+        for same in stretches
+    ]
+    table = Table("episode", ("steps", *_MEASURED.values(), "interventions"), tuple(lines))
+    figures = []
+    for name, title in _MEASURED.items():
+        m, form = measured(rows, name), _FORMS[name]
+        figures.append((title, *(f"{value:{form}}" for value in m)))
+    summary = Table(f"n = {len(rows)}", ("mean", "spread", "lowest", "highest"), tuple(figures))
+    return f"{table}\n\n{summary}\n\nnormalized: 0 random, 1 reference; all digits with --json"
+
+
+def _digits(row: EpisodeRow, name: str) -> str:
+    return f"{getattr(row, name):{_FORMS[name]}}"

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.control.fade import Fade
+from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
@@ -135,7 +135,7 @@ def _numbers(built: object, seen: set[int] | None = None) -> Iterator[float]:
     elif isinstance(built, list | tuple):
         for value in built:
             yield from _numbers(value, seen)
-    elif type(built).__module__.startswith("runtime."):
+    elif type(built).__module__.startswith("onrig.runtime."):
         names = [*getattr(built, "__dict__", ()), *getattr(type(built), "__slots__", ())]
         for name in names:
             yield from _numbers(getattr(built, name, None), seen)

@@ -27,7 +27,8 @@ from onrig.tools.plots import plot_learning_curve
 from onrig.tools.table import Table
 
 RISEN: Final = 0.8
-"""Normalised performance whose first episode is the rise time (000 §5.1)."""
+"""Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
+_PAPER: Final = "de Bruin et al. 2018"
 _RULE_FOR: Final = "FULL[Uniform]"
 _QUANTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
 
@@ -123,7 +124,7 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path) -> tuple[Curve, Curve]:
-    """Training episodes, and what performance is read from: the evaluation episodes if there are any (METHODS S5)."""
+    """Training episodes, and what performance is read from: the evaluation episodes if there are any."""
     episodes = read_episodes(folder)
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
@@ -137,7 +138,7 @@ def learning_curves(folder: Path) -> tuple[Curve, Curve]:
 
 
 def rise_time(curve: Curve, level: float = RISEN) -> int | None:
-    """First episode whose normalised performance is at least ``level`` (000 §5.1); None if there is none."""
+    """First episode whose normalised performance is at least ``level``; None if there is none."""
     reached = np.flatnonzero(curve.normalized >= level)
     return int(curve.episode[reached[0]]) if len(reached) else None
 
@@ -203,7 +204,7 @@ def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
 
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """The buffer size that de Bruin et al. 2018 (§8.5) would try next, and what to think of it."""
+    """The buffer size that de Bruin et al. 2018, §8.5, would try next, and what to think of it."""
     if not len(curve.normalized):
         return  # that no episode was finished is said already
     size = rule_of_thumb(curve.steps, curve.normalized)
@@ -213,10 +214,7 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
     megabytes = size.experiences * row_bytes / 1e6
     yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
-    yield (
-        "",
-        f"which took the run to {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} (§8.5)",
-    )
+    yield "", f"which took the run to {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)"
     if not size.settled:
         yield "", "but it was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from onrig.hw.messages import Status
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
-from onrig.runtime.control.orders import Orders
-from onrig.runtime.control.tick import Tick, is_faulted, is_unfit
+from onrig.runtime.control.supervision import Orders
+from onrig.runtime.control.tick import Tick, precedes_arming
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_state.faults import FaultName
@@ -53,44 +53,35 @@ class Homing:
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
         reset.begin()
-        pending: Step | None = None
-        last_us = 0
+        answer_to = begin_episode(tick, by_reset(reset))
+        step: Step | None = None
         while True:
             if self._orders.stopped:
                 raise Stopped
             state = frames.next()
-            if pending is None and not is_faulted(state) and not state.status & Status.ARMED:
-                continue  # sampled before the device took the request to arm
-            t0 = session.received_ns
-            step = tick.observe(state)
-            frames.account(step, state, pending)
-            if pending is not None:
-                tick.complete(pending, state, step.observation)
-                self._push(pending)
-            pending = step
-            if is_unfit(state):
-                self._push(step)
-                self._conduct.trip(state)
-                return False
-            if tick.contradiction is not None:
-                self._push(step)
-                self._conduct.fail(*tick.contradiction)
-                return False
-            decision = reset.decide(step.observation, (state.t_us - last_us) * 1e-6 if last_us else 0.0)
-            last_us = state.t_us
-            step.policy = step.explored = decision.action
-            tick.shield(step)
-            self._board[Word.ANSWERED_NS] = t0
-            session.send_command(state.frame, step.command)
-            step.t_send_ns = time.monotonic_ns()
-            step.tick_ns = step.t_send_ns - t0
-            self._board[Word.TICK] = step.tick + 1
-            frames.busy_until_ns = step.t_send_ns
-            if decision.progress is Progress.GOING:
+            if step is None and precedes_arming(state):
+                continue
+            received_ns = session.received_ns
+            answer = answer_to(state)
+            step = answer.step
+            if not answer.over:
+                self._board[Word.ANSWERED_NS] = received_ns
+                session.send_command(state.frame, answer.command)
+                step.t_send_ns = time.monotonic_ns()
+                step.tick_ns = step.t_send_ns - received_ns
+                self._board[Word.TICK] = step.tick + 1
+                frames.busy_until_ns = step.t_send_ns
+            frames.account(step, state, answer.completed)
+            if answer.completed is not None:
+                self._push(answer.completed)
+            if reset.progress is Progress.GOING and not answer.over:
                 continue
             self._push(step)
-            if decision.progress is Progress.THERE:
+            if answer.over:
+                self._conduct.fault(state, tick.contradiction)
+                return False
+            if reset.progress is Progress.THERE:
                 return True
-            beyond = decision.progress is Progress.BEYOND
+            beyond = reset.progress is Progress.BEYOND
             self._conduct.fail(FaultName.RESET_LIMIT if beyond else FaultName.RESET_FAILED, reset.detail)
             return False

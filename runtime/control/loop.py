@@ -11,21 +11,20 @@ import time
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.messages import Capability, Hello, Status
+from onrig.hw.messages import Capability, Hello, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.conduct import Conduct
-from onrig.runtime.control.frames import FrameSource, Stopped
+from onrig.runtime.control.episode import Answer, begin_episode
+from onrig.runtime.control.frames import FrameSource, Slack, Stopped
 from onrig.runtime.control.homing import Homing
 from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
-from onrig.runtime.control.orders import AT_ONCE, Orders
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.control.slack import Slack
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.tick import Tick, is_faulted, is_unfit
-from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.perturbed import perturbed_session
+from onrig.runtime.control.supervision import AT_ONCE, Orders
+from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
+from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, RecordLayout, Step
@@ -203,86 +202,89 @@ class ControlLoop:
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
         self._begin(episode, kind)
-        session, tick, conduct, board = self._session, self._tick, self.conduct, self._board
-        frames, orders, fade = self._frames, self._orders, self.conduct.fade
+        frames = self._frames
         frames.begin()
-        pending: Step | None = None
-        complete = faulted = False
-        while not complete:
-            if orders.stop and self._is_over_now():
+        answer_to = begin_episode(self._tick, self._act, fade=self.conduct.fade, clock=time.monotonic_ns)
+        begun = False
+        while True:
+            if self._orders.stop and self._is_over_now():
                 raise Stopped
             state = frames.next()
-            if pending is None and not is_faulted(state) and not state.status & Status.ARMED:
-                continue  # sampled before the device took the request to arm
-            t0 = session.received_ns
-            t1 = time.monotonic_ns()
-            step = tick.observe(state)
-            frames.account(step, state, pending)
-            previous = pending
-            terminated = previous is not None and tick.complete(previous, state, step.observation)
-            faulted = is_unfit(state) or tick.contradiction is not None
-            complete = tick.is_over(state, terminated=terminated)
-            t2 = time.monotonic_ns()
-            if complete:
-                board[Word.ANSWERED_NS] = t0
-                session.send_command(state.frame, tick.safe_counts)
-                # A device that takes the command ends one more period with it (lockstep).
-                answers = self._config.period_us if state.status & Status.ARMED else 0
-                self._device_us = frames.resumed_at_us + state.t_us + answers
-                if previous is not None:
-                    self._push(previous)
-                if not fade.under_way:  # an episode that was faded out stays unfinished: its score would be the fade's
-                    tick.close(step, terminated=terminated)
-                    self._mark_closing(step)
-                    step.tick_ns = time.monotonic_ns() - t0
-                    self._push(step)
-                    self._board[Word.ROWS] += 1
+            if not begun and precedes_arming(state):
+                continue
+            begun = True
+            answer = answer_to(state)
+            if answer.over:
+                self._close(state, answer)
                 break
-            if not self._lockstep and not self._explorer.perturbs and self._seat.swap():
-                board[Word.POLICY] = self._seat.policy_id
-            step.flags |= self._seat.marks()
-            tick.ask(step, self._seat.active, self._seat.policy_id)
-            t3 = time.monotonic_ns()
-            tick.explore(step)
-            if fade.under_way:  # what is faded is no longer what the policy did: nothing is learned from it
-                step.explored = fade.next(step.explored)
-                step.flags |= Flag.INVALID | Flag.FADED
-            t4 = time.monotonic_ns()
-            tick.shield(step)
-            t5 = time.monotonic_ns()
-            board[Word.ANSWERED_NS] = t0
-            session.send_command(state.frame, step.command)
-            t6 = time.monotonic_ns()
-            step.t_send_ns = t6
-            if step.rule.falls_back is not self._falls_back:
-                self._falls_back = not self._falls_back
-                conduct.take(Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES, detail=step.rule.name)
-            if previous is not None:
-                self._push(previous)
-            board[Word.TICK] = step.tick + 1
-            pending = step
-            t7 = time.monotonic_ns()
-            step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
-            step.tick_ns = t7 - t0
-            if self._seat.judge(step.rule, t3 - t2):
-                self._rolled_back(step.policy_id)
-            if not self._lockstep:
-                if self._slack.follows(t7 - t1) and frames.punctual:
-                    conduct.journal.send(1)
-                    self._seat.prepare_until(t0 + self._period_ns)
-                frames.busy_until_ns = time.monotonic_ns()
-        if faulted:
-            if is_unfit(state) or tick.contradiction is None:
-                conduct.trip(state)
-            else:
-                conduct.fail(*tick.contradiction)
+            self._send(state, answer)
+        self._conclude(state)
+
+    def _act(self, step: Step) -> None:
+        """Ask the policy that sits here; in real time, one that is ready may take the seat at this tick's edge."""
+        seat = self._seat
+        if not self._lockstep and not self._explorer.perturbs and seat.swap():
+            self._board[Word.POLICY] = seat.policy_id
+        step.flags |= seat.marks()
+        self._tick.ask(step, seat.active, seat.policy_id)
+
+    def _send(self, state: State, answer: Answer) -> None:
+        """Send the command; then write the record that it completed, and use what is left of the period."""
+        session, board, frames, step = self._session, self._board, self._frames, answer.step
+        t0 = session.received_ns
+        t1, t2, t3, t4, t5 = answer.times_ns
+        board[Word.ANSWERED_NS] = t0
+        session.send_command(state.frame, answer.command)
+        t6 = time.monotonic_ns()
+        step.t_send_ns = t6
+        frames.account(step, state, answer.completed)
+        if step.rule.falls_back is not self._falls_back:
+            self._falls_back = not self._falls_back
+            event = Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES
+            self.conduct.take(event, detail=step.rule.name)
+        if answer.completed is not None:
+            self._push(answer.completed)
+        board[Word.TICK] = step.tick + 1
+        t7 = time.monotonic_ns()
+        step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
+        step.tick_ns = t7 - t0
+        if self._seat.judge(step.rule, t3 - t2):
+            self._rolled_back(step.policy_id)
+        if not self._lockstep:
+            if self._slack.follows(t7 - t1) and frames.punctual:
+                self.conduct.journal.send(1)
+                self._seat.prepare_until(t0 + self._period_ns)
+            frames.busy_until_ns = time.monotonic_ns()
+
+    def _close(self, state: State, answer: Answer) -> None:
+        """Send the safe command and write the episode's last records."""
+        session, frames, step = self._session, self._frames, answer.step
+        received_ns = session.received_ns
+        self._board[Word.ANSWERED_NS] = received_ns
+        session.send_command(state.frame, answer.command)
+        # A device that takes the command ends one more period with it (lockstep).
+        answers = self._config.period_us if state.status & Status.ARMED else 0
+        self._device_us = frames.resumed_at_us + state.t_us + answers
+        frames.account(step, state, answer.completed)
+        if answer.completed is not None:
+            self._push(answer.completed)
+        if step.flags & Flag.NO_ACTION:
+            self._mark_closing(step)
+            step.tick_ns = time.monotonic_ns() - received_ns
+            self._push(step)
+            self._board[Word.ROWS] += 1
+
+    def _conclude(self, state: State) -> None:
+        """Go on to the next episode, by way of a recovery where a fault ended this one."""
+        conduct, contradiction = self.conduct, self._tick.contradiction
+        if is_unfit(state) or contradiction is not None:
+            conduct.fault(state, contradiction)
             conduct.recover()
-            self._rest()
-            return
-        conduct.take(Event.EPISODE_OVER)
-        conduct.journal.send()
-        if conduct.state is RunState.DISCONNECTED:  # it ended while the command was being faded out
-            raise Stopped
+        else:
+            conduct.take(Event.EPISODE_OVER)
+            conduct.journal.send()
+            if conduct.state is RunState.DISCONNECTED:  # it ended while the command was being faded out
+                raise Stopped
         self._rest()
 
     def _rolled_back(self, policy_id: int) -> None:

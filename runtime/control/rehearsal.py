@@ -17,10 +17,11 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
+from onrig.runtime.control.episode import begin_episode, never
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.record import Kind, RecordLayout
+from onrig.runtime.record import Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 
 _FORGET_AFTER: Final = 256
@@ -75,17 +76,18 @@ class Rehearsal:
         if self._runs % _FORGET_AFTER == 0:
             self._explorer.begin_episode(Kind.TRAIN, 1)
             tick.begin(0, Kind.TRAIN, self._noise)
+            self._answer_to = begin_episode(tick, self._act, ends=never, clock=time.monotonic_ns)
             self._sync.reset()
         self._runs += 1
         state = session.wait_state(0)
         if state is None:
             return
-        step = tick.observe(state)
+        answer = self._answer_to(state)
+        step = answer.step
         self._sync.add(state.t_us, session.received_ns)
         step.t_mono_ns = self._sync.host_time_ns(state.t_us)
-        tick.complete(step, state, step.observation)
-        tick.ask(step, self._seat.active, 0)
-        tick.explore(step)
-        tick.shield(step)
-        session.send_command(state.frame, step.command)
-        self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(step)))
+        session.send_command(state.frame, answer.command)
+        self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(answer.completed or step)))
+
+    def _act(self, step: Step) -> None:
+        self._tick.ask(step, self._seat.active, 0)

@@ -240,10 +240,17 @@ class Tick:
         step.reward = self._reward(observation, step.applied)
         return self._terminated(observation)
 
-    def is_over(self, state: State, *, terminated: bool) -> bool:
-        """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length."""
+    def is_over(self, state: State, terminated: bool) -> bool:
+        """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
+
+        On the way to a start a fault alone ends it; that the rig is there, the reset controller says.
+        """
+        if is_unfit(state) or self.contradiction is not None:
+            return True
+        if self._kind is Kind.RESET:
+            return False
         spent = self._explorer is not None and self._explorer.pause is not None
-        return is_unfit(state) or self.contradiction is not None or terminated or spent or self._k >= self._steps
+        return terminated or spent or self._k >= self._steps
 
     def close(self, step: Step, *, terminated: bool) -> None:
         """Mark the last record of an episode: it has no policy action."""
@@ -253,6 +260,11 @@ class Tick:
 def is_unfit(state: State) -> bool:
     """Tell whether a device cannot go on: it latched a fault, named or not, or is not armed."""
     return state.fault != 0 or state.status & _ARMED_OR_FAULT != _ARMED
+
+
+def precedes_arming(state: State) -> bool:
+    """Tell whether a frame was sampled before the device took the request to arm; a fault is none of these."""
+    return not is_faulted(state) and not state.status & Status.ARMED
 
 
 def is_faulted(state: State) -> bool:

@@ -51,6 +51,8 @@ class EpisodeReset:
         """Start from the first attempt."""
         self.attempt = 0
         self.detail = ""
+        self.progress = Progress.GOING
+        self._last_us = 0
         self._next_attempt()
 
     def _next_attempt(self) -> None:
@@ -58,6 +60,13 @@ class EpisodeReset:
         self._elapsed_s = self._held_s = self._rested_s = 0.0
         self._resting = False
         self._driver.begin(self.attempt)
+
+    def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
+        """Answer the frame of a device time; ``progress`` tells how it stands then."""
+        passed_s = (t_us - self._last_us) * 1e-6 if self._last_us else 0.0
+        self._last_us = t_us
+        action, self.progress = self.decide(observation, passed_s)
+        return action
 
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
         """Judge the frame that came ``passed_s`` (device time) after the one before; 0 for the first."""

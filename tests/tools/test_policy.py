@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from onrig.runtime.policy.session import PolicySession
@@ -15,6 +16,7 @@ from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.cli import main
 from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load
+from onrig.tools.policy import evaluation_text, measured
 from tests.tools import policies
 
 NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")
@@ -103,23 +105,35 @@ def test_eval_refuses_what_it_cannot_do(
     assert refusal(capsys) == f"onrig policy: {message}"
 
 
-def test_eval_prints_each_episode_and_the_mean(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_prints_equal_episodes_once_and_what_they_come_to(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     # A machine that is busy with other tests may earn the policy a warning about its latency.
-    accepted, head, first, second, mean = (line for line in lines if not line.startswith("  warning: "))
+    accepted, head, episodes, _, summary, total, *_ = (line for line in lines if not line.startswith("  warning: "))
     assert "accepted" in accepted
     assert head.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
-    (row, _) = rows_of(episodes=2)
-    assert first.split() == [
-        *("1", "200", repr(row.reward_sum), f"{row.mean_reward:.6g}", f"{row.normalized:.4f}"),
-        str(row.interventions),
-    ]
-    assert second.split()[2] == repr(row.reward_sum), "without noise all episodes are the same"
-    assert mean == (
-        f"mean of 2: return {row.reward_sum:.6g}, mean reward {row.mean_reward:.6g}, "
-        f"normalized {row.normalized:.4f} (0 random, 1 reference)"
-    )
+    row, _ = rows_of(episodes=2)
+    measured = [f"{row.reward_sum:.6g}", f"{row.mean_reward:.4g}", f"{row.normalized:.4f}"]
+    assert episodes.split() == ["1", "to", "2,", "alike", "200", *measured, str(row.interventions)]
+    assert summary.split() == ["n", "=", "2", "mean", "spread", "lowest", "highest"]
+    assert total.split() == ["return", measured[0], "0", measured[0], measured[0]]
+
+
+def test_eval_gives_all_digits_as_json(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2", "--json"]) == 0
+    told = msgspec.json.decode(capsys.readouterr().out)
+    first, second = rows_of(episodes=2)
+    assert [e["return"] for e in told["episodes"]] == [first.reward_sum, second.reward_sum]
+    assert told["episodes"][1]["episode"] == 2
+    assert told["summary"]["normalized"]["mean"] == pytest.approx(first.normalized)
+    assert told["summary"]["reward_sum"]["spread"] == 0.0
+
+
+def test_episodes_that_differ_have_a_line_each() -> None:
+    one = EpisodeRow(1, "eval", 200, -10.0, -0.05, 0.5, 0.0, 0, 0, 7, 0)
+    text = evaluation_text([one, one._replace(episode=2, reward_sum=-14.0)])
+    assert [line.split()[:3] for line in text.splitlines()[1:3]] == [["1", "200", "-10"], ["2", "200", "-14"]]
+    assert measured([one, one._replace(reward_sum=-14.0)], "reward_sum") == pytest.approx((-12.0, 8**0.5, -14.0, -10.0))
 
 
 def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:

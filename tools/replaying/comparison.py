@@ -70,9 +70,9 @@ class Comparison:
             found = [CRC.name]
         self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in found))
 
-    def take_policy(self, step: Step, record: Recorded) -> None:
+    def take_policy(self, policy: tuple[float, ...], record: Recorded) -> None:
         """Compare a policy's answer alone, shape (m,)."""
-        answer = np.array(step.policy, np.float32)
+        answer = np.array(policy, np.float32)
         told = record.row["policy"]
         if not self._near("policy", answer, told):
             self.note(record, ("policy", str(told), str(answer)))

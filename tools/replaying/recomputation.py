@@ -13,13 +13,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.hw.messages import State
-from onrig.runtime.control.fade import Fade
-from onrig.runtime.control.tick import Tick, is_unfit
+from onrig.runtime.control.episode import Fade, begin_episode, by_reset
+from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.budgets import Pause
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
@@ -35,6 +34,10 @@ NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
 _COMPLETION: Final = ("applied", "reward", "flags")
+_ACTED: Final = (
+    *("policy", "amplitude", "explored", "exploration", "commanded", "command", "rule", "amount", "margin"),
+)
+"""What a record that closes its episode holds nothing of."""
 
 
 class _Pending(NamedTuple):
@@ -64,10 +67,10 @@ class Recomputation:
         self._began = self._resumes = False
         self._next_tick = 0
         self._pending: _Pending | None = None
+        self._answered: tuple[float, ...] | None = None
         self._within = False
         """Whether the episode of the next record is being followed."""
         self._lost = LOST
-        self._last_us = 0
         self.episodes: Counter[Kind] = Counter()
 
     # -- what comes in -------------------------------------------------------------------------------------------------
@@ -119,7 +122,7 @@ class Recomputation:
 
     def _begin(self, record: Recorded) -> None:
         self._set_state(record)
-        self._within, self._last_us = True, 0
+        self._within = True
         tick, kind = self._tick, record.step.kind
         self.episodes[kind] += 1
         if kind is Kind.RESET:
@@ -128,6 +131,7 @@ class Recomputation:
                 self._within, self._lost = False, "the configuration has no reset controller"
             else:
                 self._reset.begin()
+                self._answer_to = begin_episode(tick, by_reset(self._reset))
             return
         if not (self._state_known or self._historyless):
             self._within, self._lost = False, NO_STATE
@@ -146,6 +150,7 @@ class Recomputation:
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
         tick.begin(record.step.episode, kind, signal, perturbed)
+        self._answer_to = begin_episode(tick, self._act, fade=self._fade)
 
     def _begin_exploration(self, record: Recorded) -> list[tuple[float, ...]]:
         """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
@@ -189,67 +194,54 @@ class Recomputation:
         self._tick = Tick(self._config, self._explorer)
 
     def _follow(self, record: Recorded) -> None:
-        pending = self._pending
+        pending, self._pending = self._pending, None
         previous = None if pending is None else pending.record
         state = frame_of(record, previous, self._in_force(record))
-        step = self._tick.observe(state)
+        self._record, self._answered = record, None
+        answer = self._answer_to(state)
+        step = answer.step
         take_circumstances(step, record)
-        terminated = False
         if pending is not None:
-            terminated = self._tick.complete(pending.step, state, step.observation)
             self._compare(pending)
-            self._pending = None
-        if record.step.kind is Kind.RESET:
-            self._drive(step, record, state)
+        if step.kind is Kind.RESET:
+            going = self._reset is not None and self._reset.progress is Progress.GOING
+            if going and not answer.over:
+                self._pending = _Pending(step, record, ())
+            else:
+                self._compare(_Pending(step, record, ()))
+                self._within = False
+            return
+        if answer.over:
+            step.policy_id = record.step.policy_id
+        if answer.over or record.last:
+            self._compare(_Pending(step, record, () if answer.over else _ACTED))
+            self._close()
+            return
+        but: tuple[str, ...] = ()
+        if self._answered is None:
+            self._unverified[NO_POLICY] += 1
+            but = ("policy",)
+        elif self._tolerant:
+            self._comparison.take_policy(self._answered, record)
+        self._pending = _Pending(step, record, but)
+
+    def _act(self, step: Step) -> None:
+        """Ask the policy that acted; where it is missing, or differences are tolerated, its recorded answer counts."""
+        record = self._record
+        if record.last:  # which nobody was asked for
             return
         if record.step.flags & Flag.ROLLED_BACK:
             self._tick.drop_perturbed()
-        if self._tick.is_over(state, terminated=terminated):
-            self._tick.close(step, terminated=terminated)
-            step.policy_id = record.step.policy_id
-        if step.flags & Flag.NO_ACTION or record.last:
-            self._compare(_Pending(step, record, ()))
-            self._close()
-            return
-        but = self._ask(step, record)
-        self._tick.explore(step)
         if record.step.flags & Flag.FADED:
             self._fade.begin()
-            step.explored = self._fade.next(step.explored)
-            step.flags |= Flag.INVALID | Flag.FADED
-        self._tick.shield(step)
-        self._pending = _Pending(step, record, but)
-
-    def _ask(self, step: Step, record: Recorded) -> tuple[str, ...]:
-        """The policy's answer; the fields that prove nothing where it had to be taken from the record."""
         session = self._shelf.take(record.step.policy_id)
-        told = tuple(record.row["policy"].tolist())
         if session is None:
-            step.policy_id, step.policy = record.step.policy_id, told
-            self._unverified[NO_POLICY] += 1
-            return ("policy",)
-        self._tick.ask(step, session, record.step.policy_id)
-        if self._tolerant:  # what follows is judged by the answer that was given
-            self._comparison.take_policy(step, record)
-            step.policy = told
-        return ()
-
-    def _drive(self, step: Step, record: Recorded, state: State) -> None:
-        """A frame on the way to the start: the reset controller decides."""
-        if is_unfit(state) or self._tick.contradiction is not None or self._reset is None:
-            self._compare(_Pending(step, record, ()))
-            self._within = False
+            step.policy_id, step.policy = record.step.policy_id, record.step.policy
             return
-        passed_s = (state.t_us - self._last_us) * 1e-6 if self._last_us else 0.0
-        decision = self._reset.decide(step.observation, passed_s)
-        self._last_us = state.t_us
-        step.policy = step.explored = decision.action
-        self._tick.shield(step)
-        if decision.progress is Progress.GOING:
-            self._pending = _Pending(step, record, ())
-        else:
-            self._compare(_Pending(step, record, ()))
-            self._within = False
+        self._tick.ask(step, session, record.step.policy_id)
+        self._answered = step.policy
+        if self._tolerant:
+            step.policy = record.step.policy
 
     def _close(self) -> None:
         """The episode is over."""

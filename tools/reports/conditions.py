@@ -23,7 +23,7 @@ Value = str | float | None
 
 BASE_RATE_HZ: Final = 50.0
 BASE_GAMMA: Final = 0.95
-"""000 §6.4: other rates are set against these."""
+"""De Bruin et al. 2018, §6.4: other rates are set against these."""
 AXES: Final = (
     "plant",
     "algorithm",
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     """Where a cell stands in the grid."""
 
     strategy: str
-    """In the notation of 000, with the exponent of PER where the grid has several: ``FIFO[PER(0.4)]``."""
+    """In the notation of the paper, with the exponent of PER where the grid has several: ``FIFO[PER(0.4)]``."""
     family: str
     """The same with α for the exponents: ``Expl(α)[PER]``."""
     retention: str
@@ -212,7 +212,7 @@ def _of_twin(config: RunConfig) -> tuple[float, float, str]:
 
 
 def _discount(gamma: float, rate_hz: float) -> str:
-    """000 §6.4: the same horizon in seconds is gamma^(base rate / rate)."""
+    """De Bruin et al. 2018, §6.4: the same horizon in seconds is gamma^(base rate / rate)."""
     if not math.isclose(rate_hz, BASE_RATE_HZ) and math.isclose(
         gamma, BASE_GAMMA ** (BASE_RATE_HZ / rate_hz), abs_tol=2e-4
     ):

@@ -1,4 +1,4 @@
-"""Learning curves with the bounds of their means: figure 3 of 000, and 19 where networks differ."""
+"""Learning curves with the bounds of their means: figure 3 of de Bruin et al. 2018, and 19 where networks differ."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from onrig.learner.trials.measures import curve_bounds, moving_average
 from onrig.tools.reports.conditions import Value, grouped, in_words, varying
-from onrig.tools.reports.figure import Picture, counted
 from onrig.tools.reports.results import Result
 from onrig.tools.reports.style import (
     NORMALIZED,
     Label,
     Look,
+    Picture,
+    counted,
     direct_labels,
     new_figure,
     ordinal_look,
@@ -81,7 +82,7 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
         if len(members) <= _LINES:
             yield Panel(name, _strategy_lines(members))
             continue
-        # With importance sampling it is the ways of sampling that are to be compared (000 §8.4).
+        # With importance sampling it is the ways of sampling that are to be compared (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
         for part in dict.fromkeys(_part(r, by_retention=weighted) for r in members):
             some = [r for r in members if _part(r, by_retention=weighted) == part]

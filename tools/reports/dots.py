@@ -1,4 +1,4 @@
-"""The three measures of every strategy with their bounds: figures 12 to 15 of 000."""
+"""The three measures of every strategy with their bounds: figures 12 to 15 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ import numpy as np
 
 from onrig.learner.trials.measures import Bounds
 from onrig.tools.reports.conditions import BASE_RATE_HZ
-from onrig.tools.reports.estimates import BASELINE, Estimate, Group, baseline, estimate, groups
-from onrig.tools.reports.figure import Picture, counted
-from onrig.tools.reports.results import Result
-from onrig.tools.reports.style import FINAL, HIGHEST, INK, RISE, new_figure, save, strategy_look, title
+from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, groups
+from onrig.tools.reports.style import (
+    FINAL,
+    HIGHEST,
+    INK,
+    RISE,
+    Picture,
+    counted,
+    new_figure,
+    save,
+    strategy_look,
+    title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,11 +16,10 @@ from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
 from onrig.tools.reports.curves import draw_curves
 from onrig.tools.reports.dots import draw_dots
-from onrig.tools.reports.estimates import against_baseline, against_plainer_sampling
-from onrig.tools.reports.figure import Picture
-from onrig.tools.reports.page import Content, markdown, page
-from onrig.tools.reports.results import FEW, Experiment, read_experiment
+from onrig.tools.reports.page import Content, experiment_page, markdown
+from onrig.tools.reports.results import FEW, Experiment, against_baseline, against_plainer_sampling, read_experiment
 from onrig.tools.reports.sheet import Sheet
+from onrig.tools.reports.style import Picture
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
 
@@ -73,7 +72,7 @@ def _write(folder: Path, experiment: Experiment) -> Content:
     pictures, warnings = _draw(folder / FIGURES, experiment)
     content = _content(folder, experiment, pictures, [*_state(experiment), *warnings])
     write_whole(folder / TABLES, markdown(content).encode())
-    write_whole(folder / PAGE, page(content).encode())
+    write_whole(folder / PAGE, experiment_page(content).encode())
     return content
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape as escape_markup
 from typing import Final, NamedTuple
 
 from onrig.learner.trials.measures import Bounds
+from onrig.runtime.printable import printable_lines
 from onrig.tools.bench.report import aligned
-from onrig.tools.reports.markup import escape
 
 BETTER: Final = "▲"
 WORSE: Final = "▼"
@@ -77,3 +78,8 @@ def without_empty(sheet: Sheet) -> Sheet:
 def _piped(cells: Sequence[str]) -> str:
     escaped = [cell.replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
+
+
+def escape(text: str) -> str:
+    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
+    return escape_markup(printable_lines(text))

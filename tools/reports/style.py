@@ -1,7 +1,12 @@
-"""How figures look: one colour per retention, one line and marker per sampling, labels beside what they name."""
+"""How every figure looks, and in what form it is handed over: palette, panels, labels, PNG files and inlined SVG.
+
+One colour for each retention, one line and marker for each way of sampling, labels beside what they name.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,15 +24,22 @@ FINAL: Final = r"$\mu_r^{\mathrm{final}}$"
 HIGHEST: Final = r"$\mu_r^{\mathrm{max}}$"
 RISE: Final = "rise time 0.8 (episodes)"
 NORMALIZED: Final = r"normalised performance $\mu_r$"
-_RETENTION: Final = {
-    "FIFO": "#0072B2",
-    "FULL": "#D55E00",
-    "Resv": "#009E73",
-    "TDE": "#CC79A7",
-    "Expl": "#B8860B",
+BLUE, ORANGE, GREEN, PINK, GOLD, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9"
+RED, VIOLET = "#C0392B", "#7B1FA2"
+"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white), and two beside it."""
+PALETTE: Final = (ORANGE, BLUE, GREEN, PINK, GOLD, SKY, "#000000", "#8C6D31")
+RULE_COLOURS: Final = {
+    "predicted": ORANGE,
+    "envelope": RED,
+    "finite": VIOLET,
+    "range": GOLD,
+    "rate": BLUE,
+    "jerk": GREEN,
+    "fallback": "0.45",
 }
-"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white)."""
-_OTHERS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#000000", "#8C6D31")
+"""Of the shield's rules."""
+_RETENTION: Final = {"FIFO": BLUE, "FULL": ORANGE, "Resv": GREEN, "TDE": PINK, "Expl": GOLD}
+_OTHERS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, "#000000", "#8C6D31")
 LineStyle = str | tuple[int, tuple[int, ...]]
 _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "Uniform": ("-", "o"),
@@ -38,6 +50,25 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "PropPER": ((0, (2, 1)), "P"),
     "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
 }
+
+
+class Picture(NamedTuple):
+    """A drawn figure of an experiment, in a file."""
+
+    number: int
+    """Of the figure of de Bruin et al. 2018 that shows the same."""
+    title: str
+    caption: str
+    path: Path
+
+
+class Chart(NamedTuple):
+    """A drawn figure of a run, as text for an ``img``."""
+
+    title: str
+    caption: str
+    data_uri: str
+    alt: str
 
 
 class Look(NamedTuple):
@@ -157,3 +188,50 @@ def graded_axis(axes: Axes, values: Sequence[float]) -> None:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(there, [f"{x:g}" for x in there])
+
+
+def svg_uri(figure: Figure) -> str:
+    """Write a figure as SVG into a data URI; the same figure gives the same text."""
+    from matplotlib import rc_context
+
+    _settle(figure)
+    text = io.StringIO()
+    with rc_context({"svg.hashsalt": "onrig", "svg.fonttype": "path"}):
+        figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(text.getvalue().encode()).decode()}"
+
+
+def _settle(figure: Figure) -> None:
+    """Lay the figure out, rounded to a millionth of its size.
+
+    The solver behind a constrained layout takes its variables in the order of their addresses, so that places differ in
+    their last bits from time to time; SVG names its clipping paths after them.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position(tuple(round(x, 6) for x in axes.get_position(original=True).bounds))
+
+
+def png_uri(data: bytes) -> str:
+    """Wrap the bytes of a PNG file."""
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Put the ticks of the vertical axis at whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
+def legend_beside(axes: Axes) -> None:
+    """Put the legend right of a panel, where it hides nothing; none where nothing is named."""
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.06), fontsize=8.5, frameon=False)
+
+
+def counted(numbers: list[int]) -> str:
+    """Write numbers of trials: ``n = 50``, ``n = 12 to 50``."""
+    low, high = min(numbers), max(numbers)
+    return f"n = {low}" if low == high else f"n = {low} to {high}"

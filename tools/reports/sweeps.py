@@ -1,4 +1,4 @@
-"""The three measures against what a grid sweeps: figures 5, 7 to 11, 20 and 21 of 000."""
+"""The three measures against what a grid sweeps: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from onrig.learner.trials.measures import Bounds
 from onrig.tools.reports.conditions import Setting, Value, differing, grouped, in_words
-from onrig.tools.reports.estimates import Estimate, estimate
-from onrig.tools.reports.figure import Picture, counted
-from onrig.tools.reports.results import Result
+from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
     FINAL,
     HIGHEST,
     INK,
     Label,
     Look,
+    Picture,
+    counted,
     direct_labels,
     graded_axis,
     new_figure,
@@ -108,7 +108,7 @@ def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
 
 
 def number_of(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
-    """Which figure of 000 shows such lines, and its title."""
+    """Which figure of de Bruin et al. 2018 shows such lines, and its title."""
     axes = _differing(lines)
     match sweep.slug:
         case "synthetic-fraction":

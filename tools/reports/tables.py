@@ -1,4 +1,4 @@
-"""The tables of an experiment: all cells, paired differences, and Table 6 of 000."""
+"""The tables of an experiment: all cells, paired differences, and Table 6 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from onrig.learner.trials.measures import Bounds, mean_bounds, paired_difference
 from onrig.tools.reports.conditions import in_words, varying
-from onrig.tools.reports.estimates import Difference, Group, baseline, estimate, groups
-from onrig.tools.reports.results import Experiment, Result, common_rows
+from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
 from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, bounded, without_empty
 
 PAPER_NOISE: Final = {
@@ -19,7 +18,7 @@ PAPER_NOISE: Final = {
     "TDE(1)[Uniform]": (1.713e-2, 1.627e-2, 1.598e-2),
     "TDE(1)[PER]": (1.846e-2, 1.743e-2, 1.594e-2),
 }
-"""000 Table 6 (pendulum, σ = 0.02): position, velocity, action."""
+"""De Bruin et al. 2018, table 6 (pendulum, σ = 0.02): position, velocity, action."""
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 _EACH: Final = (
@@ -28,8 +27,8 @@ _EACH: Final = (
 _NOISE_NOTE: Final = (
     "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, with "
     "95 % bootstrap bounds; paired differences to the first strategy (↑ more, ↓ less noise where the bounds exclude "
-    "0); beside it the values of 000 Table 6 (pendulum, σ = 0.02), which gives no bounds. The mean absolute value of "
-    "noise that nothing selects is 0.798 σ."
+    "0); beside it the values of de Bruin et al. 2018, table 6 (pendulum, σ = 0.02), which gives no bounds. The mean "
+    "absolute value of noise that nothing selects is 0.798 σ."
 )
 
 
@@ -91,7 +90,7 @@ def marked(bounds: Bounds, none: float, *, smaller_is_better: bool = False) -> s
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
-    """Table 6 of 000, the noise in the mini-batches, for each plant; empty where none was measured.
+    """Table 6 of de Bruin et al. 2018, the noise in the mini-batches, for each plant; empty where none was measured.
 
     In units of 1e-2 of the normalised dimensions; differences are paired by seed, against the first strategy.
     """
@@ -102,7 +101,7 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
         names = _dimensions(some[0])
         heads = ["conditions", "strategy", "n"]
         for name in names:
-            heads += [name, f"{name}: − first", f"{name}: 000"]
+            heads += [name, f"{name}: − first", f"{name}: paper"]
         rows = tuple(
             (group.conditions, r.setting.strategy, str(len(r.seeds)), *_noise_cells(r, group, len(names)))
             for group in groups(some)

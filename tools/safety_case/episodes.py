@@ -14,14 +14,16 @@ import numpy as np
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Status
+from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, Setting, error_bound
 from onrig.runtime.task import episode_steps
-from onrig.sim.plants import Plant, simulated
+from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.plants.registry import simulated
 from onrig.tools.safety_case.adversaries import Adversary, Law, laws
 from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, State, Tally, advance, draw
 
@@ -54,11 +56,11 @@ class _Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
     def __init__(self, tick: Tick, law: Law, name: str, loss: float, rng: random.Random) -> None:
-        self.tick, self.name, self.loss, self.rng = tick, name, loss, rng
-        self.policy = cast(PolicySession, Adversary(law))
+        self.name, self.loss, self.rng = name, loss, rng
         self.before = self.command = tick.safe_counts
         self.lost = 0
         tick.begin(1, Kind.TRAIN, [])
+        self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
 
 def sight_of(config: RunConfig, box: PlantBox) -> Sight:
@@ -151,13 +153,9 @@ def _run_lanes(
 
 
 def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
-    tick = lane.tick
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
-    step = tick.observe(state)
-    tick.ask(step, lane.policy, 1)
-    tick.explore(step)
-    tick.shield(step)
-    lane.command = step.command
+    answer = lane.answer_to(state)
+    step, lane.command = answer.step, answer.command
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

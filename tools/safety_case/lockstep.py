@@ -17,6 +17,7 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
+from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -79,17 +80,16 @@ def _run_episode(
     session.arm()
     session.reset(seed)
     tick.begin(1, Kind.TRAIN, [])
+    answer_to = begin_episode(tick, by_policy(tick, policy, 1), ends=never)
     envelope = config.limits.envelope[box.velocity]
     limit, fastest = min(-envelope.low, envelope.high), 0.0
     for _ in range(episode_steps(config.task, config.rate_hz)):
         state = session.wait_state(clock.now_ns)
         if state is None or state.fault:
             raise RuntimeError(f"the twin gave no frame, or a fault: {state}")
-        step = tick.observe(state)
-        tick.ask(step, policy, 1)
-        tick.explore(step)
-        tick.shield(step)
-        session.send_command(state.frame, step.command)
+        answer = answer_to(state)
+        step = answer.step
+        session.send_command(state.frame, answer.command)
         fastest = max(fastest, abs(device.plant_state[1]))
         tally.ticks += 1
         if step.rule is not Rule.NONE:

@@ -1,4 +1,4 @@
-"""Experiments with made-up results that look like those of 000: rising, degrading, noisy, paired by seed."""
+"""Experiments with made-up results that look like those of the paper: rising, degrading, noisy, paired by seed."""
 
 from __future__ import annotations
 

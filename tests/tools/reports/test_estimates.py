@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from onrig.tools.experiments.store import Cell, Trial
-from onrig.tools.reports.estimates import against_baseline, against_plainer_sampling, estimate, groups
-from onrig.tools.reports.results import Result, read_experiment
+from onrig.tools.reports.results import (
+    Result,
+    against_baseline,
+    against_plainer_sampling,
+    estimate,
+    groups,
+    read_experiment,
+)
 from tests.tools.reports.synthetic import Make, cell, flat, raw, write_experiment
 
 LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.6, "FIFO[PER+IS]": 0.5, "FIFO[PER]": 0.4}

@@ -104,7 +104,7 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
     write_experiment(tmp_path, cells, 4, make=make, figures=["table-6"])
     assert main(["report", str(tmp_path)]) == 0
     table = (tmp_path / "tables.md").read_text().split("## Table 6")[1].split("## All cells")[0]
-    assert "| position | position: − first | position: 000 | velocity |" in table
+    assert "| position | position: − first | position: paper | velocity |" in table
     first, other = row(table, "Expl(1)[Uniform]"), row(table, "TDE(1)[PER]")
     assert [first[k] for k in (1, 2, 3)] == ["1.608 [1.600, 1.616]", "", "1.584"]
     assert [other[k] for k in (2, 3, 9)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]

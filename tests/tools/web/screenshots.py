@@ -38,11 +38,11 @@ class Shot(NamedTuple):
 
 
 SHOTS: Final = (
-    Shot("pendulum-dark", "pendulum", 1360, 1000, 1.0, True, True, "age"),
-    Shot("pendulum-light", "pendulum", 1360, 1000, 1.0, False, True, "td"),
+    Shot("pendulum-dark", "pendulum", 1400, 900, 1.0, True, True, "age"),
+    Shot("pendulum-light", "pendulum", 1400, 900, 1.0, False, True, "td"),
     Shot("pendulum-phone", "pendulum", 390, 1180, 2.0, True, False, "age"),
-    Shot("magman-dark", "magman", 1360, 1000, 1.0, True, True, "exploration"),
-    Shot("magman-light", "magman", 1360, 1000, 1.0, False, True, "age"),
+    Shot("magman-dark", "magman", 1400, 900, 1.0, True, True, "exploration"),
+    Shot("magman-light", "magman", 1400, 900, 1.0, False, True, "age"),
     Shot("magman-phone", "magman", 390, 1180, 2.0, False, False, "age"),
 )
 
@@ -92,7 +92,7 @@ def address_in(lines: Iterable[str]) -> str:
 
 def _take(path: str, url: str, out: Path, config: str, episodes: int) -> None:
     with Browser(path, timeout_s=900.0) as browser:
-        browser.show(url, width=1360, height=1000, dark=True)
+        browser.show(url, width=1400, height=900, dark=True)
         reached = "Number(document.getElementById('count')?.textContent.split('/')[0] ?? 0)"
         print(f"{config}: waiting for episode {episodes}", flush=True)
         browser.until(f"{reached} >= {episodes} && document.documentElement.dataset.seen.includes('memory')")

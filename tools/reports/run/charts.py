@@ -10,37 +10,29 @@ import numpy as np
 
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
-from onrig.runtime.view.reader import bin_edges_us
 from onrig.runtime.view.run_view import RunFiles, Values, by_episode, number
 from onrig.runtime.view.sentences import Event
-from onrig.tools.reports.run.drawing import (
+from onrig.tools.reports.style import (
     BLUE,
-    GOLD,
-    GREEN,
     ORANGE,
     PALETTE,
     PINK,
     RED,
+    RULE_COLOURS,
     Chart,
     legend_beside,
+    new_figure,
     svg_uri,
+    title,
     whole_numbers,
 )
-from onrig.tools.reports.style import new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SMOOTH: Final = 20
-_RULES: Final = {
-    "predicted": ORANGE,
-    "envelope": RED,
-    "finite": "#7B1FA2",
-    "range": GOLD,
-    "rate": BLUE,
-    "jerk": GREEN,
-}
 _CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
 VERDICTS: Final = {
     "policy_admitted": ("admitted", BLUE, ".", 4.0),
@@ -61,7 +53,7 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     _exploration(panels[1], m)
     rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)  # it goes on from an earlier one
-    _stacked(panels[2], rules, _RULES, m.train["episode"])
+    _stacked(panels[2], rules, RULE_COLOURS, m.train["episode"])
     title(panels[2], "interventions: how often a rule of the shield began to act, per episode")
     _stacked(panels[3], causes, _CAUSES, m.train["episode"])
     title(panels[3], "missed ticks by cause, per episode")
@@ -182,7 +174,7 @@ def timing_chart(m: RunFiles) -> Chart | None:
         return None
     figure, [[axes]] = new_figure(1, 1, 0.5 * len(names) + 1.2)
     axes.set_xscale("log")
-    edges_us = bin_edges_us()
+    edges_us = coarse_edges_us()
     for row, name in enumerate(reversed(names)):
         histogram = m.timing[name]
         filled = np.flatnonzero(histogram.counts)

@@ -1,30 +1,126 @@
-"""The picture of a post-mortem: signals, commands and the line over the last seconds, with the fault marked."""
+"""The picture of a post-mortem: signals, commands and the line over the last seconds, with the fault marked.
+
+Whatever is damaged in the post-mortem's folder is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.messages import Status
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.supervise.post_mortem import post_mortems
+from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 from onrig.runtime.view.run_view import number
-from onrig.tools.reports.run.last_moments import Frame, LastMoments, Values, read_last_moments
-from onrig.tools.reports.style import INK, new_figure, save, title
+from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, PINK, RED, RULE_COLOURS, new_figure, save, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PICTURE: Final = "picture.png"
-_BLUE, _ORANGE, _RED, _GREEN = "#0072B2", "#D55E00", "#C0392B", "#009E73"
-_RULES: Final = {"fallback": "0.45", "envelope": _RED, "predicted": _ORANGE, "finite": "#7B1FA2"}
-_OTHER_RULE: Final = "#B8860B"
 _FAR: Final = 4.0
 """A fault that comes later after the last record than so many times what is shown has no place on the axis."""
-_STATUS: Final = ((Status.ARMED, "armed", _GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", _RED))
+_STATUS: Final = ((Status.ARMED, "armed", GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", RED))
+Values = NDArray[np.float64]
+_WORDS: Final = ("kind", "rule", "miss", "flags")
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One line of ``frames.jsonl``, as far as the picture needs it."""
+
+    t_mono_ns: int
+    type: str
+    frame: int | None = None
+    t_us: int | None = None
+    status: int | None = None
+    fault: int | None = None
+    answers: int | None = None
+
+
+class LastMoments(NamedTuple):
+    """One post-mortem."""
+
+    folder: Path
+    story: Mapping[str, object]
+    """``fault.json``; empty where it cannot be read."""
+    columns: Mapping[str, Values]
+    """Records by column, each (n,); words as in ``words``."""
+    words: Mapping[str, Sequence[str]]
+    frames: Sequence[Frame]
+
+    @property
+    def fault(self) -> str:
+        """Its name."""
+        return str(self.story.get("fault", self.folder.name))
+
+    @property
+    def virtual(self) -> bool:
+        """Whether times in the records are not the machine's."""
+        return bool(self.story.get("virtual_time"))
+
+    def seconds(self) -> Values:
+        """When the records' frames were received (in virtual time: sampled), in s before (negative) or after zero.
+
+        Zero is the fault; in virtual time, or where that is not known, it is the last record.
+        """
+        return (self.columns["t_mono_ns" if self.virtual else "t_receive_ns"] - self._zero_ns()) / 1e9
+
+    def frame_seconds(self, frames: Sequence[Frame]) -> Values:
+        """The frames' times on the same axis."""
+        if self.virtual:
+            return (np.array([float(f.t_us or 0) for f in frames]) * 1e3 - self._zero_ns()) / 1e9
+        return (np.array([float(f.t_mono_ns) for f in frames]) - self._zero_ns()) / 1e9
+
+    def _zero_ns(self) -> float:
+        told = self.story.get("t_mono_ns")
+        if isinstance(told, int) and not self.virtual:
+            return float(told)
+        times = self.columns.get("t_mono_ns" if self.virtual else "t_receive_ns")
+        if times is not None and len(times):
+            return float(times[-1])
+        return float(self.frames[-1].t_mono_ns) if self.frames else 0.0
+
+
+def read_last_moments(folder: Path) -> LastMoments:
+    """Read one folder of ``post-mortem/``; never raises for what is in it."""
+    story: dict[str, object] = {}
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        story = msgspec.json.decode((folder / FAULT).read_bytes(), type=dict[str, object])
+    return LastMoments(folder, story, *_records(folder / RECORDS), _frames(folder / FRAMES))
+
+
+def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
+    heads: list[str] = []
+    rows: list[list[str]] = []
+    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error), path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        heads = next(reader, [])
+        rows = [row for row in reader if len(row) == len(heads)]
+    words, columns = {}, {}
+    for i, head in enumerate(heads):
+        cells = [row[i] for row in rows]
+        if head in _WORDS:
+            words[head] = cells
+        else:
+            with contextlib.suppress(ValueError):
+                columns[head] = np.array(cells, np.float64)
+    return columns, words
+
+
+def _frames(path: Path) -> list[Frame]:
+    frames = []
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                frames.append(msgspec.json.decode(line, type=Frame))
+    return frames
 
 
 def draw_post_mortems(run_folder: Path, config: RunConfig, *, anew: bool = False) -> list[Path]:
@@ -90,8 +186,8 @@ def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -
     if values is None:
         return
     t = told.seconds()
-    axes.plot(*_unbroken(t, values, wraps), "-", color=_BLUE, lw=1.2)
-    axes.plot(t, values, ".", color=_BLUE, ms=2.5)
+    axes.plot(*_unbroken(t, values, wraps), "-", color=BLUE, lw=1.2)
+    axes.plot(t, values, ".", color=BLUE, ms=2.5)
 
 
 def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
@@ -99,9 +195,9 @@ def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple
     t = told.seconds()
     for field, colour, width, label in (
         ("policy", "0.7", 1.0, "policy"),
-        ("explored", "#CC79A7", 1.0, "with exploration"),
-        ("commanded", _ORANGE, 1.2, "commanded"),
-        ("applied", _BLUE, 1.6, "applied by the device"),
+        ("explored", PINK, 1.0, "with exploration"),
+        ("commanded", ORANGE, 1.2, "commanded"),
+        ("applied", BLUE, 1.6, "applied by the device"),
     ):
         values = told.columns.get(f"{field}.{name}")
         if values is not None:
@@ -114,12 +210,10 @@ def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple
     for rule in sorted(set(rules.tolist()) - {"none", ""}):
         at = t[rules == rule]
         label = f"rule: {rule}"
-        axes.plot(at, np.full(len(at), low - 0.18 * (high - low)), "|", color=_rule(rule), ms=7, label=label)
+        axes.plot(
+            at, np.full(len(at), low - 0.18 * (high - low)), "|", color=RULE_COLOURS.get(rule, INK), ms=7, label=label
+        )
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
-
-
-def _rule(rule: str) -> str:
-    return _RULES.get(rule, _OTHER_RULE)
 
 
 def _timing(axes: Axes, told: LastMoments) -> None:
@@ -128,16 +222,16 @@ def _timing(axes: Axes, told: LastMoments) -> None:
     tick = told.columns.get("tick_ns")
     late = told.columns.get("lateness_ns")
     if tick is not None:
-        axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=_BLUE, ms=3, label="length of a tick")
+        axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=BLUE, ms=3, label="length of a tick")
     if late is not None and not told.virtual:
-        axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=_ORANGE, ms=3, label="sample to receipt")
+        axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=ORANGE, ms=3, label="sample to receipt")
     missed = told.columns.get("missed")
     if missed is not None and np.any(missed > 0):
         causes = np.array(told.words.get("miss", [""] * len(t)))
         for at in np.flatnonzero(missed > 0):
-            axes.axvline(t[at], color=_RED, lw=1.0, alpha=0.5)
+            axes.axvline(t[at], color=RED, lw=1.0, alpha=0.5)
         label = f"missed: {int(missed.sum())} ({', '.join(sorted(set(causes[missed > 0].tolist())))})"
-        axes.plot([], [], color=_RED, lw=1.0, alpha=0.5, label=label)
+        axes.plot([], [], color=RED, lw=1.0, alpha=0.5, label=label)
     axes.set_yscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
@@ -154,14 +248,14 @@ def _line(axes: Axes, told: LastMoments, period_ms: float) -> None:
     gaps = np.diff(t) * 1e3
     axes.axhline(period_ms, color="0.6", lw=0.8, ls=(0, (1, 3)))
     axes.plot(t[1:], gaps, "-", color="0.75", lw=0.8)
-    axes.plot(t[1:], gaps, ".", color=_BLUE, ms=3, label=f"state frames ({len(states)})")
+    axes.plot(t[1:], gaps, ".", color=BLUE, ms=3, label=f"state frames ({len(states)})")
     step = np.diff(number)
     for label, where, mark in (
         ("numbers missing before", step > 1, "x"),
         ("number does not grow", step <= 0, "+"),
     ):
         if np.any(where):
-            axes.plot(t[1:][where], gaps[where], mark, color=_RED, ms=7, label=f"{label}: {int(np.sum(where))}")
+            axes.plot(t[1:][where], gaps[where], mark, color=RED, ms=7, label=f"{label}: {int(np.sum(where))}")
     _status_strip(axes, t, states)
     top = max(2.0 * period_ms, 1.15 * float(np.max(gaps, initial=0.0)))
     axes.set_ylim(-0.22 * top, top)
@@ -193,7 +287,7 @@ def _share_time(column: Sequence[Axes], told: LastMoments) -> None:
     for axes in column:
         axes.set_xlim(low - margin, high + margin)
         if not later:
-            axes.axvline(0.0, color=_RED, lw=1.4)
+            axes.axvline(0.0, color=RED, lw=1.4)
         for t, _ in changes:
             axes.axvline(t, color="0.5", lw=0.8, ls=(0, (4, 2)))
         if axes is not column[-1]:
@@ -204,9 +298,9 @@ def _share_time(column: Sequence[Axes], told: LastMoments) -> None:
         if then - t >= room:
             column[0].text(t, 0.99, f" {state}", transform=top, va="top", fontsize=8, color="0.35")
     if later:
-        column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=_RED, ha="right", fontsize=9)
+        column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
     else:
-        column[0].text(0.0, 1.02, "fault", transform=top, color=_RED, ha="center", fontsize=9)
+        column[0].text(0.0, 1.02, "fault", transform=top, color=RED, ha="center", fontsize=9)
     what = "virtual seconds before the last record" if told.virtual else "seconds before (after) the fault"
     column[-1].set_xlabel(what, fontsize=9.5)
 

@@ -14,13 +14,10 @@ from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import write_whole
+from onrig.tools.reports.page import Fault, RunPage, run_page
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
-from onrig.tools.reports.run.contents_of_memory import read_contents, read_surface
-from onrig.tools.reports.run.coverage_chart import coverage_chart, surfaces_chart
-from onrig.tools.reports.run.drawing import Chart, png_uri
-from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems
-from onrig.tools.reports.run.last_moments import read_last_moments
-from onrig.tools.reports.run.page import Fault, RunPage, html
+from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
+from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
 from onrig.tools.reports.run.tables import (
     circumstances,
     counts_sheet,
@@ -30,6 +27,7 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
+from onrig.tools.reports.style import Chart, png_uri
 
 PAGE: Final = "report.html"
 _CONFIG_LIMIT: Final = 50_000
@@ -50,7 +48,7 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path
         charts = []
         notes.append(NO_PICTURES)
     path = out or folder / PAGE
-    write_whole(path, html(_page(material, charts, notes)).encode())
+    write_whole(path, run_page(_page(material, charts, notes)).encode())
     return path
 
 

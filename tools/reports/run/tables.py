@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
+from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
 from onrig.tools.reports.sheet import Sheet
 
@@ -24,14 +25,6 @@ _QUIET: Final = frozenset(
 )
 """Kinds that the figures show, or of which another event tells."""
 _LAST: Final = 20
-
-
-class Tile(NamedTuple):
-    """One figure that says how it went."""
-
-    value: str
-    label: str
-    alarming: bool = False
 
 
 def tiles(m: RunFiles) -> list[Tile]:

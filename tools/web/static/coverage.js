@@ -1,4 +1,4 @@
-// What the memory holds: experiences as points over two observations, the policy as a surface behind them (000, Figure 4).
+// What the memory holds: experiences as points over two observations, the policy as a surface behind them (de Bruin et al. 2018, figure 4).
 
 import { Picture, colours, onChange, sayEmpty } from "./theme.js";
 import { Plot, angleLabel, angleTicks, isAngle, short, unitText, written } from "./plot.js";

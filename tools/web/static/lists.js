@@ -59,9 +59,10 @@ export class Lists {
 
   fill() {
     const fine = ([, verdict]) => VERDICTS[verdict] === "good";
-    const newest = this.policies.filter(fine).slice(-6).reverse();
+    const newest = this.policies.filter(fine).slice(-1);
     const told = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
     const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(named(id), VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
+    if (newest.length && !told.length) policyLines.push(remark("none was refused or rolled back"));
     show("policy-list", policyLines, "no policy has been offered yet");
     const eventLines = [...this.items].reverse().map((e) => line(clock(e.t), e.level, e.text));
     show("events", eventLines, "nothing to report");
@@ -135,8 +136,11 @@ function line(when, level, text) {
 
 function show(id, lines, empty) {
   const list = document.getElementById(id);
-  if (!lines.length) lines = [Object.assign(document.createElement("li"), { className: "empty", textContent: empty })];
-  list.replaceChildren(...lines);
+  list.replaceChildren(...(lines.length ? lines : [remark(empty)]));
+}
+
+function remark(text) {
+  return Object.assign(document.createElement("li"), { className: "empty", textContent: text });
 }
 
 function clock(unixSeconds) {

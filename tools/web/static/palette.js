@@ -15,12 +15,12 @@ function mix(a, b, share) {
   return a.map((v, i) => v + (b[i] - v) * share);
 }
 
-/** [r, g, b] of viridis at 0 to 1; on a light ground without its pale end. */
+/** [r, g, b] of viridis at 0 to 1; without its pale end on a light ground, with a pale low end on a dark one. */
 export function viridis(share) {
-  const from = colours.dark ? 0.08 : 0, to = colours.dark ? 1 : 0.9;
-  const at = (from + (to - from) * Math.min(1, Math.max(0, share))) * (VIRIDIS.length - 1);
+  const known = Math.min(1, Math.max(0, share)), at = (colours.dark ? known : 0.9 * known) * (VIRIDIS.length - 1);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
-  return mix(parse(VIRIDIS[i]), parse(VIRIDIS[i + 1]), at - i);
+  const colour = mix(parse(VIRIDIS[i]), parse(VIRIDIS[i + 1]), at - i);
+  return colours.dark ? mix(colour, [255, 255, 255], 0.5 * (1 - known)) : colour;
 }
 
 /** [r, g, b] of the surface at -1 to 1, the actuator's limits; `oneSided` where its range does not cross zero. */

@@ -100,7 +100,11 @@ export class Plot {
     }
     ctx.stroke();
     ctx.textAlign = "right";
-    for (const v of up) ctx.fillText((y.format ?? short)(v), this.left - 7, this.py(v));
+    for (const v of up) {
+      // Labels at the ends of a stacked row stay inside it, clear of its neighbours.
+      const inside = !y.inset ? 0 : v === y.high ? 5 : v === y.low ? -5 : 0;
+      ctx.fillText((y.format ?? short)(v), this.left - 7, this.py(v) + inside);
+    }
     ctx.textAlign = "center";
     if (!x.bare) for (const v of across) ctx.fillText((x.format ?? short)(v), this.px(v), this.bottom + 13);
     if (x.label) {
@@ -127,7 +131,8 @@ export class Plot {
     return this;
   }
 
-  line(xs, ys, colour, width = 1.8) {
+  /** A line through the points that are there; one that wraps round `turn` leaves at one edge and enters at the other. */
+  line(xs, ys, colour, width = 1.8, turn = 0) {
     const { ctx } = this;
     ctx.strokeStyle = colour;
     ctx.lineWidth = width;
@@ -140,6 +145,12 @@ export class Plot {
         continue;
       }
       const px = this.px(xs[i]), py = this.py(ys[i]);
+      const jump = on && turn ? ys[i] - ys[i - 1] : 0;
+      if (turn && Math.abs(jump) > turn / 2) {
+        const round = Math.sign(jump) * turn;
+        ctx.lineTo(px, this.py(ys[i] - round));
+        ctx.moveTo(this.px(xs[i - 1]), this.py(ys[i - 1] + round));
+      }
       if (on) ctx.lineTo(px, py);
       else ctx.moveTo(px, py);
       on = true;

@@ -15,7 +15,7 @@ export function wireStops(say) {
           body: JSON.stringify({ how }),
         });
         const body = await answer.json();
-        if (answer.ok) say(`${how === "now" ? "Stopping at once" : "Stopping: the command fades out"}. ${UNCONFIRMED}`);
+        if (answer.ok) say(`${how === "now" ? "Disarming now" : "Stopping: the command fades out"}. ${UNCONFIRMED}`);
         else say(`Not stopped from here: ${body.error}.`);
       } catch {
         button.classList.remove("asked");

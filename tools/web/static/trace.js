@@ -17,7 +17,7 @@ export function drawTrace(ctx, width, height, about, stage) {
   const last = stage.indexAt(stage.head), first = stage.clip ? 0 : Math.max(0, stage.indexAt(start));
   const shown = about.observations.slice(0, ROWS);
   const rows = shown.length + 1;
-  const foot = 18, gap = 16, h = (height - foot - gap * rows) / rows;
+  const foot = 18, gap = 18, h = (height - foot - gap * rows) / rows;
   const times = s.t.slice(first, last + 1);
   for (let row = 0; row < rows; row++) {
     const action = row === rows - 1;
@@ -25,9 +25,9 @@ export function drawTrace(ctx, width, height, about, stage) {
     const round = isAngle(axis.unit, axis.low, axis.high);
     const top = gap + row * (h + gap);
     const zero = (0 - axis.low) / (axis.high - axis.low);
-    const ticks = zero * h > 13 && (1 - zero) * h > 13 ? [axis.low, 0, axis.high] : [axis.low, axis.high];
+    const ticks = zero * h > 17 && (1 - zero) * h > 17 ? [axis.low, 0, axis.high] : [axis.low, axis.high];
     const plot = new Plot(ctx, { left: 46, top, right: width - 8, bottom: top + h },
-      { low: start, high: end, ticks: [], bare: true }, { low: axis.low, high: axis.high, ticks, format: round ? angleLabel : written(axis).format });
+      { low: start, high: end, ticks: [], bare: true }, { low: axis.low, high: axis.high, ticks, inset: true, format: round ? angleLabel : written(axis).format });
     plot.axes().clip();
     bands(plot, s, first, last);
     if (action) {
@@ -37,12 +37,12 @@ export function drawTrace(ctx, width, height, about, stage) {
         plot.line(times, s.applied[j].slice(first, last + 1), colour, about.actuators.length > 1 ? 1 : 1.5);
       });
     } else {
-      plot.line(times, unwrapped(s.observation[row].slice(first, last + 1), round), colours.accent, 1.6);
+      plot.line(times, s.observation[row].slice(first, last + 1), colours.accent, 1.6, round ? 2 * Math.PI : 0);
     }
     plot.unclip();
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    ctx.fillText(action ? actionLabel(about, width) : `${axis.name} in ${written(axis).unit}`, 46, top - 8);
+    ctx.fillText(action ? actionLabel(about, width) : `${axis.name} in ${written(axis).unit}`, 46, top - 9);
   }
   ctx.textAlign = "right";
   ctx.fillText(stage.clip ? `${short(end - start)} s, one episode` : `the last ${SPAN_S} s`, width - 8, height - 7);
@@ -55,13 +55,8 @@ function spanOf(actuators) {
 function actionLabel(about, width) {
   const unit = unitText(about.actuators[0].unit);
   const one = about.actuators.length === 1;
-  if (width < 430) return one ? `${about.actuators[0].name} in ${unit} (grey: wished)` : `actions in ${unit}, as applied`;
-  return one ? `${about.actuators[0].name} in ${unit}: applied, and what the policy wished (grey)` : `actions in ${unit}, as applied (colours as above)`;
-}
-
-function unwrapped(values, round) {
-  if (!round) return values;
-  return values.map((v, i) => (i && Math.abs(v - values[i - 1]) > Math.PI ? null : v));
+  if (width < 430) return one ? `${about.actuators[0].name} in ${unit} (grey: asked for)` : `actions in ${unit}, as applied`;
+  return one ? `${about.actuators[0].name} in ${unit}: applied, and what the policy asked for (grey)` : `actions in ${unit}, as applied (colours as above)`;
 }
 
 function bands(plot, s, first, last) {

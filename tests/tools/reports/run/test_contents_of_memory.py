@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.tools.reports.run.contents_of_memory import Contents, read_contents, read_surface, shown_axes
+from onrig.tools.reports.run.memory_chart import Contents, read_contents, read_surface, shown_axes
 from tests.runtime.samples import MAGMAN
 from tests.tools.reports.run.folders import a_config, write_memory, write_policy
 

@@ -6,8 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.tools.reports.run.fault_picture import PICTURE, draw_last_post_mortem, draw_post_mortem, draw_post_mortems
-from onrig.tools.reports.run.last_moments import read_last_moments
+from onrig.tools.reports.run.fault_picture import (
+    PICTURE,
+    draw_last_post_mortem,
+    draw_post_mortem,
+    draw_post_mortems,
+    read_last_moments,
+)
 from tests.tools.reports.run.folders import a_config, write_post_mortem
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -4,7 +4,7 @@ from math import isnan, nan
 
 import pytest
 
-from onrig.runtime.control.fade import Fade
+from onrig.runtime.control.episode import Fade
 
 
 def test_the_command_goes_down_to_the_safe_output_in_equal_steps() -> None:

@@ -1,0 +1,137 @@
+"""The order of a tick, once: a state frame goes in, its command comes out, with the step that the frame completed.
+
+Nothing here waits, sends or keeps: whoever has frames drives it, be it the loop, the way to an episode's start, the
+rehearsal of a tick, an evaluation on the twin, a safety campaign or a replay of recorded frames.  So all of them take
+the same decisions in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple, cast
+
+from onrig.hw.messages import State
+from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag, Kind, Step
+from onrig.runtime.reset.attempts import EpisodeReset
+
+Act = Callable[[Step], None]
+"""Fills in a step's ``policy``: the action that a policy, or a reset controller, wishes for."""
+Ends = Callable[[State, bool], bool]
+"""Tells whether the episode ends with a frame, given whether the task terminates there."""
+
+
+class Fade:
+    """A ramp from the command to the safe output in a fixed number of ticks; not begun until ``begin``."""
+
+    def __init__(self, fade_s: float, rate_hz: float, safe: tuple[float, ...]) -> None:
+        self._ticks = round(fade_s * rate_hz)
+        self._safe = safe
+        self._done = -1
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has begun."""
+        return self._done >= 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the next command would be the safe output."""
+        return self._done >= self._ticks
+
+    def begin(self) -> None:
+        """Start the ramp with the next command."""
+        if not self.under_way:
+            self._done = 0
+
+    def next(self, action: Sequence[float]) -> tuple[float, ...]:
+        """Return the action (SI) at its share, one tick further down; NaN stays NaN."""
+        self._done += 1
+        share = 1.0 - self._done / (self._ticks + 1)
+        return tuple([safe + share * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
+
+
+class Answer(NamedTuple):
+    """What follows from one state frame."""
+
+    command: tuple[int, ...]
+    """For the device (counts); the safe output where the episode is over."""
+    step: Step
+    """Begun with this frame; the next one completes it."""
+    completed: Step | None
+    """The step before it, which this frame completed; None for the first."""
+    over: bool
+    """Whether the episode ends here; nothing more is answered."""
+    times_ns: tuple[int, ...]
+    """The clock before and after each stage: observe, policy, explore, shield."""
+
+
+def by_policy(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
+    """Act as one policy does."""
+    return lambda step: tick.ask(step, policy, policy_id)
+
+
+def by_reset(reset: EpisodeReset) -> Act:
+    """Act as a reset controller does."""
+
+    def act(step: Step) -> None:
+        step.policy = reset.action(step.observation, step.t_device_us)
+
+    return act
+
+
+def no_clock() -> int:
+    """Tell no time, where nobody wants to know."""
+    return 0
+
+
+def never(state: State, terminated: bool) -> bool:
+    """Go on whatever happens, for whoever counts the frames."""
+    return False
+
+
+def begin_episode(
+    tick: Tick,
+    act: Act,
+    *,
+    ends: Ends | None = None,
+    fade: Fade | None = None,
+    clock: Callable[[], int] = no_clock,
+) -> Callable[[State], Answer]:
+    """Return what answers the frames of the episode that ``tick`` has begun, one after the other.
+
+    ``ends`` takes the place of the task's own end; ``fade`` is the ramp of a run that is being stopped.
+    """
+    course = _course(tick, act, tick.is_over if ends is None else ends, fade, clock)
+    next(course)
+    return cast(Callable[[State], Answer], course.send)
+
+
+def _course(
+    tick: Tick, act: Act, ends: Ends, fade: Fade | None, clock: Callable[[], int]
+) -> Generator[Answer | None, State, None]:
+    previous: Step | None = None
+    answer: Answer | None = None
+    while True:
+        state = yield answer
+        t0 = clock()
+        step = tick.observe(state)
+        terminated = previous is not None and tick.complete(previous, state, step.observation)
+        fading = fade is not None and fade.under_way
+        if ends(state, terminated):
+            if step.kind is not Kind.RESET and not fading:  # a fade leaves no score: it would be the fade's
+                tick.close(step, terminated=terminated)
+            yield Answer(tick.safe_counts, step, previous, True, ())
+            return
+        t1 = clock()
+        act(step)
+        t2 = clock()
+        tick.explore(step)
+        if fade is not None and fade.under_way:  # no longer what the policy did: nothing is learned from it
+            step.explored = fade.next(step.explored)
+            step.flags |= Flag.INVALID | Flag.FADED
+        t3 = clock()
+        tick.shield(step)
+        answer = Answer(step.command, step, previous, False, (t0, t1, t2, t3, clock()))
+        previous = step

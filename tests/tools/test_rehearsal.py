@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.safety.shield import Shield
+from onrig.tools import rehearsal
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+
+@pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=["pendulum", "magman"])
+def test_a_shipped_configuration_builds_sound_numbers(config: RunConfig) -> None:
+    assert rehearsal.rehearse(config) is None
+
+
+def test_the_numbers_within_what_is_built_are_looked_at() -> None:
+    shield = Shield(PENDULUM.limits, PENDULUM.rig, PENDULUM.period_us * 1e-6)
+    assert len(list(rehearsal._numbers(shield))) > 5
+    assert list(rehearsal._numbers(Explorer(PENDULUM)))
