@@ -76,7 +76,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staleness: Staleness = Staleness()
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""
+    """A noise-free evaluation episode after every n-th training episode; 0 for none (docs/methods.md)."""
     local_learner: bool = True
     """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
     policy: str | None = None
@@ -89,7 +89,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def lockstep(self) -> bool:
-        """Whether the run proceeds in virtual time, bit for bit reproducible (ARCHITECTURE §3)."""
+        """Whether the run proceeds in virtual time, bit for bit reproducible (docs/architecture.md)."""
         return self.device.pace == "lockstep"
 
     @property

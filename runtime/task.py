@@ -1,11 +1,11 @@
-"""What a rig is asked to do: reward, episode, start state and the yardstick it is measured by (ARCHITECTURE §8).
+"""What a rig is asked to do: reward, episode, start state and the yardstick it is measured by (docs/architecture.md).
 
 A task names observations and actuators of a rig and is compiled against it once, so that the tick pays for
-arithmetic only.  The reward is the generic form of 000 eq. (9),
+arithmetic only.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
-with x' the observation *after* the action and a the action really applied, both in SI units (METHODS C11).
+with x' the observation *after* the action and a the action really applied, both in SI units (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]],
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds that an observation runs into, and what that costs (000 App. A.2, METHODS C3)."""
+    """Bounds that an observation runs into, and what that costs (de Bruin et al. 2018, App. A.2, docs/methods.md, "Walls")."""
 
     observation: str
     low: Quantity
@@ -41,7 +41,7 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of 000 eq. (9), by the rig's names; SI units throughout.  What is not named costs nothing."""
+    """The weights of de Bruin et al. 2018, eq. (9), by the rig's names; SI units throughout.  What is not named costs nothing."""
 
     target: dict[str, Quantity]
     """Observation name to reference value."""
@@ -55,7 +55,7 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean rewards per step that stand for 0 and 1 of the normalised performance mu_r (000 §5.1)."""
+    """Mean rewards per step that stand for 0 and 1 of the normalised performance mu_r (de Bruin et al. 2018, §5.1)."""
 
     random_reward: Quantity
     reference_reward: Quantity
@@ -188,13 +188,13 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
 
 
 def normalized(task: Task, mean_reward: float) -> float:
-    """Performance mu_r of a mean reward per step: 0 is the random policy, 1 the reference (000 §5.1)."""
+    """Performance mu_r of a mean reward per step: 0 is the random policy, 1 the reference (de Bruin et al. 2018, §5.1)."""
     n = task.normalization
     return (mean_reward - n.random_reward) / (n.reference_reward - n.random_reward)
 
 
 def episode_steps(task: Task, rate_hz: float) -> int:
-    """Transitions in a whole episode: exactly round(T/Ts) (METHODS C12)."""
+    """Transitions in a whole episode: exactly round(T/Ts) (docs/methods.md, "Steps per episode")."""
     return round(task.episode_s * rate_hz)
 
 

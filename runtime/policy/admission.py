@@ -1,4 +1,4 @@
-"""Admission of a policy: everything that must hold before the loop hears of it (ARCHITECTURE §4).
+"""Admission of a policy: everything that must hold before the loop hears of it (docs/architecture.md).
 
 The steps, cheapest and safest first: size of the bytes; format (``onnx_wire``); operators; contract equal to the
 rig's; shapes and costs (``graph``); then onnxruntime builds it, outputs finite and within the actuators' limits on

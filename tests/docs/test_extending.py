@@ -1,0 +1,107 @@
+"""The worked examples of docs/extending.md, applied to a copy of the tree and run there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.docs.commands import ROOT
+
+pytest.importorskip("torch")
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## An? ([a-z]+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+EXPERIMENT = """
+name: extended
+title: "Extended"
+figures: []
+trials: 2
+episodes: 4
+set: {capacity: 300}
+blocks:
+  - config: pendulum
+    grid: {strategy: ["Rand[PER]", "FIFO[CER]"], algorithm: [ddpg, twin_ddpg]}
+"""
+
+
+class Block(NamedTuple):
+    """A file, or a change of one."""
+
+    language: str
+    path: str
+    text: str
+
+
+def blocks(section: str) -> list[Block]:
+    return [Block(*found) for found in re.findall(r"^```(\w+)\n# (\S+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)]
+
+
+def patched(text: str, change: str) -> str:
+    """The text after a change: pieces set apart by dots, each with lines that stay, go and come."""
+    for piece in change.split("...\n"):
+        lines = piece.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if not line.startswith("+"))
+        after = "".join(line[1:] for line in lines if not line.startswith("-"))
+        assert text.count(before) == 1, f"the page changes lines that are not there, or not once:\n{before}"
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which ``onrig`` is the tree with all that the page adds."""
+    folder = tmp_path_factory.mktemp("extended")
+    for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
+        shutil.copytree(ROOT / name, folder / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for block in blocks(PAGE):
+        path = folder / "onrig" / block.path
+        text = patched(path.read_text(encoding="utf-8"), block.text) if block.language == "diff" else block.text
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def onrig(extended: Path, folder: Path, *arguments: object) -> str:
+    command = [sys.executable, "-m", "onrig.tools.cli", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(extended)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_each_example_touches_as_many_files_as_the_page_says() -> None:
+    told = dict(re.findall(r"^\| \[an? (\w+)\]\([^)]*\)[^|]*\| (\d+) \|", PAGE, re.MULTILINE))
+    touched = {name: len({block.path for block in blocks(section)}) for name, section in SECTIONS.items()}
+    assert {name: int(n) for name, n in told.items()} == touched
+    assert set(told) == {"retention", "sampler", "algorithm", "plant"}
+
+
+def test_the_examples_are_formatted_as_the_code_is(extended: Path) -> None:
+    paths = [extended / "onrig" / block.path for block in blocks(PAGE) if block.path.endswith(".py")]
+    for how in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_retention_sampler_and_algorithm_train_side_by_side(extended: Path, tmp_path: Path) -> None:
+    (tmp_path / "extended.yaml").write_text(EXPERIMENT)
+    onrig(extended, tmp_path, "experiment", "extended.yaml", "--out", "out", "--workers", "1")
+    assert len(list((tmp_path / "out" / "trials").rglob("*.npz"))) == 4 * 2
+
+
+def test_all_of_them_drive_a_rig(extended: Path, tmp_path: Path) -> None:
+    settings = ("learner.algorithm=twin_ddpg", "selection.strategy=Rand[CER]", "selection.capacity=300", "episodes=3")
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert "data complete" in onrig(extended, tmp_path, "run", "pendulum", "--run-dir", "run", *words)
+
+
+def test_the_plant_is_a_twin_that_learns(extended: Path, tmp_path: Path) -> None:
+    out = onrig(extended, tmp_path, "run", "oscillator", "--set", "episodes=3", "--run-dir", "run")
+    assert "data complete" in out
