@@ -16,8 +16,7 @@ from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_way
 from onrig.runtime.supervise.run_folder import circumstances
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.identity import same
-from onrig.tools.experiments.spec import Spec
+from onrig.tools.experiments.spec import Spec, same
 from onrig.tools.experiments.store import CELLS, META, SPEC, TRIALS, Cell, read_cells, sweep, write_cells, write_whole
 
 RUNS: Final = Path("runs")

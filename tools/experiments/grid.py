@@ -15,18 +15,27 @@ from onrig.runtime.config.resolve import find
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.axes import PLACEHOLDER, Setting, name_problem, paths_of, settings_of, short_name
-from onrig.tools.experiments.identity import cell_id
-from onrig.tools.experiments.spec import Block, Spec, SpecFile
+from onrig.tools.experiments.spec import (
+    PLACEHOLDER,
+    Block,
+    Setting,
+    Spec,
+    SpecFile,
+    cell_id,
+    name_problem,
+    paths_of,
+    settings_of,
+    short_name,
+)
 from onrig.tools.experiments.store import Cell
 from onrig.tools.load import load
 
 REUSE: Final = 8
-"""Times an experience is replayed on average (000 App. B.1): the number of updates follows from it unless it is set."""
+"""Average replays of an experience (de Bruin et al. 2018, App. B.1); the number of updates follows unless it is set."""
 MAX_CELLS: Final = 2000
 _UPDATES: Final = "learner.updates_per_episode"
 _UNLIMITED: Final = Setting("limits", {}, ())
-"""Trials have no shield, as 000 has none; what a rig's limits ask of its rate and lease must not keep them."""
+"""Trials have no shield (nor has de Bruin et al. 2018): a rig's limits on rate and lease must not stop them."""
 _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
@@ -46,8 +55,9 @@ def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
     """Work out every cell; raises ConfigError with every problem, at its line of the spec.
 
     Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
-    eight times on average (000 App. B.1): 100 for 200 steps and batches of 16, as many more at higher rates, and again
-    fewer where experiences are dropped before they are kept ([DE], which is to undo what the higher rate did; 6.4).
+    eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
+    higher rates, and fewer where experiences are dropped before they are kept ([DE], which undoes the higher rate;
+    §6.4).
     """
     problems: list[Problem] = []
     cells: dict[str, Cell] = {}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -11,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.store import Cell, Trial
 
@@ -144,3 +149,33 @@ def trials_of(finished: Finished) -> list[Trial]:
         )
         for kept in finished.trials
     ]
+
+
+def main(module: str) -> None:
+    """Serve until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the driver sees to the end
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not come between the replies
+
+    def reply(message: Reply) -> None:
+        replies.write(msgspec.json.encode(message) + b"\n")
+        replies.flush()
+
+    engine = engine_named(module)
+    decoder = msgspec.json.Decoder(Job)
+    reply(Ready())
+    for line in sys.stdin.buffer:
+        answer: Finished | Failed
+        try:
+            answer = do(decoder.decode(line), engine, lambda episodes: reply(Progress(episodes)))
+        except BrokenPipeError:
+            return
+        except Exception as error:
+            traceback.print_exc()
+            answer = Failed(f"{type(error).__name__}: {error}")
+        reply(answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

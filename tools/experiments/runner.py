@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from onrig.runtime.printable import printable
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.jobs import Unit
-from onrig.tools.experiments.progress import Display, Tally
 from onrig.tools.experiments.store import Cell, missing_seeds, write_trial
 from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
+from onrig.tools.terminal import drawing_stream
 
 AT_ONCE: Final = 16
 """Trials that are trained together: per trial about as fast as 50, in a third of the memory."""
@@ -71,3 +74,138 @@ def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers,
                 display.warn(f"lost: {shown(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
         display.show(tally)
     return Outcome(tally.trials, tally.total, lost)
+
+
+_LINE_EVERY_S: Final = 10.0
+
+
+class Tally:
+    """How far the units have come, and from that the time left.
+
+    Work is counted in batch updates, which take most of the time; units with costlier samplers make it a rough guess.
+    """
+
+    def __init__(self, units: Sequence[Unit], there: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started_s = clock()
+        self._running: dict[tuple[str, int], tuple[Unit, int]] = {}
+        self._total_work = sum(unit.work for unit in units)
+        self._settled_work = 0.0
+        self._settled_episodes = 0
+        self.trials = there
+        """Finished trials, with those of earlier."""
+        self.total = there + sum(len(unit.seeds) for unit in units)
+
+    def advanced(self, unit: Unit, episodes: int) -> None:
+        """So many episodes of a unit are done."""
+        self._running[_key(unit)] = (unit, episodes)
+
+    def settled(self, unit: Unit, *, done: bool) -> None:
+        """A unit is finished, or lost."""
+        self._running.pop(_key(unit), None)
+        self._settled_work += unit.work
+        if done:
+            self._settled_episodes += unit.cell.config.episodes * len(unit.seeds)
+            self.trials += len(unit.seeds)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of all trials since the start."""
+        return self._settled_episodes + sum(done * len(unit.seeds) for unit, done in self._running.values())
+
+    @property
+    def fraction(self) -> float:
+        """Of the work, 0 to 1."""
+        running = sum(unit.work * done / unit.cell.config.episodes for unit, done in self._running.values())
+        return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
+
+    def line(self) -> str:
+        """One line: trials, episodes per second, time left."""
+        elapsed = max(self._clock() - self._started_s, 1e-9)
+        rate, fraction = self.episodes / elapsed, self.fraction
+        left = f", {duration(elapsed / fraction * (1 - fraction))} left" if fraction > 0 else ""
+        return f"{self.trials} of {self.total} trials, {rate:.0f} episodes/s{left}"
+
+
+class Display(Protocol):
+    """Shows a tally as it grows."""
+
+    def show(self, tally: Tally) -> None:
+        """Show where things stand; called often."""
+
+    def warn(self, message: str) -> None:
+        """Show a line that stays."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class PlainDisplay:
+    """A line now and then, and every warning."""
+
+    def __init__(self) -> None:
+        self._shown_s = time.monotonic()
+        self._last = ""
+
+    def show(self, tally: Tally) -> None:
+        """Print a line every few seconds, and at the end."""
+        now = time.monotonic()
+        if now - self._shown_s >= _LINE_EVERY_S or (tally.fraction >= 1 and tally.trials == tally.total):
+            line = tally.line()
+            if line != self._last:
+                print(line, flush=True)
+            self._shown_s, self._last = now, line
+
+    def warn(self, message: str) -> None:
+        """Print it."""
+        print(message, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class RichDisplay:
+    """A progress bar with the figures behind it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._console = Console(file=drawing_stream(sys.stdout))
+        self._progress = Progress(BarColumn(), TextColumn("{task.fields[line]}", markup=False), console=self._console)
+        self._task = self._progress.add_task("", total=1.0, line="")
+        self._progress.start()
+
+    def show(self, tally: Tally) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=tally.fraction, line=tally.line())
+
+    def warn(self, message: str) -> None:
+        """Print it above the bar."""
+        self._console.print(printable(message), style="red", highlight=False, markup=False)
+
+    def close(self) -> None:
+        """Stop the bar where it stands."""
+        self._progress.stop()
+
+
+def display_here() -> Display:
+    """A bar where there is a terminal and rich is installed, lines otherwise."""
+    if sys.stdout.isatty():
+        try:
+            return RichDisplay()
+        except ImportError:
+            pass
+    return PlainDisplay()
+
+
+def duration(seconds: float) -> str:
+    """A time in the two units that matter."""
+    s = round(seconds)
+    if s < 60:
+        return f"{s} s"
+    return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
+
+
+def _key(unit: Unit) -> tuple[str, int]:
+    return unit.cell.id, unit.seeds[0]

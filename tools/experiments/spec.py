@@ -1,14 +1,24 @@
-"""What an experiment's YAML file says, before its grid is worked out (``onrig.tools.experiments.grid``)."""
+"""An experiment's YAML file, the axes it may name, and what makes two of its cells the same.
+
+The grid is worked out in ``onrig.tools.experiments.grid``.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.config.document import Document, convert_by_section, load_document, problem_at
-from onrig.runtime.config.problem import ConfigError, Problem
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.conversion import convert_by_section
+from onrig.runtime.config.document import Document, load_document, problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.twin.options import TwinOptions
 
 MAX_TRIALS: Final = 100_000
 _MAX_SEED: Final = (1 << 63) - 1
@@ -35,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int
     blocks: tuple[Block, ...]
     figures: tuple[int | str, ...] = ()
-    """What `onrig report` is to draw: figures of 000 by number, tables as ``table-6``."""
+    """What `onrig report` is to draw: figures of de Bruin et al. 2018 by number, tables as ``table-6``."""
     first_seed: int = 0
     """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
     set: dict[str, object] = {}
@@ -81,3 +91,127 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
             if not values:
                 found.append(problem_at(document, ("blocks", i, "grid", axis), f"axis '{axis}' has no values"))
     return found
+
+
+PLACEHOLDER: Final = "alpha"
+"""The axis that fills ``{alpha}`` in a strategy and sets nothing of its own."""
+
+AXES: Final[Mapping[str, tuple[str, ...]]] = {
+    "strategy": ("selection.strategy",),
+    PLACEHOLDER: (),
+    "capacity": ("selection.capacity",),
+    "write_probability": ("selection.write_probability",),
+    "synthetic_states": ("selection.synthetic.states",),
+    "synthetic_actions": ("selection.synthetic.actions",),
+    "refresh": ("selection.synthetic.refresh",),
+    "rate_hz": ("rate_hz",),
+    "noise": ("device.twin.sensor_noise", "device.twin.actuator_noise"),
+    "inertia": ("device.twin.plant.inertia",),
+    "algorithm": ("learner.algorithm",),
+    "network": ("learner.ddpg.network", "learner.dqn.network"),
+    "gamma": ("learner.ddpg.gamma", "learner.dqn.gamma"),
+    "per_alpha": ("learner.per_alpha",),
+}
+"""Short names, and the paths of the configuration that get an axis's value."""
+
+_SHORT: Final = {paths[0]: name for name, paths in AXES.items() if len(paths) == 1}
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
+_OURS: Final = {"seed": "first_seed", "episodes": "episodes"}
+"""Paths that the spec has keys of its own for."""
+_INERTIA: Final = {
+    "paper": {"rig": "pendulum", "task": "swingup"},
+    "hardware": {"rig": "pendulum-hardware", "task": "swingup-hardware"},
+}
+
+
+class Setting(NamedTuple):
+    """One value of a run's configuration that a spec sets."""
+
+    path: str
+    value: object
+    at: NodePath
+    """Where in the spec it stands."""
+
+    @property
+    def assignment(self) -> str:
+        """The same as ``onrig.runtime.config.document.override`` takes it: JSON is YAML."""
+        return f"{self.path}={msgspec.json.encode(self.value).decode()}"
+
+
+def short_name(name: str) -> str:
+    """The one name of an axis that may also be written as the path it sets."""
+    return _SHORT.get(name, name)
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with the name of an axis or of a value to set; None where nothing is."""
+    if name in _OURS:
+        return f"'{name}' is set by the spec's own '{_OURS[name]}'"
+    head = re.split(r"[.\[]", name, maxsplit=1)[0]
+    fields = RunConfig.__struct_fields__
+    if name in AXES or (_PATH.fullmatch(name) and head in fields):
+        return None
+    hint = suggestion(name, list(AXES))
+    return f"unknown axis '{name}' ({hint if hint.startswith('did') else f'paths of the configuration, and {hint}'})"
+
+
+def paths_of(name: str) -> tuple[str, ...]:
+    """The paths of the configuration that a value under this name sets."""
+    return AXES.get(name, (name,))
+
+
+def settings_of(name: str, value: object, at: NodePath, base: RunConfig) -> Iterator[Setting]:
+    """What a value under this name sets, around the run ``base``.
+
+    The pendulum's inertia is a property of the plant, but the yardsticks that go with it are the task's:
+    between the two shipped presets rig and task change with it.
+    """
+    if name == "inertia" and base.rig.name in ("pendulum", "pendulum-hw") and base.task.name.startswith("swingup"):
+        preset = _INERTIA.get(value) if isinstance(value, str) else None
+        yield from (Setting(path, given, at) for path, given in (preset or {}).items())
+    yield from (Setting(path, value, at) for path in paths_of(name))
+
+
+def cell_id(config: RunConfig) -> str:
+    """Digest of a resolved configuration, the seed left out: 12 hexadecimal digits.
+
+    Values that are the defaults do not count, so that an experiment can be resumed when a later version knows of more;
+    `same` tells where a default has come to mean something else.
+    """
+    return hashlib.sha256(msgspec.json.encode(_told(config), order="sorted")).hexdigest()[:12]
+
+
+def same(a: RunConfig, b: RunConfig) -> bool:
+    """Whether two resolved configurations are equal in everything but the seed, defaults included."""
+    return _parts(a) == _parts(b)
+
+
+def _parts(config: RunConfig) -> tuple[RunConfig, LearnerSettings, TwinOptions | None]:
+    twin, learner = config.device.twin, msgspec.convert(config.learner, LearnerSettings)
+    device = msgspec.structs.replace(config.device, twin=None)
+    bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
+    return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
+
+
+def _told(config: RunConfig) -> list[object]:
+    return [_without_defaults(part) for part in _parts(config)]
+
+
+def _without_defaults(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        kept = {
+            f.encode_name: getattr(value, f.name) for f in msgspec.structs.fields(value) if not _is_default(value, f)
+        }
+        tag = value.__struct_config__.tag
+        return {"": tag} | {name: _without_defaults(v) for name, v in kept.items()}
+    if isinstance(value, dict):
+        return {name: _without_defaults(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_defaults(v) for v in value]
+    return value
+
+
+def _is_default(struct: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return bool(getattr(struct, field.name) == field.default_factory())
+    return field.default is not msgspec.NODEFAULT and bool(getattr(struct, field.name) == field.default)

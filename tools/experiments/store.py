@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.config.problem import suggestion
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.experiments.spec import Spec, load_spec
+from onrig.tools.experiments.spec import Spec, load_spec, short_name
 
 SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"
@@ -167,3 +168,39 @@ def _trial_path(folder: Path, cell: Cell, seed: int) -> Path:
 def _seeds_with_file(folder: Path, cell: Cell) -> set[int]:
     names = (path.stem for path in (folder / TRIALS / cell.id).glob("*.npz"))
     return {int(name) for name in names if name.isdecimal()}
+
+
+class NoSuchCells(Exception):
+    """No cell is meant; the message says what there is."""
+
+
+def chosen(cells: Sequence[Cell], conditions: Sequence[str]) -> list[Cell]:
+    """The cells that have all of the values of ``AXIS=VALUE``; several values of one axis are alternatives.
+
+    Raises NoSuchCells.
+    """
+    wanted: dict[str, set[str]] = {}
+    for condition in conditions:
+        axis, equals, value = (part.strip() for part in condition.partition("="))
+        if not equals:
+            raise NoSuchCells(f"expected AXIS=VALUE, got '{condition}'")
+        axis = short_name(axis)
+        known = {axis: None for cell in cells for axis in cell.label}
+        if axis not in known:
+            raise NoSuchCells(f"the grid has no axis '{axis}' ({suggestion(axis, list(known))})")
+        values = list(dict.fromkeys(str(cell.label[axis]) for cell in cells if axis in cell.label))
+        matching = {v for v in values if v == value or _same_number(v, value)}
+        if not matching:
+            raise NoSuchCells(f"no cell has '{axis}' {value} ({suggestion(value, values)})")
+        wanted.setdefault(axis, set()).update(matching)
+    found = [cell for cell in cells if all(str(cell.label.get(axis)) in values for axis, values in wanted.items())]
+    if not found:
+        raise NoSuchCells(f"no cell has all of {', '.join(conditions)}")
+    return found
+
+
+def _same_number(a: str, b: str) -> bool:
+    try:
+        return float(a) == float(b)
+    except ValueError:
+        return False

@@ -83,7 +83,7 @@ class _Process:
         self._rest = b""
         self._said: Final = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: Final = subprocess.Popen(
-            [sys.executable, "-m", "onrig.tools.experiments.worker", engine],
+            [sys.executable, "-m", "onrig.tools.experiments.jobs", engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.experiments.jobs import Unit
-from onrig.tools.experiments.progress import Tally, duration
-from onrig.tools.experiments.runner import Outcome, missing, run_units, split
+from onrig.tools.experiments.runner import Outcome, Tally, duration, missing, run_units, split
 from onrig.tools.experiments.store import Cell, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers
 from tests.tools.experiments import specs

@@ -17,10 +17,10 @@ Floats = NDArray[np.float32]
 POOL: Final = 4096
 """Distinct transitions; a larger memory is filled with them again and again."""
 BATCH: Final = 16
-"""Minibatch of 000."""
+"""Minibatch of de Bruin et al. 2018."""
 INSERTS: Final = 200
 UPDATES: Final = 100
-"""The duty cycle of 000: one episode of 200 steps, then 100 batch updates (8 replays of each experience)."""
+"""The duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates (8 replays each)."""
 
 
 class Transitions(NamedTuple):
@@ -148,7 +148,7 @@ class Buffer(ABC):
         return self.insert(i)
 
     def cycle(self, i: int) -> None:
-        """Do the ``i``-th duty cycle of 000."""
+        """Do the ``i``-th duty cycle."""
         for j in range(i * INSERTS, (i + 1) * INSERTS):
             self.insert(j % POOL)
         for j in range(UPDATES):

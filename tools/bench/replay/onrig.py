@@ -174,7 +174,7 @@ def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transit
 
 
 def _segment_law(td: Floats) -> NDArray[np.float64]:
-    """Return 1 / (BATCH * ranks in the segment) for each slot (000 §3.3.1), written apart from the sampler's code."""
+    """Return 1 / (BATCH * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1); own code."""
     n = len(td)
     rank = np.empty(n, np.int64)
     rank[np.argsort(-td, kind="stable")] = np.arange(1, n + 1)

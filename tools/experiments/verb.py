@@ -22,11 +22,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
 from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.progress import display_here
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, missing, run_units, split
-from onrig.tools.experiments.select import NoSuchCells, chosen
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, missing, run_units, split
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import Cell
+from onrig.tools.experiments.store import Cell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
 
