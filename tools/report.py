@@ -23,7 +23,6 @@ from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.plots import plot_learning_curve
 from onrig.tools.table import Table
 
 RISEN: Final = 0.8
@@ -83,10 +82,11 @@ def main(arguments: list[str]) -> int:
     if args.tensorboard is not None:
         return _for_tensorboard(folder, config, args.tensorboard)
     print(report_table(folder, config), flush=True)
+    from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
     try:
-        picture = plot_learning_curve(folder, config)
+        picture = draw_learning_curve(folder, config)
         page = report_run(folder, config, args.out)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")

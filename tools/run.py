@@ -209,13 +209,13 @@ def _undisturbed() -> Iterator[None]:
 
 def _conclude(folder: Path, config: RunConfig) -> None:
     """Draw the learning curve and say in a few lines how it went."""
-    from onrig.tools.plots import plot_learning_curve
+    from onrig.tools.reports.run.charts import draw_learning_curve
 
     try:
         summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
     except (OSError, msgspec.DecodeError):
         return
-    picture = plot_learning_curve(folder, config)
+    picture = draw_learning_curve(folder, config)
     score = summary.get("normalized_last20")
     if isinstance(score, float):
         print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")

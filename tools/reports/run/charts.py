@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,7 +13,8 @@ from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import NoExploration
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
-from onrig.runtime.view.run_view import RunFiles, Values, by_episode, number
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.run_view import RunFiles, Values, by_episode, episode_columns, number, read_episodes
 from onrig.runtime.view.sentences import Event
 from onrig.tools.reports.style import (
     BLUE,
@@ -24,6 +26,7 @@ from onrig.tools.reports.style import (
     Chart,
     legend_beside,
     new_figure,
+    save,
     svg_uri,
     title,
     whole_numbers,
@@ -43,6 +46,33 @@ VERDICTS: Final = {
 """How each is told: word, colour, marker and its size, by the kind of the event."""
 
 
+def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
+    """Draw ``learning_curve.png``: performance, exploration and interventions by episode.
+
+    None where matplotlib is not installed or no episode was finished; raises OSError.
+    """
+    episodes = read_episodes(folder)
+    m = RunFiles(folder, config, {}, {}, episode_columns(episodes, "train"), episode_columns(episodes, "eval"), (), {})
+    if not len(m.train["episode"]):
+        return None
+    try:
+        figure, rows = new_figure(3, 1, 6.4)
+    except ImportError:
+        return None
+    panels = [row[0] for row in rows]
+    _performance(panels[0], m)
+    _exploration(panels[1], m)
+    title(panels[2], "ticks in which the shield acted, per episode")
+    acted = m.train["interventions"]
+    panels[2].bar(m.train["episode"], acted, width=1.0, color=RED, alpha=0.7)
+    panels[2].set_ylim(0, max(1.0, 1.1 * float(acted.max())))
+    whole_numbers(panels[2])
+    _share_episodes(panels, m, (2.4, 1, 1))
+    what = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
+    figure.suptitle(f"{', '.join(what)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
+    return save(figure, folder / "learning_curve.png")
+
+
 def episodes_chart(m: RunFiles) -> Chart | None:
     """Performance, exploration, interventions by rule and missed ticks by cause; None where no episode was finished."""
     if not len(m.train["episode"]):
@@ -57,9 +87,20 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     title(panels[2], "interventions: how often a rule of the shield began to act, per episode")
     _stacked(panels[3], causes, _CAUSES, m.train["episode"])
     title(panels[3], "missed ticks by cause, per episode")
+    _share_episodes(panels, m, (2.4, 1, 1, 1))
+    caption = (
+        "Normalised reward: 0 is what random actions earn, 1 the reference controller; lines are means of the last "
+        f"{_SMOOTH} episodes. Evaluation episodes run without exploration after a training episode and are not learned "
+        "from. Exploration is the mean distance of what was tried from what the policy asked for, in normalised units."
+    )
+    return Chart("Episode by episode", caption, svg_uri(figure), "learning curve, exploration, interventions, misses")
+
+
+def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
+    """One axis of episodes for panels on top of each other."""
     grid = panels[0].get_gridspec()
     if grid is not None:
-        grid.set_height_ratios((2.4, 1, 1, 1))
+        grid.set_height_ratios(heights)
     low, high = float(m.train["episode"][0]), float(m.train["episode"][-1])
     for axes in panels:
         axes.set_xlim(low - 0.01 * (high - low) - 0.6, high + 0.01 * (high - low) + 0.6)
@@ -67,12 +108,6 @@ def episodes_chart(m: RunFiles) -> Chart | None:
         if axes is not panels[-1]:
             axes.tick_params(labelbottom=False)
     panels[-1].set_xlabel("training episode", fontsize=9.5)
-    caption = (
-        "Normalised reward: 0 is what random actions earn, 1 the reference controller; lines are means of the last "
-        f"{_SMOOTH} episodes. Evaluation episodes run without exploration after a training episode and are not learned "
-        "from. Exploration is the mean distance of what was tried from what the policy wished, in normalised units."
-    )
-    return Chart("Episode by episode", caption, svg_uri(figure), "learning curve, exploration, interventions, misses")
 
 
 def smooth(values: Values, window: int = _SMOOTH) -> Values:
