@@ -11,7 +11,8 @@ from onrig.learner.dqn_config import DqnConfig, epsilon_problems
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-_ON_A_RIG: Final = "the rig's learner exports DDPG policies; dqn is for `onrig experiment`"
+TRIALS_ONLY: Final = frozenset({"dqn"})
+"""Algorithms whose policies no rig can run."""
 
 
 class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +37,8 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def batch(self) -> int:
         """Experiences in a minibatch of the algorithm that learns."""
-        return self.dqn.batch if self.algorithm == "dqn" else self.ddpg.batch
+        batch: int = getattr(self, self.algorithm).batch
+        return batch
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
@@ -51,4 +53,6 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
 
 def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
     """List what a rig's learner cannot do though trials on plants can, as (path, message) pairs."""
-    return [("algorithm", _ON_A_RIG)] if settings.algorithm != "ddpg" else []
+    if settings.algorithm not in TRIALS_ONLY:
+        return []
+    return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]

@@ -29,7 +29,7 @@ BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]],
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds that an observation runs into, and what that costs (de Bruin et al. 2018, App. A.2, docs/methods.md, "Walls")."""
+    """Bounds that an observation runs into, and what that costs (docs/methods.md, "Walls")."""
 
     observation: str
     low: Quantity
@@ -41,7 +41,7 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of de Bruin et al. 2018, eq. (9), by the rig's names; SI units throughout.  What is not named costs nothing."""
+    """The weights of eq. (9) by the rig's names, in SI units; what is not named costs nothing."""
 
     target: dict[str, Quantity]
     """Observation name to reference value."""
@@ -55,7 +55,7 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean rewards per step that stand for 0 and 1 of the normalised performance mu_r (de Bruin et al. 2018, §5.1)."""
+    """Mean rewards per step that stand for 0 and 1 of the performance mu_r (de Bruin et al. 2018, §5.1)."""
 
     random_reward: Quantity
     reference_reward: Quantity
@@ -188,7 +188,7 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
 
 
 def normalized(task: Task, mean_reward: float) -> float:
-    """Performance mu_r of a mean reward per step: 0 is the random policy, 1 the reference (de Bruin et al. 2018, §5.1)."""
+    """Performance mu_r of a mean reward per step: 0 the random policy, 1 the reference (de Bruin et al. 2018, §5.1)."""
     n = task.normalization
     return (mean_reward - n.random_reward) / (n.reference_reward - n.random_reward)
 

@@ -1,9 +1,9 @@
 """Parameter noise: a policy whose weights are perturbed for an episode, and the scale of the perturbation.
 
-Source: de Bruin et al. 2018, §8.5 and Plappert et al. 2018, "Parameter Space Noise for Exploration": weights + N(0, sigma^2), sigma
-times ``adaption`` after N steps with less than the wished distance in action space, else divided by it.  Deviations:
-the distance is measured on the states that the perturbed policy visits (there is no memory to draw from in the loop),
-and a new sigma takes effect with the next episode's perturbation.
+Source: de Bruin et al. 2018, §8.5 and Plappert et al. 2018, "Parameter Space Noise for Exploration": weights + N(0,
+sigma^2), sigma times ``adaption`` after N steps with less than the wished distance in action space, else divided by it.
+Deviations: the distance is measured on the states that the perturbed policy visits (there is no memory to draw from in
+the loop), and a new sigma takes effect with the next episode's perturbation.
 """
 
 from __future__ import annotations

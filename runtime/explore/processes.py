@@ -21,7 +21,8 @@ def ornstein_uhlenbeck(
 ) -> npt.NDArray[np.float64]:
     """Draw ``u`` of shape (steps, dimensions): u(k+1) = u(k) + gain N(0,1) - friction u(k), u(0) = 0.
 
-    Source: de Bruin et al. 2018, App. B.2, with the symbols read literally (docs/methods.md, "Ornstein-Uhlenbeck"); each dimension on its own.
+    Source: de Bruin et al. 2018, App. B.2, with the symbols read literally (docs/methods.md, "Ornstein-Uhlenbeck");
+    each dimension on its own.
     """
     noise = gain * rng.standard_normal((steps, dimensions))
     u = np.zeros((steps, dimensions))
@@ -45,7 +46,8 @@ def unit_signal(
 ) -> list[tuple[float, ...]]:
     """Draw an episode's signal clipped to [-1, 1], one (m,) tuple per step; empty where none is added to actions.
 
-    The amplitude multiplies the *clipped* noise: scaled before the clip it would never become small (docs/methods.md, "Clipped noise").
+    The amplitude multiplies the *clipped* noise: scaled before the clip it would never become small (docs/methods.md,
+    "Clipped noise").
     """
     raw = raw_signal(exploration, rng, steps, dimensions)
     return [] if raw is None else [tuple(row) for row in np.clip(raw, -1.0, 1.0).tolist()]

@@ -1,4 +1,4 @@
-"""Read an ONNX model from bytes, as far as a policy may use ONNX (docs/architecture.md, TRAPS "onnxruntime and ONNX").
+"""Read an ONNX model from bytes, as far as a policy may use ONNX (docs/architecture.md).
 
 A policy comes from a process that is not trusted, and onnxruntime is a large body of C++ that was not written against
 hostile models; this reader therefore sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that

@@ -1,4 +1,4 @@
-"""One policy bound to fixed buffers: the call the tick makes (TRAPS "onnxruntime and ONNX").
+"""One policy bound to fixed buffers: the call the tick makes.
 
 Default sessions spin a thread per core; this one has none of its own, writes into the same two arrays for ever, and
 leaves nothing for the garbage collector.

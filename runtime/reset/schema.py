@@ -67,7 +67,7 @@ class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_fie
     response_s: Positive = 0.03
     """Time in which the speed is to become the desired one."""
     strength: Positive
-    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (de Bruin et al. 2018, App. A.2); 30 % off do no harm."""
+    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (30 % off do no harm)."""
     reach: Positive
     """c2 of it (m^2)."""
     lever: Positive = 0.004

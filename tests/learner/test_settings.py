@@ -37,7 +37,7 @@ def test_what_does_not_fit_together_is_told_at_its_place(
 def test_a_rig_takes_ddpg_only() -> None:
     assert rig_problems(SOUND) == []
     ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
-    assert (at, message) == ("algorithm", "the rig's learner exports DDPG policies; dqn is for `onrig experiment`")
+    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:

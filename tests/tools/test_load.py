@@ -118,8 +118,7 @@ def test_dqn_loads_for_an_experiment_but_not_for_a_rig() -> None:
         load_for_rig("pendulum", [override])
     (problem,) = map(str, error.value.problems)
     assert problem == (
-        f"--set {override}:1:1: the rig's learner exports DDPG policies; dqn is for `onrig experiment` "
-        "at learner.algorithm"
+        f"--set {override}:1:1: a rig cannot run the policies of dqn; it is for `onrig experiment` at learner.algorithm"
     )
     assert load_for_rig("pendulum") == load("pendulum")
 

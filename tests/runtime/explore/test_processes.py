@@ -29,7 +29,7 @@ def test_the_process_obeys_its_equation_from_zero_on() -> None:
 
 
 def test_its_statistics_are_those_of_the_literal_reading() -> None:
-    """docs/methods.md, "Ornstein-Uhlenbeck": std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 once clipped."""
+    """Read literally (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 once clipped."""
     u = ornstein_uhlenbeck(rng(), 4000, 60, gain=5.14, friction=0.3)[100:]
     clipped = np.clip(u, -1, 1)
 
@@ -45,7 +45,7 @@ def test_its_statistics_are_those_of_the_literal_reading() -> None:
 
 @pytest.mark.parametrize(("episode", "amplitude"), [(1, 1.0), (250, 0.5509), (500, 0.1), (2000, 0.1)])
 def test_the_amplitude_multiplies_the_clipped_noise(episode: int, amplitude: float) -> None:
-    """docs/methods.md, "Clipped noise": scaled before the clip, 89 % of it would stay at full size whatever the amplitude."""
+    """Scaled before the clip, 89 % of it would stay at full size whatever the amplitude (docs/methods.md)."""
     noise = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), episode, 3000, FOUR))
     full = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), 1, 3000, FOUR))
     assert np.abs(noise).max() == pytest.approx(amplitude, abs=1e-4)
