@@ -15,7 +15,6 @@ from onrig.runtime.run_checks import guard_warnings
 from onrig.runtime.run_config import Port, RunConfig
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.arguments import complain as complain
 from onrig.tools.config_findings import learner_findings, plant_findings, rig_findings
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
