@@ -16,7 +16,7 @@ from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.run_checks import MIN_RATE_HZ, MOST_CAPACITY, findings, guard_findings
 from onrig.runtime.run_config import RunConfig, capacity_of
-from onrig.sim.plants import uncovered
+from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.tools.doctor.ports import no_port

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.plants import simulated
+from onrig.sim.plants.registry import simulated
 from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
 

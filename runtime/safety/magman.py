@@ -112,7 +112,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     def sketch(self) -> Sketch:
         """A ball on a track above coils."""
-        return {"kind": "magman", "position": self.position, "magnets": self.magnets}
+        return {"kind": "track", "position": self.position, "magnets": self.magnets}
 
 
 class MagmanPrediction:

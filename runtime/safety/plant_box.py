@@ -20,7 +20,7 @@ from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
 Sketch = dict[str, object]
-"""How a rig is drawn: ``kind`` (pendulum, magman, bars) and what that kind needs, by the rig's names."""
+"""How a rig is drawn: ``kind`` (pendulum, track, bars) and what that kind needs, by the rig's names."""
 
 FARTHEST: Final = 1e6
 """Readings beyond are no place or speed, in whatever unit; NaN and infinity fail the same comparison."""

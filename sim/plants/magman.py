@@ -105,7 +105,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return None
         magnets = {a.name: at for a, at in zip(rig.actuators, self.centres, strict=True)}
-        return {"kind": "magman", "position": "position", "magnets": magnets}
+        return {"kind": "track", "position": "position", "magnets": magnets}
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:

@@ -27,8 +27,6 @@ Law = Callable[[Sequence[float]], Command]
 """A policy: from a state (n,) in SI, in the rig's order, to a command (m,)."""
 Box = TypeVar("Box")
 
-_ROUNDING = 1e-9
-
 
 def unit(name: str) -> msgspec.Meta:
     """The unit of a parameter, to be written beside its bounds."""
@@ -174,24 +172,6 @@ def narrowed(box: PlantBox, family: type[Box]) -> Box:
     if not isinstance(box, family):
         raise ValueError("limits.predicted and the plant are of different kinds")
     return box
-
-
-def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
-    """Say in what a twin's plant is none of those that the shield answers for; nothing where it is one.
-
-    Dry friction only takes energy, so it is covered.
-    """
-    actual = plant.lumped
-    for name, nominal in box.nominal.items():
-        if name not in actual:
-            yield f"the twin's plant has no {name}, it is none of those that the shield answers for"
-        elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
-            low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
-            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield answers for {low:.6g} to {high:.6g}"
-    if plant.dead_band:
-        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield answers for none"
-    if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
-        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield answers for {box.late_us} us"
 
 
 def _nothing_known(plant: object) -> ValueError:

@@ -10,8 +10,8 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative
 from onrig.hw.rig import Rig
-from onrig.sim.plants import AnyPlant
 from onrig.sim.plants.integrate import SUBSTEPS
+from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
 

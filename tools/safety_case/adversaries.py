@@ -13,8 +13,8 @@ from typing import Final
 
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
-from onrig.sim.plants import simulated
 from onrig.sim.plants.plant import Command
+from onrig.sim.plants.registry import simulated
 
 Wish = Sequence[float] | None
 Law = Callable[[Sequence[float]], Wish]

@@ -21,8 +21,9 @@ from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, Setting, error_bound
 from onrig.runtime.task import episode_steps
-from onrig.sim.plants import Plant, simulated
+from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.plants.registry import simulated
 from onrig.tools.safety_case.adversaries import Adversary, Law, laws
 from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, State, Tally, advance, draw
 

@@ -55,7 +55,7 @@ def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int,
         dial += [" " * (2 * size)] * (lines - len(dial))
         beside += [""] * (lines - len(beside))
         return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, beside, strict=True)][:height]
-    if sketch.kind == "magman":
+    if sketch.kind == "track":
         track = ball_on_track(sketch, now, rig, width, fancy=fancy)
         rows = [*track, "   ".join(values), *_commands(rig, now, 6, fancy=fancy)]
     else:

@@ -15,12 +15,12 @@ Drawing = dict[str, object]
 
 
 def drawing_of(config: RunConfig) -> Drawing:
-    """Describe the picture: ``kind`` (pendulum, magman, bars) and indices into observations and actuators."""
+    """Describe the picture: ``kind`` (pendulum, track, bars) and indices into observations and actuators."""
     for sketch in _sketches(config):
         if sketch["kind"] == "pendulum":
             return _pendulum(config, sketch)
-        if sketch["kind"] == "magman":
-            return _magman(config, sketch)
+        if sketch["kind"] == "track":
+            return _track(config, sketch)
     return {"kind": "bars"}
 
 
@@ -30,10 +30,10 @@ def _sketches(config: RunConfig) -> Iterator[Sketch]:
     if config.limits.predicted is not None:
         yield config.limits.predicted.sketch()
     if isinstance(fallback, Hold):
-        yield {"kind": "magman", "position": fallback.position, "magnets": fallback.magnets}
+        yield {"kind": "track", "position": fallback.position, "magnets": fallback.magnets}
     position = getattr(reset, "position", None)
     if isinstance(getattr(reset, "coils", None), dict) and position in [o.name for o in rig.signals]:
-        yield {"kind": "magman", "position": position, "magnets": getattr(reset, "coils", {})}
+        yield {"kind": "track", "position": position, "magnets": getattr(reset, "coils", {})}
     if config.device.twin is not None:
         sketch = msgspec.convert(config.device.twin, TwinOptions).plant.sketch(rig)
         if sketch is not None:
@@ -57,7 +57,7 @@ def _pendulum(config: RunConfig, sketch: Sketch) -> Drawing:
     }
 
 
-def _magman(config: RunConfig, sketch: Sketch) -> Drawing:
+def _track(config: RunConfig, sketch: Sketch) -> Drawing:
     position = [o.name for o in config.rig.signals].index(str(sketch["position"]))
     axis, wall = config.rig.signals[position], config.task.reward.wall
     walled = wall is not None and wall.observation == axis.name
@@ -65,7 +65,7 @@ def _magman(config: RunConfig, sketch: Sketch) -> Drawing:
     actuators = [a.name for a in config.rig.actuators]
     magnets = msgspec.convert(sketch["magnets"], dict[str, float])
     return {
-        "kind": "magman",
+        "kind": "track",
         "position": position,
         "low": low,
         "high": high,

@@ -15,8 +15,9 @@ from onrig.runtime.config.document import convert, load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
-from onrig.sim.plants import AnyPlant, Magman, Pendulum, Plant, simulated, uncovered
+from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, maths_for, step
+from onrig.sim.plants.registry import AnyPlant, simulated, uncovered
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load, load_for_rig
 

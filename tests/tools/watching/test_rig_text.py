@@ -31,7 +31,7 @@ def test_the_pendulum_hangs_down_at_zero_and_stands_up_at_pi() -> None:
 
 
 def test_the_ball_is_where_it_is_over_its_coils() -> None:
-    sketch = Sketch(kind="magman", position=0, low=0.0, high=1.0, target=0.5)
+    sketch = Sketch(kind="track", position=0, low=0.0, high=1.0, target=0.5)
     rows = rig_rows(MAGMAN.rig, sketch, now((1.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 21, 8)
     assert rows[0] == " " * 20 + "●"
     assert rows[1] == "├─────────┼─────────┤"

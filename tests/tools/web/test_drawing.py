@@ -23,7 +23,7 @@ def bare(config: RunConfig, *, reset: bool = False) -> RunConfig:
 
 def magnets(config: RunConfig) -> list[float]:
     drawing = drawing_of(config)
-    assert drawing["kind"] == "magman"
+    assert drawing["kind"] == "track"
     found = drawing["magnets"]
     assert isinstance(found, list)
     return [m["at"] for m in found]

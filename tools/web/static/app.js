@@ -15,7 +15,7 @@ import { Timing } from "./timing.js";
 import { Lists } from "./lists.js";
 
 const KINDS = ["about", "status", "episodes", "story", "figures", "memory", "motion", "clip", "ended"];
-const DRAW = { pendulum: drawPendulum, magman: drawMagman, bars: drawBars };
+const DRAW = { pendulum: drawPendulum, track: drawMagman, bars: drawBars };
 const GOOD = ["running", "resetting", "ready"], BAD = ["fault"];
 const $ = (id) => document.getElementById(id);
 const page = { seen: new Set() };

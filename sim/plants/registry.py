@@ -1,0 +1,60 @@
+"""The registry of plants: ours, and those of other installed packages.
+
+Other packages add theirs by an entry point of the group ``onrig.plants``, whose object is a struct that derives from
+``onrig.sim.plants.Plant``; the shield's part of it is described in ``onrig.runtime.safety.plant_box``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from onrig.runtime.safety.plant_box import PlantBox, with_foreign
+from onrig.sim.plants.magman import Magman
+from onrig.sim.plants.pendulum import Pendulum
+from onrig.sim.plants.plant import Plant
+
+_ROUNDING: Final = 1e-9
+
+PLANTS: Final[tuple[type[Plant], ...]] = with_foreign((Pendulum, Magman), "onrig.plants")
+"""The registry."""
+
+if TYPE_CHECKING:
+    AnyPlant = Plant
+else:
+    AnyPlant = reduce(or_, PLANTS)
+"""What ``plant:`` may be; ``kind`` tells which."""
+
+
+def simulated(box: PlantBox) -> type[Plant]:
+    """The plant of a box's family; raises ValueError where there is none."""
+    kind = _kind(type(box))
+    for plant in PLANTS:
+        if _kind(plant) == kind:
+            return plant
+    raise ValueError(f"there is no plant of kind '{kind}' to simulate")
+
+
+def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
+    """Say in what a twin's plant is none of those that the shield answers for; nothing where it is one.
+
+    Dry friction only takes energy, so it is covered.
+    """
+    actual = plant.lumped
+    for name, nominal in box.nominal.items():
+        if name not in actual:
+            yield f"the twin's plant has no {name}, it is none of those that the shield answers for"
+        elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
+            low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
+            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield answers for {low:.6g} to {high:.6g}"
+    if plant.dead_band:
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield answers for none"
+    if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
+        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield answers for {box.late_us} us"
+
+
+def _kind(struct: type) -> object:
+    config = getattr(struct, "__struct_config__", None)
+    return None if config is None else config.tag

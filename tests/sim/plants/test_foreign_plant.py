@@ -1,0 +1,114 @@
+"""A plant of somebody else's package, found by its entry points: configuration, twin, shield and drawing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+RUN = """\
+rig:
+  name: spring
+  sensors:
+    - {name: position, unit: m, resolution: 1.0e-5}
+    - {name: velocity, unit: m/s, resolution: 1.0e-4}
+  actuators:
+    - {name: voltage, unit: V, resolution: 1.0e-3, low: -5.0, high: 5.0, safe: 0.0}
+  observations:
+    - {name: position, unit: m, low: -0.5, high: 0.5}
+    - {name: velocity, unit: m/s, low: -2.0, high: 2.0}
+  lease_periods: 3
+task:
+  name: rest
+  episode_s: 2.0
+  start: {position: 0.1, velocity: 0.0}
+  reward:
+    target: {position: 0.0, velocity: 0.0}
+    weights: {position: 10.0, velocity: 1.0}
+  normalization: {random_reward: -2.0, reference_reward: -0.1}
+rate_hz: 50
+episodes: 2
+local_learner: false
+device:
+  pace: lockstep
+  twin: {plant: {kind: spring, stiffness: 42.0}}
+limits:
+  envelope: {velocity: {low: -2.0, high: 2.0}}
+  fallback: {kind: safe}
+  predicted:
+    kind: spring
+    position: position
+    velocity: velocity
+    stiffness_per_s2: 40.0
+    damping_per_s: 0.5
+    gain_m_per_v_s2: 2.0
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of packages, with the entry points of a package that brings a plant."""
+    told = tmp_path / "site" / "springs-1.0.dist-info"
+    told.mkdir(parents=True)
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(
+        "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
+        "[onrig.plant_boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
+    )
+    (tmp_path / "spring.yaml").write_text(RUN)
+    return told.parent
+
+
+def told(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=site.parent,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def onrig(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return told(site, "-m", "onrig.tools.cli", *arguments)
+
+
+def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
+    done = onrig(site, "safety", "spring.yaml", "--episodes", "24", "--lockstep", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" 0 breaches") == 2
+    assert "predicted" in done.stdout, "the shield was never needed"
+    code = "from onrig.tools.load import load; from onrig.tools.web.drawing import drawing_of; "
+    drawn = told(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
+    assert "'kind': 'track'" in drawn.stdout, drawn.stderr
+    done = onrig(site, "check", "spring.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_mistakes_are_told_like_ours(site: Path) -> None:
+    for override, message in (
+        ("device.twin.plant.stiffness=80", "stiffness_per_s2 80, the shield answers for 32 to 48"),
+        ("limits.predicted.kind=sprung", "did you mean 'spring'?"),
+        ("device.twin.plant.mass=1", "unknown field 'mass'"),
+        ("limits.predicted.velocity=speed", "no observation 'speed'"),
+    ):
+        done = onrig(site, "check", "spring.yaml", "--set", override)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert message in done.stdout + done.stderr
+
+
+def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
+    (site / "springs-1.0.dist-info" / "entry_points.txt").write_text(
+        "[onrig.plants]\nspring = nothing.of.that.name:Spring\nours = onrig.sim.plants:Pendulum\n"
+    )
+    done = onrig(site, "check", "pendulum")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the plant 'spring' (nothing.of.that.name:Spring) cannot be loaded" in done.stderr
+    assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind of another" in done.stderr
