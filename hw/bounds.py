@@ -20,5 +20,8 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=LARGEST)]
 Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
 """Anything that something is divided by."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+PositiveShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
+AboveZero = Annotated[float, msgspec.Meta(gt=0.0, le=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]
 """A time to wait, at most three years: in nanoseconds it fits into 64 bits."""

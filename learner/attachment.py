@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 from onrig.hw.rig import Rig
 from onrig.learner.mirror import Mirror
-from onrig.runtime.config.document import convert, parse_document
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import parse_document
 from onrig.runtime.link.client import LinkClient, RequestRejected
 from onrig.runtime.link.messages import (
     LEASE,

@@ -1,4 +1,4 @@
-"""The hyper-parameters of DDPG as 000 uses it, apart from ``learner.ddpg`` so that reading them needs no torch."""
+"""The hyper-parameters of DDPG; reading them needs no torch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """DDPG of de Bruin et al. 2018; the defaults are METHODS App. B ``exp000`` (pendulum)."""
+    """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
 
     network: Literal["small", "ddpg_original"] = "small"
-    """Sizes of 000 Table 8."""
+    """Sizes of Table 8."""
     batch: Batch = 16
     gamma: Fraction = 0.95
     tau: Rate = 1e-2
-    """Target update per step; 000 does not state it (METHODS S3)."""
+    """Target update per step; the paper does not state it."""
     actor_lr: Positive = 1e-4
     critic_lr: Positive = 1e-3
     critic_decay: NotNegative = 5e-3
     """Weight decay of the critic's weights."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
-    """000's L2 is ``coupled``; at these reward scales that stops learning (METHODS S2)."""
+    """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     adam_eps: Positive = 1e-8
     reward_scale: Positive = 1e-3
-    """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman (METHODS S1)."""
+    """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""

@@ -18,18 +18,19 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What learns, how much, and on how many threads."""
 
     algorithm: Literal["ddpg", "dqn"] = "ddpg"
-    """A rig runs DDPG; DQN is for trials on plants (000 §6.3)."""
+    """A rig runs DDPG; DQN is for trials on plants (de Bruin et al. 2018, §6.3)."""
     ddpg: DdpgConfig = DdpgConfig()
     dqn: DqnConfig = DqnConfig()
     per_alpha: Exponent = 0.7
-    """Exponent of rank-based prioritised sampling (PER; 000 eq. 7)."""
-    updates_per_episode: Annotated[int, msgspec.Meta(le=10_000_000)] | None = None
-    """Batch updates after every training episode (000 §B.1; 100 for its 200 steps)."""
-    updates_per_transition: float | None = None
+    """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
+    updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    """Batch updates after every training episode (100 for 200 steps and batches of 16
+    replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
+    updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     """Batch updates per experience, as they come in, instead (real time only)."""
-    threads: Annotated[int, msgspec.Meta(le=1024)] = 1
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     """torch threads; one in lockstep, whatever stands here."""
-    backlog: Annotated[int, msgspec.Meta(le=1_000_000_000)] = 2000
+    backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Most updates the learner may owe in real time; what it cannot keep up with is not made up for later."""
 
     @property
@@ -43,16 +44,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
-    if settings.updates_per_episode is not None and settings.updates_per_episode < 1:
-        problems.append(("updates_per_episode", "expected at least 1"))
-    if settings.updates_per_transition is not None and not 0 < settings.updates_per_transition <= 100:
-        problems.append(("updates_per_transition", "expected more than 0, at most 100"))
     if lockstep and settings.updates_per_transition is not None:
         problems.append(("updates_per_transition", "lockstep learns between episodes: use 'updates_per_episode'"))
-    if settings.threads < 1:
-        problems.append(("threads", "expected at least 1"))
-    if settings.backlog < 1:
-        problems.append(("backlog", "expected at least 1"))
     return problems
 
 

@@ -1,22 +1,19 @@
-"""What is wrong with a configuration whose types are right: everything that two values together decide."""
+"""What is wrong with a configuration whose sections are sound each by itself: what two of them decide together."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from onrig.hw.rig import rig_problems
-from onrig.runtime.config.exploration_checks import exploration_findings
-from onrig.runtime.config.policy_rule_checks import policy_rule_findings
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.config.resolve import is_file
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.settings import NoExploration, exploration_findings
 from onrig.runtime.link.settings import link_findings
-from onrig.runtime.log.settings import log_findings
-from onrig.runtime.replay.memory.strategy import Strategy, capacity_within, parse_strategy
-from onrig.runtime.replay.settings import Weighted
-from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.replay.settings import selection_findings
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
@@ -24,12 +21,6 @@ MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_NOISE: Final = 10_000_000
 """Steps of one episode times actuators: its noise is drawn at once."""
-MIN_CHECKPOINT_S: Final = 0.1
-"""Shorter ones would do little else than wait for the disk."""
-MAX_CHECKPOINT_S: Final = 3600.0
-_MAX_FADE_S: Final = 10.0
-MOST_CAPACITY: Final = 0xFFFFFFFF
-"""Slots are numbered in 32 bits (``onrig.runtime.replay.memory.storage``)."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -38,36 +29,29 @@ def findings(config: RunConfig) -> Iterator[Finding]:
         yield ("rig", *path_steps(at)), f"{message} at {'.'.join(('rig', at)) if at else 'rig'}"
     for at, message in task_problems(config.task, config.rig):
         yield ("task", *path_steps(at)), f"{message} at task.{at}"
-    if not (math.isfinite(config.rate_hz) and MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ):
+    steps = _steps(config)
+    if not MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ:
         yield ("rate_hz",), f"expected {MIN_RATE_HZ:g} to {MAX_RATE_HZ:g}, got {config.rate_hz:g} at rate_hz"
-    elif config.task.episode_s > 0 and not _steps(config):
+    elif not steps:
         yield (
             ("task", "episode_s"),
             f"{config.task.episode_s:g} s at {config.rate_hz:g} Hz make no episode of 1 to {_most_steps(config)} steps "
             "at task.episode_s",
         )
-    if config.episodes < 1:
-        yield ("episodes",), f"expected at least 1, got {config.episodes} at episodes"
-    if not 0 <= config.seed < 1 << 63:
-        yield ("seed",), f"expected 0 to 2^63 - 1, got {config.seed} at seed"
-    if config.evaluate_every < 0:
-        yield ("evaluate_every",), f"expected 0 (never) or more, got {config.evaluate_every} at evaluate_every"
-    if config.barrier_timeout_s <= 0:
-        yield ("barrier_timeout_s",), "expected a positive number at barrier_timeout_s"
-    if not MIN_CHECKPOINT_S <= config.checkpoint_s <= MAX_CHECKPOINT_S:
-        yield (
-            ("checkpoint_s",),
-            f"expected {MIN_CHECKPOINT_S:g} to {MAX_CHECKPOINT_S:g}, got {config.checkpoint_s:g} at checkpoint_s",
-        )
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
-    yield from _device_findings(config)
-    yield from _supervision_findings(config)
+    if (config.device.twin is None) == (config.device.port is None):
+        yield ("device",), "expected exactly one of 'twin' and 'port' at device"
+    if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
+        yield ("staleness", "then"), "there is no exploration to lower at staleness.then"
     yield from link_findings(config.link)
-    yield from log_findings(config.log)
-    yield from policy_rule_findings(config)
-    yield from _selection_findings(config)
-    yield from exploration_findings(config)
+    signals, actuators = len(config.rig.signals), len(config.rig.actuators)
+    yield from selection_findings(config.selection, signals, actuators, run_length=config.episodes * steps)
+    yield from exploration_findings(config.exploration, config.rig, steps=steps, rate_hz=config.rate_hz)
+    yield from _synthetic_findings(config)
+    if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
+        at = "exploration.near_envelope"
+        yield path_steps(at), f"there is no limits.envelope to be near to at {at}"
     yield from limit_findings(config)
 
 
@@ -81,91 +65,6 @@ def _most_steps(config: RunConfig) -> int:
     return _MAX_NOISE // max(1, len(config.rig.actuators))
 
 
-def _device_findings(config: RunConfig) -> Iterator[Finding]:
-    device = config.device
-    if (device.twin is None) == (device.port is None):
-        yield ("device",), "expected exactly one of 'twin' and 'port' at device"
-    if isinstance(device.pace, Scaled) and not 0.01 <= device.pace.scaled <= 1000:
-        yield ("device", "pace", "scaled"), "expected 0.01 to 1000 at device.pace.scaled"
-    if isinstance(config.realtime.cpu, int) and config.realtime.cpu < 0:
-        yield ("realtime", "cpu"), "expected the number of a CPU, 'auto' or null at realtime.cpu"
-    if not 0 <= config.realtime.priority <= 98:
-        yield ("realtime", "priority"), "expected 0 (ordinary scheduling) to 98 at realtime.priority"
-
-
-def _supervision_findings(config: RunConfig) -> Iterator[Finding]:
-    fade_s, wait_s = config.supervision.fade_s, config.supervision.resume_timeout_s
-    if not 0 <= fade_s <= _MAX_FADE_S:
-        yield ("supervision", "fade_s"), f"expected 0 to {_MAX_FADE_S:g}, got {fade_s:g} at supervision.fade_s"
-    if not (0 <= wait_s < math.inf):
-        yield (
-            ("supervision", "resume_timeout_s"),
-            f"expected 0 (do not wait) or more, got {wait_s:g} at supervision.resume_timeout_s",
-        )
-
-
-def _selection_findings(config: RunConfig) -> Iterator[Finding]:
-    yield from _synthetic_findings(config)
-    selection = config.selection
-    intervened = selection.intervened
-    if isinstance(intervened, Weighted) and not 0 <= intervened.weight <= 1:
-        at = "selection.intervened.weight"
-        yield path_steps(at), f"expected 0 to 1, got {intervened.weight:g} at {at}"
-    if not 0 < selection.write_probability <= 1:
-        yield (
-            ("selection", "write_probability"),
-            f"expected more than 0, at most 1, got {selection.write_probability:g} at selection.write_probability",
-        )
-    capacity, budget = selection.capacity, selection.capacity_bytes
-    if capacity is not None and budget is not None:
-        yield ("selection", "capacity_bytes"), "expected one of 'capacity' and 'capacity_bytes' at selection"
-        return
-    if capacity is not None and capacity < 1:
-        yield ("selection", "capacity"), f"expected at least 1, got {capacity} at selection.capacity"
-        return
-    try:
-        strategy = parse_strategy(selection.strategy)
-    except ValueError as error:
-        yield ("selection", "strategy"), f"{error} at selection.strategy"
-        return
-    needed = config.episodes * _steps(config)
-    if budget is not None:
-        yield from _budget_findings(config, strategy, budget, needed)
-        return
-    if capacity is not None and capacity > MOST_CAPACITY:
-        yield ("selection", "capacity"), f"expected at most {MOST_CAPACITY}, got {capacity} at selection.capacity"
-    if strategy.retention == "FULL" and capacity is None and needed > MOST_CAPACITY:
-        yield (
-            ("selection", "strategy"),
-            f"FULL keeps all of the run's {needed} experiences, which are more than {MOST_CAPACITY} "
-            "at selection.strategy",
-        )
-    if strategy.retention == "FULL" and capacity is not None and capacity < needed:
-        yield (
-            ("selection", "capacity"),
-            f"FULL keeps all of the run's {needed} experiences, {capacity} are too few at selection.capacity",
-        )
-
-
-def _budget_findings(config: RunConfig, strategy: Strategy, budget: int, needed: int) -> Iterator[Finding]:
-    at = ("selection", "capacity_bytes")
-    try:
-        thinned = config.selection.write_probability < 1
-        fit = capacity_within(strategy, budget, len(config.rig.signals), len(config.rig.actuators), thinned=thinned)
-    except ValueError as error:
-        yield at, f"{error} at selection.capacity_bytes"
-        return
-    if strategy.retention == "FULL" and fit < needed:
-        yield (
-            at,
-            f"FULL keeps all of the run's {needed} experiences, {budget} bytes hold only {fit} "
-            "at selection.capacity_bytes",
-        )
-    elif fit > MOST_CAPACITY and strategy.retention != "FULL":
-        message = f"{budget} bytes hold {fit} experiences, there may be {MOST_CAPACITY} at selection.capacity_bytes"
-        yield at, message
-
-
 def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
     synthetic = config.selection.synthetic
     if synthetic is None:
@@ -176,15 +75,11 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             "synthetic experiences are computed with a twin's plant, the device here is on a port "
             "at selection.synthetic",
         )
-    for name in ("states", "actions", "refresh"):
-        value = getattr(synthetic, name)
-        if not 0 <= value <= 1:
-            yield ("selection", "synthetic", name), f"expected 0 to 1, got {value:g} at selection.synthetic.{name}"
-    if synthetic.states + synthetic.actions > 1:
+    if synthetic.states > 0 and not follows_episode_alone(config.exploration):
         yield (
-            ("selection", "synthetic"),
-            f"expected states and actions of at most 1 together, got {synthetic.states:g} and {synthetic.actions:g} "
-            "at selection.synthetic",
+            ("exploration",),
+            "the actions of synthetic states (selection.synthetic.states) are explored as the episode's number tells: "
+            "expected a process of signals, scheduled over episodes, without gates and budgets, at exploration",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
@@ -19,15 +19,12 @@ from onrig.runtime.explore.settings import Exploration, NoExploration
 from onrig.runtime.link.settings import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
-from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
-DEFAULT_CAPACITY: Final = 10_000
-"""de Bruin et al. 2018, §4."""
 MOST_EPISODES: Final = 10_000_000
 """Of one run: a year of four-second episodes."""
 
@@ -35,7 +32,7 @@ MOST_EPISODES: Final = 10_000_000
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Device time runs ``scaled`` times as fast as the wall clock."""
 
-    scaled: Quantity
+    scaled: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
 
 
 Pace = Literal["realtime", "lockstep"] | Scaled
@@ -65,7 +62,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: Task
     device: Device
     rate_hz: Quantity
-    episodes: Annotated[int, msgspec.Meta(le=MOST_EPISODES)]
+    """0.1 to 10 000, which is checked after all else: so much follows from it (``onrig.runtime.run_checks``)."""
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()
@@ -76,17 +74,18 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log: Log = Log()
     probation: Probation | None = Probation()
     staleness: Staleness = Staleness()
-    seed: int = 0
-    evaluate_every: int = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
+    evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
     """A noise-free evaluation episode after every n-th training episode; 0 for none (METHODS S5)."""
     local_learner: bool = True
     """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
     policy: str | None = None
     """ONNX file to start with; without one the run waits for the learner's first policy."""
-    barrier_timeout_s: Seconds = 60.0
+    barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
     """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
-    checkpoint_s: Seconds = 5.0
-    """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs."""
+    checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
+    """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs.
+    Shorter ones would do little else than wait for the disk."""
 
     @property
     def lockstep(self) -> bool:
@@ -111,25 +110,9 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Capacity of the run's buffer in experiences; FULL holds all of the run's unless told otherwise (METHODS C7).
-
-    Raises ValueError when the configured bytes hold none.
-    """
-    selection = config.selection
-    if selection.capacity is not None:
-        return selection.capacity
-    strategy = parse_strategy(selection.strategy)
-    all_of_run = config.episodes * episode_steps(config.task, config.rate_hz)
-    if selection.capacity_bytes is not None:
-        fit = capacity_within(
-            strategy,
-            selection.capacity_bytes,
-            len(config.rig.signals),
-            len(config.rig.actuators),
-            thinned=selection.write_probability < 1,
-        )
-        return min(fit, all_of_run) if strategy.retention == "FULL" else fit
-    return all_of_run if strategy.retention == "FULL" else DEFAULT_CAPACITY
+    """Capacity of the run's memory in experiences; raises ValueError when the configured bytes hold none."""
+    rig, run_length = config.rig, config.episodes * episode_steps(config.task, config.rate_hz)
+    return capacity_for(config.selection, len(rig.signals), len(rig.actuators), run_length=run_length)
 
 
 _FREE: Final[frozenset[NodePath]] = frozenset(

@@ -5,27 +5,18 @@ Every problem of every section is reported at once, each at its file, line and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.document import (
-    Document,
-    convert,
-    convert_by_section,
-    convert_sections,
-    load_document,
-    origin_of,
-    override,
-    problem_at,
-)
-from onrig.runtime.config.mismatch import value_at
+from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
+from onrig.runtime.config.document import Document, load_document, origin_of, override, problem_at
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.resolve import find
-from onrig.runtime.config.yaml_nodes import Data, dump
+from onrig.runtime.config.yaml_nodes import Data, dump, value_at
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig
 from onrig.runtime.task import Task
@@ -124,47 +115,53 @@ def _apply(document: Document, parts: dict[str, Document], assignment: str) -> t
 
 def _checked(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
     problems: list[Problem] = []
+    mended: list[NodePath] = []
     found: dict[str, object] = {}
     for key, part in parts.items():
-        try:
-            found[key] = convert_by_section(part, _NAMED[key][1])
-        except ConfigError as error:
-            problems += error.problems
+        named = read_by_section(part, _NAMED[key][1])
+        found[key] = named.value
+        problems += named.problems
+        mended += ((key, *at) for at in named.mended)
     fields = msgspec.structs.fields(RunConfig)
     types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
-    try:
-        found = {
-            **convert_sections(document, types, optional={f.encode_name for f in fields if not f.required}),
-            **found,
-        }
-    except ConfigError as error:
-        problems += error.problems
+    whole = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
+    found = {**(whole.value or {}), **found}
+    problems += whole.problems
+    mended += whole.mended
     for at, type_ in sections.items():
         if _present(document, at):
-            try:
-                # By way of JSON, which makes lists of tuples, as reading the resolved file does.
-                plain = msgspec.json.decode(msgspec.json.encode(convert(document, at, type_)))
-                found = _with_section(found, at, plain)
-            except ConfigError as error:
-                problems += error.problems
-    if problems:
+            section: Reading[object] = read(document, at, type_)
+            # By way of JSON, which makes lists of tuples, as reading the resolved file does.
+            found = _with_section(found, at, msgspec.json.decode(msgspec.json.encode(section.value)))
+            problems += section.problems
+            mended += section.mended
+    if len(mended) < len(problems):  # something is worse than out of bounds
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
-    problems = _placed(document, parts, (*findings(config), *rules.refuse(config)))
+    # A number out of bounds hides nothing: all else is checked with one within, and what that is in doubt of left out.
+    others = [f for f in (*findings(config), *rules.refuse(config)) if not any(_under(f[0], at) for at in mended)]
+    problems = _in_order(document, (*problems, *_placed(document, parts, others)))
     if problems:
         raise ConfigError(problems)
-    for problem in _placed(document, parts, rules.warn(config)):
+    for problem in _in_order(document, _placed(document, parts, rules.warn(config))):
         rules.heed(problem._replace(message=f"warning: {problem.message}"))
     return config
 
 
-def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> list[Problem]:
-    """Findings as problems at their places, in the order of the files."""
-    problems = []
+def _under(path: NodePath, at: NodePath) -> bool:
+    return path[: len(at)] == at
+
+
+def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
+    """Findings as problems at their places."""
     for at, message in found:
         key = str(at[0]) if at else ""
         part, rest = (parts[key], at[1:]) if key in parts else (document, at)
-        problems.append(problem_at(part, rest, message))
+        yield problem_at(part, rest, message)
+
+
+def _in_order(document: Document, problems: Iterable[Problem]) -> list[Problem]:
+    """In the order of the files."""
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from onrig.hw import messages as m
 from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems
-from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import load_document
 from onrig.runtime.config.resolve import find
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems

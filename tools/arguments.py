@@ -6,10 +6,14 @@ Imports nothing that takes time: `onrig stop` and `onrig doctor` begin here.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from onrig.runtime.exit_codes import ExitCode
+
+_CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
+_NAME: Final = r"[\w.+-]+"
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -17,6 +21,10 @@ class VerbParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say it and leave with exit code 2."""
+        if choice := _CHOICE.fullmatch(message):
+            from onrig.runtime.config.problem import hint
+
+            message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME, choice['known']))}{choice['rest']}"
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def add_overrides(self) -> None:

@@ -17,11 +17,9 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig check", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
-    p.add_argument("--explain", action="store_true", help="print limits and schedules as tables, and draw them")
+    p.add_argument("--explain", action="store_true", help="print limits and schedules as tables (--plot draws them)")
     p.add_overrides()
-    p.add_argument(
-        "--plot", type=Path, metavar="FILE", help="where --explain draws (default: CONFIG-explain.png, here)"
-    )
+    p.add_argument("--plot", type=Path, metavar="FILE", help="as --explain, and draw a picture into FILE")
     return p
 
 
@@ -39,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
     for table in tables(config):
         print(f"\n{table}")
-    return _draw(config, args.plot or Path(f"{Path(args.config).stem}-explain.png"))
+    return ExitCode.OK if args.plot is None else _draw(config, args.plot)
 
 
 def in_one_line(config: RunConfig) -> str:
@@ -65,7 +63,7 @@ def device_in_words(config: RunConfig) -> str:
 
 
 def _draw(config: RunConfig, path: Path) -> int:
-    from onrig.tools.explain_plot import plot_explanation
+    from onrig.tools.explain_picture import plot_explanation
 
     try:
         drawn = plot_explanation(config, path)

@@ -82,7 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     verb = arguments[0]
     if verb not in VERBS:
-        sys.stderr.write(f"onrig: there is no verb {verb!r}; there are: {', '.join(VERBS)}\n")
+        from onrig.runtime.config.problem import hint
+
+        sys.stderr.write(f"onrig: there is no verb {verb!r}{hint(verb, VERBS)}; there are: {', '.join(VERBS)}\n")
         return 2
     from onrig.tools.terminal import printable_streams
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.control.staleness import expects_learner
+from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.replay.settings import Selection, Weighted
@@ -14,8 +17,13 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
-from onrig.tools.explain_policies import policy_table
 from onrig.tools.table import Table
+
+_THEN: Final = {
+    "keep": "the run goes on under its last policy and says so",
+    "lower": "exploration times {factor:g} from the next episode on",
+    "fall_back": "the run stands safe between episodes until the learner is heard, {wait:g} s at most",
+}
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
@@ -41,7 +49,7 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """How often an experience is replayed on average: batch size times updates over those written (000 §B.1)."""
+    """How often an experience is replayed on average: batch size times updates over those written."""
     if learner.updates_per_transition is not None:
         return learner.ddpg.batch * learner.updates_per_transition
     written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
@@ -155,10 +163,6 @@ def _timing(config: RunConfig) -> Table:
     period_ms, lease = config.period_us / 1000, config.rig.lease_periods
     training, evaluation = device_seconds(config)
     total = training + evaluation
-    pace = config.device.pace
-    wall = "as fast as the machine computes"
-    if pace != "lockstep":
-        wall = f"{duration(total / (pace.scaled if isinstance(pace, Scaled) else 1.0))}, without resets"
     steps = episode_steps(config.task, config.rate_hz)
     rows = (
         ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
@@ -170,25 +174,38 @@ def _timing(config: RunConfig) -> Table:
             f"{config.episodes // config.evaluate_every} episodes" if config.evaluate_every else "none",
             f"{duration(evaluation)} of device time",
         ),
-        ("run length", duration(total), f"on the wall clock: {wall}"),
+        ("run length", duration(total), "of device time, without resets"),
+        ("wall clock", *_wall_clock(config, total)),
     )
     return Table("time", (), rows)
+
+
+def _wall_clock(config: RunConfig, device_s: float) -> tuple[str, str]:
+    pace = config.device.pace
+    if pace == "lockstep":
+        return "-", "virtual time: how long it takes depends on this machine alone"
+    scale = pace.scaled if isinstance(pace, Scaled) else 1.0
+    return duration(device_s / scale), "without resets and waiting"
 
 
 def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
     """What keeps the memory from being what was measured."""
     if selection.write_probability < 1:
-        yield "written", f"{selection.write_probability:.1%}", "of the experiences, chosen at random ([DE] of 000 §6.4)"
+        yield (
+            "written",
+            f"{selection.write_probability:.1%}",
+            "of the experiences, chosen at random",
+        )
     if isinstance(selection.intervened, Weighted):
         yield "intervened", f"{selection.intervened.weight:g}", "is their weight in the critic's loss"
     elif selection.intervened == "drop":
         yield "intervened", "dropped", "experiences in which the shield acted are not kept"
     synthetic = selection.synthetic
     if synthetic is not None:
-        what = f"states drawn anew, {synthetic.actions:.1%} actions, recomputed with the plant (000 §6.2.1)"
+        what = f"states drawn anew, {synthetic.actions:.1%} actions, recomputed with the plant"
         yield "synthetic", f"{synthetic.states:.1%}", what
         if synthetic.refresh < 1:
-            yield "", f"{1 - synthetic.refresh:.1%}", "of them stay when they would be overwritten (000 §6.3.1)"
+            yield "", f"{1 - synthetic.refresh:.1%}", "of them stay when they would be overwritten"
 
 
 def _learning(config: RunConfig) -> Table:
@@ -221,3 +238,39 @@ def _learning(config: RunConfig) -> Table:
         ("reward scale", f"{ddpg.reward_scale:g}", "on every reward before it is learned from"),
     )
     return Table("learning", (), rows)
+
+
+def policy_table(config: RunConfig) -> Table:
+    """Probation of a new policy, then what a silent learner comes to."""
+    return Table("policies", (), (*_probation(config), *_staleness(config)))
+
+
+def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
+    terms = terms_of(config)
+    if terms is None:
+        return (("probation", "none", "a policy that was admitted acts until the next one does"),)
+    slow = ("  too slow", "-", "in lockstep no policy is")
+    if terms.slow_ns is not None:
+        of = 100 * terms.slow_ns / config.wall_period_ns
+        slow = (
+            "  too slow",
+            f"{terms.slow_ticks} ticks in a row",
+            f"of {terms.slow_ns / 1e3:g} us, {of:g} % of the period",
+        )
+    excess = terms.excess_fallback
+    fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
+    return (
+        ("probation", f"{terms.ticks} ticks", "of a new policy, in which its predecessor takes over again after:"),
+        ("  no number", "1 tick", "with an answer that is none, or not of the right shape"),
+        slow,
+        ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
+    )
+
+
+def _staleness(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
+    rules = config.staleness
+    if not expects_learner(config):
+        why = "in lockstep the loop waits for it" if config.lockstep else "none is expected"
+        return (("silent learner", "-", why),)
+    then = _THEN[rules.then].format(factor=rules.factor, wait=config.supervision.resume_timeout_s)
+    return (("silent learner", f"{rules.after_s:g} s", then),)

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.explore.budgets import QUANTITIES, SPANS
-from onrig.runtime.explore.gates import Retreat, after_trip, retreat_factor
-from onrig.runtime.explore.schedule import amplitudes, noisy_episodes, schedules
+from onrig.runtime.explore.schedule import Retreat, after_trip, amplitudes, noisy_episodes, retreat_factor, schedules
 from onrig.runtime.explore.settings import (
     Budgets,
     Exploration,

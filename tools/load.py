@@ -1,21 +1,28 @@
-"""Loads a run's configuration with the sections that ``sim`` and ``learner`` own, for the verbs."""
+"""A run's configuration for the verbs: all its sections, and all that a run would refuse is refused here."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.problem import ConfigError, NodePath, Problem
+from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_checks import guard_warnings
-from onrig.runtime.run_config import Port, RunConfig
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.replay.settings import MOST_CAPACITY
+from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
+from onrig.runtime.run_config import Port, RunConfig, capacity_of
 from onrig.runtime.run_loading import Rules, load_run
-from onrig.sim.twin.options import TwinOptions
-from onrig.tools.config_findings import learner_findings, plant_findings, rig_findings
+from onrig.sim.plants.registry import uncovered
+from onrig.sim.synthetic.model import model_problems
+from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.tools.arguments import complain as complain
+from onrig.tools.doctor.ports import no_port
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 
@@ -62,3 +69,117 @@ def explain(error: ConfigError) -> int:
     """Print the problems of a configuration, one per line; returns the exit code that goes with them."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
+
+
+def learner_findings(config: RunConfig) -> Iterator[Finding]:
+    """What keeps a learner that runs elsewhere from learning by this configuration."""
+    yield from _learning(config)
+    yield from _trial_only(config)
+
+
+def plant_findings(config: RunConfig) -> Iterator[Finding]:
+    """What keeps plants and trials from it: the sections of learner and twin, alone and beside the others."""
+    # Without a learner of its own a rig's configuration need not say how one learns.
+    if config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings():
+        yield from _learning(config)
+    yield from _twin(config)
+
+
+def _learning(config: RunConfig) -> Iterator[Finding]:
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    for at, message in settings_problems(learner, lockstep=config.lockstep):
+        yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
+    batch, capacity = learner.batch, _capacity(config)
+    if 0 < capacity < batch:
+        message = f"a memory of {capacity} experiences gives no batch of {batch} at learner.{learner.algorithm}.batch"
+        yield ("learner", learner.algorithm, "batch"), message
+
+
+def _trial_only(config: RunConfig) -> Iterator[Finding]:
+    for at, message in rig_problems(msgspec.convert(config.learner, LearnerSettings)):
+        yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
+
+
+def _twin(config: RunConfig) -> Iterator[Finding]:
+    if config.device.twin is not None:
+        twin = msgspec.convert(config.device.twin, TwinOptions)
+        for at, message in twin_problems(twin, config.rig, config.task.start):
+            yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+        if config.selection.synthetic is not None:
+            for message in model_problems(config.rig, twin.plant):
+                yield ("selection", "synthetic"), f"{message} at selection.synthetic"
+        if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
+            yield (
+                ("rate_hz",),
+                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin does {twin.period_min_us} to "
+                f"{twin.period_max_us} us at rate_hz",
+            )
+        if not twin.reset and config.lockstep:
+            reason = "in lockstep the twin must be able to put itself back: leave it true, or take another device.pace"
+            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
+        elif not twin.reset and config.task.reset is None:
+            reason = "nothing brings this twin to the start of an episode: leave it true, or give the task a reset"
+            yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
+        if config.rig.lease_periods > twin.lease_max:
+            yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
+
+
+def rig_findings(config: RunConfig) -> Iterator[Finding]:
+    """All that `onrig run` refuses, beside what every configuration is checked for."""
+    found = [*plant_findings(config), *guard_findings(config), *_trial_only(config), *_memory_findings(config)]
+    yield from found
+    if config.policy is not None and not found and not any(findings(config)):  # it is tried on states of a sound rig
+        yield from _policy_findings(config)
+    port = config.device.port
+    if port is not None and (reason := no_port(Path(port.path))) is not None:
+        yield ("device", "port", "path"), f"{port.path}: this is no serial port; {reason} at device.port.path"
+    plants = config.limits.predicted
+    if config.device.twin is not None and plants is not None:
+        for message in uncovered(msgspec.convert(config.device.twin, TwinOptions).plant, plants):
+            remedy = "state the plants it is one of, or null, at limits.predicted"
+            yield ("limits", "predicted"), f"{message}: {remedy}"
+
+
+def _memory_findings(config: RunConfig) -> Iterator[Finding]:
+    """A memory that this machine cannot hold: it would be refused only once all processes are up."""
+    capacity = _capacity(config)
+    if not capacity or capacity > MOST_CAPACITY:
+        return
+    try:
+        strategy, rig = parse_strategy(config.selection.strategy), config.rig
+    except ValueError:  # a finding of its own
+        return
+    thinned = config.selection.write_probability < 1
+    needed = bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        name = "strategy" if config.selection.capacity is None else "capacity"
+        at = "capacity_bytes" if config.selection.capacity_bytes is not None else name
+        message = (
+            f"{capacity} experiences take {needed / 1e9:.3g} GB, this machine has {there / 1e9:.3g} GB: keep fewer"
+        )
+        yield ("selection", at), f"{message} (selection.capacity) at selection.{at}"
+
+
+def _policy_findings(config: RunConfig) -> Iterator[Finding]:
+    """A first policy that the rig would refuse; that it is slow on this machine is no fault of the configuration."""
+    from onrig.runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
+    from onrig.tools.verdict import judge, read_model
+
+    policy = str(config.policy)
+    try:
+        model = read_model(Path(policy), config)
+    except OSError as error:
+        yield ("policy",), f"'{policy}' cannot be read: {error.strerror or error} at policy"
+        return
+    verdict = model if isinstance(model, Refused) else judge(model, config)
+    if isinstance(verdict, Refused) and verdict.stage != "latency":
+        yield ("policy",), f"'{policy}' is refused at {verdict.stage}: {verdict.reason} at policy"
+
+
+def _capacity(config: RunConfig) -> int:
+    """Capacity of the memory; 0 where that cannot be told, which is a finding of its own."""
+    try:
+        return capacity_of(config)
+    except (ValueError, OverflowError):
+        return 0

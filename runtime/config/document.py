@@ -1,39 +1,18 @@
-"""A configuration file as plain data that remembers where everything stood, and its conversion into structs."""
+"""A configuration file as plain data that remembers where everything stood, and overrides of its values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
-import msgspec
-
-from onrig.runtime.config.mismatch import explain, replaced, suggestion, value_at
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
-from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced
 from onrig.runtime.printable import printable
 
-__all__ = [
-    "ConfigError",
-    "Data",
-    "Document",
-    "Mark",
-    "NodePath",
-    "Problem",
-    "convert",
-    "convert_by_section",
-    "convert_sections",
-    "load_document",
-    "origin_of",
-    "override",
-    "parse_document",
-    "problem_at",
-]
-
 T = TypeVar("T")
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 MAX_BYTES: Final = 1 << 20
 MAX_ORIGIN: Final = 200
@@ -146,74 +125,6 @@ def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool
     return Problem(file, marks.get(path, START), message)
 
 
-def convert(document: Document, path: NodePath, type_: type[T]) -> T:
-    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; an int for a float will do).
-
-    Raises:
-        ConfigError: with one problem: a wrong value at its place, an unknown field at its key, a missing field at the
-            mapping it is missing from.
-    """
-    return cast(T, _converted(document, path, type_))
-
-
-def convert_sections(
-    document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
-) -> dict[str, object]:
-    """Convert each top-level key to its type; what is ``optional`` and missing is left out of the result.
-
-    Raises:
-        ConfigError: with the first problem of each section, and every unknown and missing one, in order of line.
-    """
-    if not isinstance(document.data, dict):
-        raise ConfigError([problem_at(document, (), f"expected a mapping with {', '.join(sections)}")])
-    problems: list[Problem] = []
-    converted: dict[str, object] = {}
-    for name in document.data.keys() - sections.keys():
-        message = _worded(f"unknown key {name!r}", (), suggestion(name, list(sections)))
-        problems.append(problem_at(document, (name,), message, at_key=True))
-    for name, type_ in sections.items():
-        if name in document.data:
-            try:
-                converted[name] = _converted(document, (name,), type_)
-            except ConfigError as error:
-                problems += error.problems
-        elif name not in optional:
-            problems.append(problem_at(document, (), f"missing required key {name!r}"))
-    if problems:
-        raise ConfigError(sorted(problems, key=lambda p: (p.file != document.file, p.mark, p.file, p.message)))
-    return converted
-
-
-def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
-    """Convert the whole document to a msgspec struct, as `convert_sections` with the struct's fields for sections.
-
-    Raises:
-        ConfigError: as `convert_sections`; at the root where the struct's own ``__post_init__`` gives a ValueError.
-    """
-    fields = msgspec.structs.fields(type_)
-    sections = {f.encode_name: f.type for f in fields}
-    converted = convert_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
-    try:
-        return type_(**{f.name: converted[f.encode_name] for f in fields if f.encode_name in converted})
-    except ValueError as error:
-        raise ConfigError([problem_at(document, (), str(error))]) from None
-
-
-def _converted(document: Document, path: NodePath, type_: object) -> object:
-    try:
-        data = value_at(document.data, path)
-    except KeyError:
-        raise ConfigError([problem_at(document, path, f"missing {format_path(path)}")]) from None
-    try:
-        converted: object = msgspec.convert(data, type_)
-    except msgspec.ValidationError as error:
-        found = explain(error, data, type_)
-        message = _worded(found.text, path + found.of, found.hint)
-        problem = problem_at(document, path + found.path, message, at_key=found.at_key)
-        raise ConfigError([problem]) from None
-    return converted
-
-
 def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
     """The part of ``path`` up to the first step that has to be created: everything before it exists."""
     for i, step in enumerate(path):
@@ -249,10 +160,6 @@ def _places(data: Data, at: NodePath) -> Iterator[NodePath]:
 
 def _outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]:
     return {at: entry for at, entry in entries.items() if at[: len(path)] != path}
-
-
-def _worded(text: str, path: NodePath, hint: str) -> str:
-    return text + (f" at {format_path(path)}" if path else "") + (f" ({hint})" if hint else "")
 
 
 def _error(file: str, mark: Mark, message: str) -> ConfigError:

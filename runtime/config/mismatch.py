@@ -6,21 +6,22 @@ msgspec 0.19 to 0.22 end an error with nothing (the root is meant), with ``- at 
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 from msgspec import inspect
 
-from onrig.runtime.config.problem import NodePath
-from onrig.runtime.config.yaml_nodes import Data
+from onrig.runtime.config.bounds import Bounds, in_words
+from onrig.runtime.config.problem import NodePath, listed, suggestion
+from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
 _STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)")
 _FIELD = re.compile(r"Object (?P<kind>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
+_BOUND = re.compile(r"Expected `[^`]*` (?:>=|<=|>|<) .*")
 _QUOTED = re.compile(r"`([^`]*)`")
 _TERMS = {"object": "mapping", "array": "list"}
 
@@ -35,6 +36,8 @@ class Mismatch(NamedTuple):
     of: NodePath
     hint: str
     """What would be right, or empty."""
+    nearest: float | None = None
+    """Where the value is a number out of bounds: the nearest one within."""
 
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
@@ -47,7 +50,7 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         owners = _types_at(type_, data, path)
         if field["kind"] == "missing required":
             tags = _tags(owners, field["name"])
-            return Mismatch(path, False, f"missing required field {field['name']!r}", path, _listed(tags))
+            return Mismatch(path, False, f"missing required field {field['name']!r}", path, listed(tags))
         known = _field_names(owners, data, path)
         unknown = (*path, field["name"])
         return Mismatch(unknown, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known))
@@ -55,43 +58,21 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         allowed = _allowed(type_, data, path, at_key)
         given = value["value"].removeprefix("'").removesuffix("'")
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
+    if _BOUND.fullmatch(text) and not at_key and (found := _out_of_bounds(type_, data, path)):
+        return found
     text = _QUOTED.sub(lambda quoted: " | ".join(_TERMS.get(t, t) for t in quoted[1].split(" | ")), text)
     return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
 
 
-def suggestion(given: str, allowed: Sequence[str]) -> str:
-    """The likeliest of ``allowed``, else all of them, else nothing."""
-    close = difflib.get_close_matches(given, allowed, n=1)
-    return f"did you mean {close[0]!r}?" if close else _listed(allowed)
-
-
-def value_at(data: Data, path: NodePath) -> Data:
-    """The value at a path.
-
-    Raises:
-        KeyError: when there is none.
-    """
-    for step in path:
-        match data, step:
-            case dict(), str() if step in data:
-                data = data[step]
-            case list(), int() if 0 <= step < len(data):
-                data = data[step]
-            case _:
-                raise KeyError(path)
-    return data
-
-
-def replaced(data: Data, path: NodePath, value: Data) -> Data:
-    """A copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    if isinstance(data, dict) and isinstance(step, str):
-        return {**data, step: replaced(data.get(step), rest, value)}
-    if isinstance(data, list) and isinstance(step, int):
-        return [replaced(item, rest, value) if i == step else item for i, item in enumerate(data)]
-    raise KeyError(path)
+def may_be_left_out(type_: object, data: Data, path: NodePath) -> bool:
+    """Whether a conversion does without what stands at ``path``: it has a default, or nobody knows it."""
+    if not path or not isinstance(path[-1], str):
+        return False
+    owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
+    fields = [field for t in owners if isinstance(t, inspect.StructType) for field in t.fields]
+    if path[-1] in {t.tag_field for t in owners if isinstance(t, inspect.StructType)}:
+        return False
+    return not any(field.required for field in fields if field.encode_name == path[-1])
 
 
 def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
@@ -190,7 +171,28 @@ def _choices(types: Iterable[inspect.Type]) -> list[str]:
     return choices
 
 
-def _listed(allowed: Sequence[str]) -> str:
-    if len(allowed) > 1:
-        return f"one of {', '.join(allowed)}"
-    return f"only {allowed[0]}" if allowed else ""
+def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None:
+    value = value_at(data, path)
+    for t, reason in _described(type_, data, path):
+        if isinstance(t, inspect.IntType | inspect.FloatType) and isinstance(value, int | float):
+            bounds = Bounds.of(t)
+            if bounds.too_low(value) or bounds.too_high(value):
+                text = f"expected {bounds.expected(value)}, got {in_words(value)}"
+                return Mismatch(path, False, text, path, reason, bounds.nearest(value))
+    return None
+
+
+def _described(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
+    """What the types of the value at ``path`` may be, each with the ``description`` that its Meta gives."""
+    here: list[inspect.Type] = [inspect.type_info(type_)]
+    if path:
+        owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
+        here = [child for owner in owners for child in _children(owner, path[-1])]
+    while here:
+        t = here.pop(0)
+        if isinstance(t, inspect.UnionType):
+            here += t.types
+        elif isinstance(t, inspect.Metadata):
+            yield from ((inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flat(t.type))
+        else:
+            yield t, ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onrig.runtime.printable import printable
@@ -71,3 +72,33 @@ def format_path(path: NodePath) -> str:
 def path_steps(path: str) -> NodePath:
     """Read a path as `format_path` writes it (plain keys only): ``sensors[0].name``."""
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
+
+
+def suggestion(given: str, allowed: Sequence[str]) -> str:
+    """The likeliest of what is allowed, else all of it, else nothing."""
+    return _likeliest(given, allowed) or listed(allowed)
+
+
+def hint(given: str, allowed: Iterable[str]) -> str:
+    """`` (did you mean 'pendulum'?)``, or nothing where nothing of what is allowed is like it."""
+    question = _likeliest(given, allowed)
+    return f" ({question})" if question else ""
+
+
+def _likeliest(given: str, allowed: Iterable[str]) -> str:
+    known = {name.casefold(): name for name in allowed}
+    close = difflib.get_close_matches(given.casefold(), known, n=1)
+    return f"did you mean {known[close[0]]!r}?" if close else ""
+
+
+def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:
+    """What to say of a name that nothing of its owner has."""
+    hint = suggestion(name, known)
+    return f"{owner} has no {kind} '{name}'{f', {hint}' if hint else ''}"
+
+
+def listed(allowed: Sequence[str]) -> str:
+    """All of what is allowed: ``one of a, b``, ``only a``, or nothing."""
+    if len(allowed) > 1:
+        return f"one of {', '.join(allowed)}"
+    return f"only {allowed[0]}" if allowed else ""

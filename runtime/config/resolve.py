@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from onrig.runtime.config.problem import hint
+
 
 def shipped(folder: str = "") -> list[str]:
     """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
@@ -29,7 +31,9 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
         return local
     known = shipped(folder)
     if name not in known:
-        raise FileNotFoundError(f"there is no '{name}'; shipped are: {', '.join(known)}")
+        beside_it = (p.stem for p in (beside / folder).glob("*.yaml")) if folder else ()
+        meant = hint(name, {*known, *beside_it})
+        raise FileNotFoundError(f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 

@@ -81,6 +81,43 @@ def dump(data: object) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
+def value_at(data: Data, path: NodePath) -> Data:
+    """The value at a path.
+
+    Raises:
+        KeyError: when there is none.
+    """
+    for step in path:
+        match data, step:
+            case dict(), str() if step in data:
+                data = data[step]
+            case list(), int() if 0 <= step < len(data):
+                data = data[step]
+            case _:
+                raise KeyError(path)
+    return data
+
+
+def replaced(data: Data, path: NodePath, value: Data) -> Data:
+    """A copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(data, dict) and isinstance(step, str):
+        return {**data, step: replaced(data.get(step), rest, value)}
+    if isinstance(data, list) and isinstance(step, int):
+        return [replaced(item, rest, value) if i == step else item for i, item in enumerate(data)]
+    raise KeyError(path)
+
+
+def without(data: Data, path: NodePath) -> Data:
+    """A copy of ``data`` without the key at the end of ``path``, which must exist; the rest is shared."""
+    mapping = value_at(data, path[:-1])
+    if not isinstance(mapping, dict):
+        raise KeyError(path)
+    return replaced(data, path[:-1], {key: value for key, value in mapping.items() if key != path[-1]})
+
+
 class _Loader(yaml.BaseLoader):
     """Composes nodes to a bounded depth and number, and refuses tags."""
 

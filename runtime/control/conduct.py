@@ -15,12 +15,10 @@ from onrig.hw.intake import is_before
 from onrig.hw.messages import Op, fault_text
 from onrig.hw.messages import State as Frame
 from onrig.hw.session import DeviceSession, RequestRefused
-from onrig.runtime.control.confirmation import Confirmation
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.journal import Journal
-from onrig.runtime.control.orders import AT_ONCE, Orders
+from onrig.runtime.control.supervision import AT_ONCE, Confirmation, Journal, Orders
 from onrig.runtime.control.tick import is_faulted, is_unfit
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault

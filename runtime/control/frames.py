@@ -1,4 +1,8 @@
-"""The device's frames as the loop takes them: waiting for the next one, its times, and what was missed before it."""
+"""The device's frames as the loop takes them: the wait for the next one, its times, and what was missed before it.
+
+The overrun policy needs no code: the device is the metronome, the newest frame is answered, older ones count as missed.
+Whole periods are skipped onto the device's grid, and nothing is made up for in a burst.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,55 @@ from typing import Final
 from onrig.hw.clock_sync import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
-from onrig.runtime.control.overrun import attribute_miss
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.record import Step
+from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, LinkFault
 from onrig.runtime.shm.board import Board, Word
+
+
+def attribute_miss(
+    missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, overtaken: int
+) -> Miss:
+    """Say why ``missed`` frames before the present one were not answered.
+
+    expected_ns: when the first missed frame should have arrived; busy_until_ns: when our own work before it ended;
+    busy_cpu_ns: processor time we had since the frame before; overtaken: how many of the missed frames did arrive, but
+    lay unread until a newer one came.  To overtake a frame by itself, work must have the processor for more than a
+    period: it begins with the frame before, or (the rehearsal) just before the frame that it overtakes, and lasts until
+    the next one.  Work that had less of it was held up by the machine.
+    """
+    if missed <= 0:
+        return Miss.NONE
+    if overtaken == 0:
+        return Miss.LINK
+    return Miss.PROGRAM if busy_until_ns > expected_ns and busy_cpu_ns > period_ns else Miss.HOST
+
+
+_OF_PERIOD: Final = 2
+_OF_USUAL: Final = 4
+_REMEMBERS: Final = 64
+"""Ticks."""
+
+
+class Slack:
+    """No deferred work after a slow tick: one of more than half a period, or of four times what ticks usually take.
+
+    A machine that stretches a tick is about to stretch what follows it: slow ticks come in bursts, and a policy that
+    was built after one of ten times its usual length cost a frame at 200 Hz.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._longest_ns = period_ns / _OF_PERIOD
+        self._usual_ns = 0.0
+
+    def follows(self, work_ns: int) -> bool:
+        """Note how long a tick's work took; whether there is time behind it."""
+        usual_ns = self._usual_ns or float(work_ns)
+        # A stall of a second is not to make the next stalls look usual.
+        self._usual_ns = usual_ns + (min(work_ns, _OF_USUAL * usual_ns) - usual_ns) / _REMEMBERS
+        return work_ns < min(self._longest_ns, _OF_USUAL * usual_ns)
+
 
 _SILENCE_NS: Final = 1_000_000_000
 """A line without a frame for this long (and ten periods) is lost."""

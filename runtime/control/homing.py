@@ -12,7 +12,7 @@ from onrig.hw.session import DeviceSession
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
-from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.supervision import Orders
 from onrig.runtime.control.tick import Tick, precedes_arming
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress

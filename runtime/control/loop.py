@@ -16,17 +16,15 @@ from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.conduct import Conduct
 from onrig.runtime.control.episode import Answer, begin_episode
-from onrig.runtime.control.frames import FrameSource, Stopped
+from onrig.runtime.control.frames import FrameSource, Slack, Stopped
 from onrig.runtime.control.homing import Homing
 from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
-from onrig.runtime.control.orders import AT_ONCE, Orders
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.control.slack import Slack
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
+from onrig.runtime.control.supervision import AT_ONCE, Orders
 from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
-from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.perturbed import perturbed_session
+from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, RecordLayout, Step

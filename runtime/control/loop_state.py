@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from onrig.runtime.control.policy_seat import SeatState
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 
 

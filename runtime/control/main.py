@@ -24,9 +24,9 @@ from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
-from onrig.runtime.control.orders import Orders
 from onrig.runtime.control.policy_seat import PolicySeat
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from onrig.runtime.control.supervision import Orders
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout

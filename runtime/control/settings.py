@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from onrig.hw.bounds import Seconds
+from onrig.hw.bounds import Share
 
 MOST_CPUS: Final = 1024
 """The kernel's set of CPUs holds no more."""
@@ -15,7 +15,7 @@ MOST_CPUS: Final = 1024
 class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the loop asks the machine for punctuality (never in lockstep)."""
 
-    priority: int = 50
+    priority: Annotated[int, msgspec.Meta(ge=0, le=98)] = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
     cpu: Annotated[int, msgspec.Meta(ge=0, le=MOST_CPUS - 1)] | Literal["auto"] | None = "auto"
     """CPU of the loop, which the replay process and a local learner then stay off; ``auto``: where there are several,
@@ -28,10 +28,11 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Staleness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of a run whose learner is silent (never in lockstep, where the loop waits at the barrier)."""
 
-    after_s: Seconds = 60.0
-    """Wall-clock time without a word from the learner that pushes, or from the replay process that hears it."""
+    after_s: Annotated[float, msgspec.Meta(ge=1.0, le=1e8)] = 60.0
+    """Wall-clock time without a word from the learner that pushes, or from the replay process that hears it: one that
+    works gives a sign of life several times a second, one that waits every 0.2 s."""
     then: Literal["keep", "lower", "fall_back"] = "keep"
     """``keep``: go on and say so.  ``lower``: explore less from the next episode on.  ``fall_back``: stand safe between
     episodes until the learner is heard again (``supervision.resume_timeout_s`` at most)."""
-    factor: float = 0.5
+    factor: Share = 0.5
     """On the exploration's amplitude while the learner is silent (``lower``)."""

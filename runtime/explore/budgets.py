@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from onrig.runtime.explore.gates import room
+from onrig.runtime.explore.schedule import room
 from onrig.runtime.explore.settings import Budgets, Quota
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")

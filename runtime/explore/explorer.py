@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isinf
+from typing import Final
 
 import numpy as np
 
 from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
-from onrig.runtime.explore.gates import Retreat, after_clean_episode, after_trip, attenuation, retreat_factor
 from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
 from onrig.runtime.explore.processes import unit_signal
-from onrig.runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.explore.schedule import (
+    Retreat,
+    after_clean_episode,
+    after_trip,
+    amplitudes,
+    attenuation,
+    is_quiet,
+    retreat_factor,
+)
 from onrig.runtime.explore.settings import NoExploration, ParameterNoise
+from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
 from onrig.runtime.task import episode_steps
 
 
@@ -216,3 +227,22 @@ class Explorer:
         budget = "budget."
         self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
         self._paused = self._ledger.pause()
+
+
+_WARM_UPS: Final = 3
+
+
+def perturbed_session(explorer: Explorer, policy: PolicySession | None) -> PolicySession | None:
+    """Return the policy with this episode's noise on its weights; None where the episode asks for none.
+
+    A policy that cannot be perturbed is told of, and the episode goes without.
+    """
+    if policy is None or not (explorer.perturbs and explorer.explores):
+        return None
+    try:
+        session = PolicySession(explorer.perturb(policy.model))
+    except ModelRefused as refusal:
+        report("control", "warning", f"the policy cannot be explored with: {refusal}")
+        return None
+    session.warm_up(_WARM_UPS)
+    return session

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.runtime.explore.settings import ParameterNoise
-from onrig.runtime.policy.contract import INPUT_NAME
+from onrig.runtime.policy.contract import INPUT_NAME, ModelRefused
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
-from onrig.runtime.policy.refusal import ModelRefused
 
 _LEAST_STD, _GREATEST_STD = 1e-6, 10.0
 

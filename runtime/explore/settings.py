@@ -5,47 +5,51 @@ The amplitude of a tick is schedule x near_envelope x back_off x budgets, per ac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
-from onrig.hw.bounds import Quantity
+from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
+from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import Finding, NodePath, format_path, unknown_name
 
 Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """Episodes, steps or seconds; the steps of a run may be many."""
-Points = tuple[tuple[Advance, Quantity], ...]
+Points = tuple[tuple[Advance, Share], ...]
 """(x, amplitude) points of a schedule, linear in between, constant outside."""
 
-Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+Amount = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
 """What a budget counts."""
+Inside = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
 class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attenuation by the shield's margin of the tick before: 1 deep inside the envelope, 0 at its edge."""
 
-    start: float = msgspec.field(default=0.3, name="from")
+    start: PositiveShare = msgspec.field(default=0.3, name="from")
     """Margin from which on the amplitude is whole."""
-    floor: float = 0.0
+    floor: Share = 0.0
     """Factor at the edge; linear in between."""
 
 
 class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Less after each trip (an entry into the fallback), step by step more again after clean episodes."""
 
-    factor: float = 0.5
+    factor: Inside = 0.5
     """Per trip."""
-    least: float = 0.1
+    least: Inside = 0.1
     """However many trips there were."""
-    clean_episodes: int = 5
+    clean_episodes: Count = 5
     """Training episodes in a row with noise and without a trip that take one step back."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much there may be of each; null for any amount.  Evaluation episodes count as well: they wear too."""
 
-    interventions: int | None = None
+    interventions: Count | None = None
     """Ticks in which a rule of the shield acted."""
-    trips: int | None = None
+    trips: Count | None = None
     """Entries into the fallback."""
     energy_s: Amount | None = None
     """Sum over actuators and ticks of (effort / greatest effort)^2 T, effort measured from the safe output: seconds
@@ -62,14 +66,14 @@ class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sensor: str
     warn: Quantity
     limit: Quantity
-    cool_s: float = 60.0
+    cool_s: Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)] = 60.0
     """Length of the pause."""
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What exploration, and all else that moves the rig, may cost."""
 
-    warn: float = 0.8
+    warn: Share = 0.8
     """Used fraction from which on the amplitude falls, to 0 where the budget is spent."""
     episode: Quota = Quota()
     """Spent: the episode ends."""
@@ -83,8 +87,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last ``episodes`` of each ``every`` training episodes are without noise."""
 
-    every: int
-    episodes: int = 1
+    every: Annotated[int, msgspec.Meta(ge=2)]
+    episodes: Count = 1
 
 
 class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -108,33 +112,35 @@ class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class OrnsteinUhlenbeck(
     Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou", tag_field="process"
 ):
-    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (000 App. B.2, METHODS C4)."""
+    """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (de Bruin et al. 2018, App. B.2, with its
+    theta for the gain and its sigma for the friction)."""
 
-    gain: Quantity = 5.14
-    friction: Quantity = 0.3
+    gain: AboveZero = 5.14
+    friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="where the process is stable")] = 0.3
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
-    """By default that of 000 §4."""
+    """By default that of de Bruin et al. 2018, §4."""
 
 
 class Gaussian(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian", tag_field="process"):
     """Independent N(0, std) in every step, in normalised units."""
 
-    std: Quantity = 0.2
+    std: AboveZero = 0.2
 
 
 class ParameterNoise(
     Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter", tag_field="process"
 ):
-    """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (000 §8.5, Plappert 2018).
+    """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (de Bruin et al. 2018,
+    §8.5; Plappert et al. 2018).
 
     The amplitude multiplies how far the perturbed policy's action lies from the policy's.
     """
 
-    target_std: Quantity = 0.2
+    target_std: PositiveShare = 0.2
     """Root mean square of the distance in action space, normalised, that the scale is adapted to."""
-    adapt_every: int = 50
+    adapt_every: Count = 50
     """Steps between adaptions."""
-    adaption: float = 1.01
+    adaption: Annotated[float, msgspec.Meta(gt=1.0, le=2.0)] = 1.01
     """Factor of one adaption."""
 
 
@@ -144,3 +150,80 @@ class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise
 Exploration = Noisy | NoExploration
+
+
+def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
+    """List (path, message) for each value that does not fit the others; ``steps`` of an episode, 0 if unknown."""
+    for at, message in _findings(exploration, rig, steps, rate_hz):
+        path: NodePath = ("exploration", *at)
+        yield path, f"{message} at {format_path(path)}"
+
+
+def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
+    if not isinstance(exploration, NoExploration):
+        yield from _schedule_findings(exploration, rig)
+        quiet = exploration.quiet
+        if quiet is not None and quiet.episodes >= quiet.every:
+            message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
+            yield ("quiet", "episodes"), message
+    yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
+    yield from _temperature_findings(exploration.budgets.temperature, rig)
+
+
+def _schedule_findings(exploration: Scheduled, rig: Rig) -> Iterator[Finding]:
+    amplitude = exploration.amplitude
+    if not isinstance(amplitude, dict):
+        yield from _points_findings(("amplitude",), amplitude, exploration.over)
+        return
+    actuators = [a.name for a in rig.actuators]
+    for name, points in amplitude.items():
+        if name not in actuators:
+            yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
+        yield from _points_findings(("amplitude", name), points, exploration.over)
+    missing = [name for name in actuators if name not in amplitude]
+    if missing and set(amplitude) <= set(actuators):  # else a name is misspelled, and that is told
+        yield ("amplitude",), f"no schedule for {', '.join(missing)}"
+
+
+def _points_findings(at: NodePath, points: Points, over: str) -> Iterator[Finding]:
+    if not points:
+        yield at, f"expected at least one [{over.removesuffix('s')}, amplitude]"
+    for i, (x, _) in enumerate(points):
+        if i and x <= points[i - 1][0]:
+            yield (*at, i), f"{over} must increase, got {x:g}"
+
+
+def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
+    for name, limit in _set(budgets.session):
+        hourly = getattr(budgets.hour, name)
+        if hourly is not None and limit < hourly:
+            yield ("budgets", "hour", name), f"{hourly:g} an hour are more than the {limit:g} of the whole session"
+    worst = _worst_episode(rig, steps, rate_hz) if steps else {}
+    for span in ("hour", "session"):
+        for name, limit in _set(getattr(budgets, span)):
+            needed = [n for n in (getattr(budgets.episode, name), worst.get(name)) if n is not None]
+            if limit < min(needed, default=0):
+                yield ("budgets", span, name), f"{limit:g} is less than the {min(needed):g} that one episode may use"
+
+
+def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
+    """What an episode uses at most, where exploration alone may use as much."""
+    driven_s, m = steps / rate_hz, len(rig.actuators)
+    return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
+
+
+def _temperature_findings(t: Temperature | None, rig: Rig) -> Iterator[Finding]:
+    if t is None:
+        return
+    sensors = [s.name for s in rig.sensors]
+    if t.sensor not in sensors:
+        message = unknown_name(f"rig '{rig.name}'", "sensor", t.sensor, sensors)
+        yield ("budgets", "temperature", "sensor"), message
+    if not t.warn < t.limit:
+        yield ("budgets", "temperature"), f"expected warn < limit, got {t.warn:g} and {t.limit:g}"
+
+
+def _set(quota: Quota) -> Iterator[tuple[str, float]]:
+    for name, limit in msgspec.structs.asdict(quota).items():
+        if limit is not None:
+            yield name, float(limit)

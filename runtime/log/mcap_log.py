@@ -19,8 +19,8 @@ import numpy as np
 from mcap.writer import CompressionType, Writer
 
 from onrig.runtime.line_tail import LineTail
-from onrig.runtime.log import schemas, wire
-from onrig.runtime.log.side_messages import ActingPolicy, read_event
+from onrig.runtime.log import messages, wire
+from onrig.runtime.log.messages import ActingPolicy, read_event
 from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
@@ -127,7 +127,7 @@ class McapLog:
         self._waiting.clear()
         self._encoded, self._encoded_seq = self._given, int(records[-1]["seq"]) + 1
         for t_ns, change in self._policies.changes(records):
-            self._add(POLICIES, t_ns, wire.encode(schemas.POLICY, change))
+            self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
         if self._settings.decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
             kept = records[(records["tick"] % self._settings.decimation == 0) | (edges != 0)]
@@ -143,7 +143,7 @@ class McapLog:
         """Take the row of an episode that has ended."""
         kind = Kind.TRAIN if row.kind == "train" else Kind.EVAL
         values = (row.episode, kind, *row[2:])
-        self._add(EPISODES, row.t_mono_ns, wire.encode(schemas.EPISODE, values))
+        self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
 
     def turn(self, now_s: float) -> None:
         """Every second: what happened meanwhile, and everything onto the disk."""
@@ -220,13 +220,13 @@ class McapLog:
                 self._writer.add_attachment(0, 0, name, media_type, path.read_bytes())
         step = wire.descriptor_set((self._messages.file,))
         others = (
-            *((EPISODES, schemas.EPISODE), (POLICIES, schemas.POLICY)),
-            *((LOOP, schemas.LOOP), (EVENTS, schemas.EVENT)),
+            *((EPISODES, messages.EPISODE), (POLICIES, messages.POLICY)),
+            *((LOOP, messages.LOOP), (EVENTS, messages.EVENT)),
         )
         self._channels = {STEPS: self._channel(STEPS, f"{PACKAGE}.Step", step)}
         for topic, message in others:
-            self._channels[topic] = self._channel(topic, f"{PACKAGE}.{message.name}", schemas.descriptors(message))
-        self._channels[LINES] = self._channel(LINES, "foxglove.Log", schemas.descriptors(schemas.LOG))
+            self._channels[topic] = self._channel(topic, f"{PACKAGE}.{message.name}", messages.descriptors(message))
+        self._channels[LINES] = self._channel(LINES, "foxglove.Log", messages.descriptors(messages.LOG))
 
     def _channel(self, topic: str, name: str, descriptors: bytes) -> int:
         schema = self._writer.register_schema(name, "protobuf", descriptors)
@@ -327,7 +327,7 @@ class McapLog:
         state = msgspec.msgpack.decode(kept, type=dict[str, object])
         tick = state.get("tick", 0)
         values = (tick if isinstance(tick, int) else 0, msgspec.json.encode(state))
-        self._add(LOOP, self._t_ns, wire.encode(schemas.LOOP, values))
+        self._add(LOOP, self._t_ns, wire.encode(messages.LOOP, values))
 
     def _take_events(self) -> None:
         """Note the events since the last look, at the host's time, whatever the wall clock has done meanwhile."""
@@ -340,5 +340,5 @@ class McapLog:
             if not self._config.lockstep:
                 t_s = event.t_unix_s - self._unix_minus_mono_s
                 t_ns = round(min(max(t_s, now_s - _AGAIN_S), now_s) * 1e9)
-            self._add(EVENTS, t_ns, wire.encode(schemas.EVENT, event.fields))
-            self._add(LINES, max(t_ns, 0), wire.encode(schemas.LOG, event.line(max(t_ns, 0))))
+            self._add(EVENTS, t_ns, wire.encode(messages.EVENT, event.fields))
+            self._add(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))

@@ -1,4 +1,4 @@
-"""The contract a policy carries in its ONNX metadata, and what a rig asks of it (ARCHITECTURE §4).
+"""The contract in a policy's ONNX metadata, what a rig asks of it, and the refusal of a policy that breaks it.
 
 A policy is an ONNX graph with one float32 input ``observation`` of shape (1, n) and one float32 output ``action`` of
 shape (1, m), both in the rig's SI units and in the rig's order: normalisation is baked into the graph, so that a
@@ -7,7 +7,7 @@ policy can be judged and run without knowing how it was trained.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -87,3 +87,25 @@ def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | 
     if abs(offered.rate_hz - wanted.rate_hz) > 1e-9 * wanted.rate_hz:
         return f"rate is {offered.rate_hz} Hz, the rig runs at {wanted.rate_hz} Hz"
     return None
+
+
+Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "latency", "ids"]
+"""The steps of admission, in order; last, whether there is an id left."""
+
+MAX_REASON: Final = 300
+
+
+def one_line(text: str) -> str:
+    """Make untrusted text fit for a log line: its first line, printable characters only, at most 300 of them."""
+    first = text.strip().split("\n", 1)[0]
+    line = "".join(c if c.isprintable() else "?" for c in first[: MAX_REASON + 1])
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
+
+
+class ModelRefused(ValueError):
+    """A model that must not be run; ``reason`` is one line with the figures, ``stage`` the step that refused it."""
+
+    def __init__(self, stage: Stage, reason: str) -> None:
+        self.stage: Stage = stage
+        self.reason = one_line(reason)
+        super().__init__(f"{stage}: {self.reason}")

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, Node
-from onrig.runtime.policy.refusal import ModelRefused
 
 Shape = tuple[int, ...]
 

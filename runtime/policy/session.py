@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME, ModelRefused
 
 MAX_WIDTH: Final = 4096
 """Components of an observation or an action at most."""

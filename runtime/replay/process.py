@@ -22,7 +22,8 @@ from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.horizon import Horizon, since, takable
+from onrig.runtime.replay.horizon import Horizon, takable
+from onrig.runtime.replay.intake import Intake
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
@@ -86,10 +87,6 @@ class ReplayProcess:
         """Whether another replay process was here before, beside this loop."""
         self.begins = not standing.took_over
         """Whether nothing of the run has happened yet, as far as this process goes on from it."""
-        self._told = self._board[Word.TAKEN]
-        """Number of the first record of which nobody has been told."""
-        self._unlogged = self._board[Word.LOGGED]
-        """Number of the first record that no process before this one has logged."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
@@ -125,13 +122,9 @@ class ReplayProcess:
             event=self._events.write,
             is_gone=self._server.is_gone,
         )
-        self._builder = TransitionBuilder(rig)
-        self._accounts = EpisodeAccounts(config.task)
         self._rows = EpisodeFile(run_folder / "episodes.csv")
         if not standing.took_over:
             self._board[Word.ROWS_BEFORE] = self._rows.count
-        self._figures = RunFigures(lockstep=config.lockstep)
-        self._tick_events = TickEvents(self._events.write)
         self._watch = PolicyWatch(terms_of(config), config.rate_hz, self._events.write, self._desk.rule)
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
         self._telemetry = open_telemetry(shm, layout, self._memory.storage, self._standing, lockstep=config.lockstep)
@@ -141,10 +134,10 @@ class ReplayProcess:
         self._parts = Parts(
             self._ring,
             loop_state,
-            self._builder,
+            TransitionBuilder(rig),
             self._memory,
-            self._figures,
-            self._accounts,
+            RunFigures(lockstep=config.lockstep),
+            EpisodeAccounts(config.task),
             self._rows,
             self._policies,
             self._desk,
@@ -153,8 +146,17 @@ class ReplayProcess:
         self._continuity = Continuity(config, run_folder, upkeep, self._parts, self._log, self._events.write, standing)
         self.policy = self._continuity.begin(self.recovery)
         """Id of the policy that a resumed run goes on with; 0 without one."""
+        self._intake = Intake(
+            self._parts,
+            self._timing,
+            self._log,
+            TickEvents(self._events.write),
+            self._telemetry,
+            told=self._board[Word.TAKEN],
+            unlogged=self._board[Word.LOGGED],
+        )
         if self._continuity.context is not None:
-            self._log.add(since(self._continuity.context, self._unlogged))
+            self._intake.log(self._continuity.context)
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
         self._horizon = Horizon(self._ring, lockstep=config.lockstep)
         self._growth = Growth(self._memory.storage.nbytes)
@@ -186,9 +188,9 @@ class ReplayProcess:
         self._beat()
         records = self._next_records()
         if len(records):
-            self._take(records)
+            self._intake.add(records)
             self._ring.take(len(records))
-            self._board[Word.TAKEN] = max(self._ring.taken, self._told)
+            self._board[Word.TAKEN] = max(self._ring.taken, self._intake.told)
         self._server.serve(self._desk.handle)
         for ticket, answer in self._desk.due():
             self._server.send(ticket, answer)
@@ -220,7 +222,7 @@ class ReplayProcess:
     def _tell_logged(self) -> None:
         logged = self._log.logged
         if logged is not None:
-            self._board[Word.LOGGED] = max(logged, self._unlogged)
+            self._board[Word.LOGGED] = max(logged, self._intake.unlogged)
 
     def _next_records(self) -> NDArray[np.void]:
         records = self._ring.peek()
@@ -280,26 +282,6 @@ class ReplayProcess:
                 return
             self._server.wait(20)
             self._server.serve(self._desk.handle)
-
-    def _take(self, records: NDArray[np.void]) -> None:
-        self._memory.insert(self._builder.add(records))
-        self._figures.add(records)
-        self._watch.add(records)
-        self._policies.follow(records, self._ring.dropped)
-        self._timing.add(records)
-        self._log.add(since(records, self._unlogged))
-        untold = since(records, self._told)
-        if len(untold):
-            self._tick_events.add(untold)
-            if self._telemetry is not None:
-                self._telemetry.add(untold)
-        for row in self._accounts.add(records):
-            self._rows.append(row)
-            if records["seq"][-1] >= self._unlogged:
-                self._log.episode(row)
-            if row.kind == "train":
-                self._desk.closed = row.episode
-                self._figures.add_training(row)
 
     def _report_progress(self) -> None:
         self._events.look()

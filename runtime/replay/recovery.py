@@ -135,9 +135,9 @@ def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> L
     )
 
 
-def _without(seat: SeatState, withdrawn: RolledBack) -> SeatState:
+def _without(seat: SeatState, rolled_back: RolledBack) -> SeatState:
     """The seat without the policies that were rolled back after the checkpoint: their predecessor acts."""
-    gone = tuple(s.policy_id for s in seat.seated if withdrawn.has(s.policy_id))
+    gone = tuple(s.policy_id for s in seat.seated if rolled_back.has(s.policy_id))
     left = tuple(s for s in seat.seated if s.policy_id not in gone)
     return msgspec.structs.replace(seat, seated=left, failed=(*seat.failed, *gone))
 

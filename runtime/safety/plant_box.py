@@ -14,8 +14,7 @@ from importlib.metadata import entry_points
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import Finding
+from onrig.runtime.config.problem import Finding, suggestion
 from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from onrig.runtime.histogram import COARSE_BINS
 from onrig.runtime.record import Miss, RecordLayout, Rule
 from onrig.runtime.shm.latest import Latest, latest_bytes
 from onrig.runtime.shm.segment import Segment
 
 SAMPLE_POINTS: Final = 4096
-BINS_PER_OCTAVE: Final = 8
-HISTOGRAM_BINS: Final = 40 * BINS_PER_OCTAVE
-"""Of durations: bin b holds 2^(b/8) ns up to 2^((b+1)/8) ns, from 1 ns to 18 minutes."""
 _WORDS_BYTES: Final = 64
 
 FIGURES: Final = np.dtype(
@@ -42,8 +39,8 @@ FIGURES: Final = np.dtype(
         ("policies_offered", "<i8"),
         ("policies_admitted", "<i8"),
         ("policies_refused", "<i8"),
-        ("tick_bins", "<i8", (HISTOGRAM_BINS,)),
-        ("lateness_bins", "<i8", (HISTOGRAM_BINS,)),
+        ("tick_bins", "<i8", (COARSE_BINS,)),
+        ("lateness_bins", "<i8", (COARSE_BINS,)),
         ("tick_max_ns", "<i8"),
         ("lateness_max_ns", "<i8"),
     ]
@@ -108,10 +105,3 @@ def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
         Latest(body[words + figures : words + figures + sample], sample_size),
         body[:8].cast("Q"),
     )
-
-
-def bins_of(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count durations (n,) into the histogram's bins; what is below 1 ns falls into the first."""
-    clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
-    at = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), HISTOGRAM_BINS - 1)
-    return np.bincount(at, minlength=HISTOGRAM_BINS).astype(np.int64)

@@ -11,7 +11,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.chronicle import Chronicle
+from onrig.runtime.supervise.reports import Reports
 from onrig.runtime.supervise.revival import Revived
 
 DEVICE: Final = "device"
@@ -30,15 +30,15 @@ class Crew:
     """Device twin, replay process, learner and control; the two in the middle are started again when they end."""
 
     def __init__(
-        self, config: RunConfig, folder: Path, shm: Path, board: Board, chronicle: Chronicle, *, resumes: bool
+        self, config: RunConfig, folder: Path, shm: Path, board: Board, reports: Reports, *, resumes: bool
     ) -> None:
         self._config, self._folder, self._shm, self._board = config, folder, shm, board
-        self._chronicle, self._resumes = chronicle, resumes
+        self._reports, self._resumes = reports, resumes
         self.device: Child | None = None
         self.control: Child | None = None
         limit_s = config.supervision.hang_limit_s
-        self.replay = Revived("replay", self._launch_replay, limit_s, chronicle.warn)
-        self.learner = Revived("learner", self._launch_learner, limit_s, chronicle.warn)
+        self.replay = Revived("replay", self._launch_replay, limit_s, reports.warn)
+        self.learner = Revived("learner", self._launch_learner, limit_s, reports.warn)
         self.peaks_mb: dict[str, float] = {}
         """Resident memory that each has had at most."""
 
@@ -100,7 +100,7 @@ class Crew:
     def note(self, child: Child) -> None:
         """Write down what a process has reported."""
         for report in child.reports():
-            self._chronicle.note(report)
+            self._reports.note(report)
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
 
     def revive(self) -> None:

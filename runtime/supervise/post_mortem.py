@@ -148,7 +148,7 @@ class PostMortem:
         content = {
             RECORDS: records_csv(records, rig) if records is not None else b"",
             FRAMES: frames_jsonl(frames, rig),
-            FAULT: self._story(pending, records, frames),
+            FAULT: self._account(pending, records, frames),
         }
         there = post_mortems(self._folder.parent)
         number = 1 + max((_number(f) for f in there), default=0)
@@ -206,7 +206,7 @@ class PostMortem:
             last_ns = min(last_ns, int(newest["t_receive_ns"][-1]))
         return self._tape.since(last_ns - self._before_ns)
 
-    def _story(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
+    def _account(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
         entry = FAULTS[pending.fault]
         config = self._config
         recent_ns = pending.t_ns - round(_RECENT_S * 1e9)

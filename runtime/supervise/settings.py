@@ -15,7 +15,7 @@ _FROZEN_S: Final = 2.0
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a run ends and how long it waits for a person."""
 
-    fade_s: Seconds = 0.3
+    fade_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.3
     """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
     resume_timeout_s: Seconds = 600.0
     """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""

@@ -23,10 +23,10 @@ from onrig.runtime.run_state.wholeness import Whole, unaccounted
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.chronicle import Chronicle, OnReport
 from onrig.runtime.supervise.crew import CONTROL, Crew, StartFailed
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
+from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
 from onrig.runtime.supervise.run_folder import complete_summary
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
@@ -71,9 +71,9 @@ class Supervisor:
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9, notice_s)
         self._told_stop = 0
         self._service = Notifier.from_environment(os.environ, os.getpid())
-        self._chronicle = Chronicle(run_folder / "events.jsonl", on_report)
-        self._post_mortem = PostMortem(config, run_folder, self._chronicle.write)
-        self._chronicle.listeners.append(self._post_mortem.note)
+        self._reports = Reports(run_folder / "events.jsonl", on_report)
+        self._post_mortem = PostMortem(config, run_folder, self._reports.write)
+        self._reports.listeners.append(self._post_mortem.note)
         self._shm: Path | None = None
         self._crew: Crew | None = None
         self.started = False
@@ -86,7 +86,7 @@ class Supervisor:
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
         for folder in sweep_folders():
-            self._chronicle.write("swept", folder=str(folder))
+            self._reports.write("swept", folder=str(folder))
         self._requests = Requests()
         try:
             self._prepare()
@@ -104,7 +104,7 @@ class Supervisor:
             self._service.close()
         if self.started:
             code = self._account(code, reason)
-        self._chronicle.close(code, reason)
+        self._reports.close(code, reason)
         return code, reason
 
     def _prepare(self) -> None:
@@ -119,7 +119,7 @@ class Supervisor:
                 f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
-        self._crew = Crew(self._config, self._folder, self._shm, self._board, self._chronicle, resumes=self._resumes)
+        self._crew = Crew(self._config, self._folder, self._shm, self._board, self._reports, resumes=self._resumes)
         self._post_mortem.open(self._shm)
         self._requests.show(self._board)
 
@@ -127,10 +127,10 @@ class Supervisor:
         """Complete the summary with what only the supervisor knows; the exit code, which tells if data are missing."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).settle(code, time.monotonic_ns(), time.time())
-        self._chronicle.write("actuators", message=self.actuators)
+        self._reports.write("actuators", message=self.actuators)
         self.whole = complete_summary(
             self._folder,
-            {"exit_reason": reason, "fault": self._chronicle.fault_of(code), "actuators": self.actuators},
+            {"exit_reason": reason, "fault": self._reports.fault_of(code), "actuators": self.actuators},
             self.crew.figures(),
             lambda: unaccounted(rows, self._folder),
         )
@@ -166,7 +166,7 @@ class Supervisor:
         while True:
             code = child.poll()
             for report in child.reports():
-                self._chronicle.note(report)
+                self._reports.note(report)
                 if report.kind == "ready":
                     return report
             if code is not None:
@@ -207,9 +207,9 @@ class Supervisor:
         # In lockstep no barrier opens any more; elsewhere the loop only lacks its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
-        why = self._chronicle.errors[-1] if self._chronicle.errors else "see stderr.log"
+        why = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
         if self.crew.learner.gone and self._board[Word.ENDED] == 0:
-            self._chronicle.latch(FaultName.LEARNER_GONE, why)
+            self._reports.latch(FaultName.LEARNER_GONE, why)
             return f"the learner is gone for good: {why}"
         if self.crew.replay.gone:
             return f"the replay process is gone for good: {why}"
@@ -231,10 +231,10 @@ class Supervisor:
         else:
             verdict = self._watchdog.look(time.monotonic(), board[Word.TICK], moving=board[Word.STATE] in _MOVING)
         if verdict is Verdict.HANGS:
-            self._chronicle.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
+            self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
         elif verdict is Verdict.BACK:
-            self._chronicle.fault = None
-            self._chronicle.warn("the control process makes ticks again")
+            self._reports.fault = None
+            self._reports.warn("the control process makes ticks again")
         return verdict is Verdict.GONE
 
     def _interrupted(self) -> str:
@@ -250,7 +250,7 @@ class Supervisor:
         level = self._requests.stop
         if level > self._told_stop:
             self._told_stop = level
-            self._chronicle.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
+            self._reports.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor of its own
@@ -273,14 +273,14 @@ class Supervisor:
         if code == 0:
             return ExitCode.OK, "completed"
         if code < 0:
-            self._chronicle.latch(FaultName.LOOP_KILLED, f"signal {-code}")
+            self._reports.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
         return _known(code), self._why(CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:
         """The reason a process gave, or what can be said of one that gave none."""
-        if self._chronicle.errors and _known(code) == code:
-            return self._chronicle.errors[-1]
+        if self._reports.errors and _known(code) == code:
+            return self._reports.errors[-1]
         how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
         return f"{name} {how}; see {self._folder / 'stderr.log'}"
 

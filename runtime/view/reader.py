@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
@@ -19,34 +20,11 @@ from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.view_segment import (
-    BINS_PER_OCTAVE,
     FIGURES,
-    HISTOGRAM_BINS,
     sample_dtype,
     view_parts,
     view_schema,
 )
-
-
-class Histogram(NamedTuple):
-    """Durations, counted in bins of an eighth of an octave."""
-
-    counts: NDArray[np.int64]
-    max_ns: int
-
-    def percentile_us(self, q: float) -> float | None:
-        """Upper edge in us of the bin that holds the q-th percentile; None when nothing was counted."""
-        total = int(self.counts.sum())
-        if not total:
-            return None
-        at = int(np.searchsorted(np.cumsum(self.counts), max(1, np.ceil(q / 100 * total))))
-        return float(min(2.0 ** ((at + 1) / BINS_PER_OCTAVE), max(self.max_ns, 1)) / 1000)
-
-
-def bin_edges_us() -> NDArray[np.float64]:
-    """Edges of a histogram's bins in us, (bins + 1,)."""
-    edges: NDArray[np.float64] = 2.0 ** (np.arange(HISTOGRAM_BINS + 1) / BINS_PER_OCTAVE) / 1000
-    return edges
 
 
 class Figures(NamedTuple):
@@ -77,8 +55,8 @@ class Figures(NamedTuple):
     policies_offered: int
     policies_admitted: int
     policies_refused: int
-    tick: Histogram
-    lateness: Histogram
+    tick: CoarseHistogram
+    lateness: CoarseHistogram
     """Empty in lockstep."""
 
 
@@ -166,8 +144,8 @@ class ViewReader:
             policies_offered=int(row["policies_offered"]),
             policies_admitted=int(row["policies_admitted"]),
             policies_refused=int(row["policies_refused"]),
-            tick=Histogram(row["tick_bins"].copy(), int(row["tick_max_ns"])),
-            lateness=Histogram(row["lateness_bins"].copy(), int(row["lateness_max_ns"])),
+            tick=CoarseHistogram(row["tick_bins"].copy(), int(row["tick_max_ns"])),
+            lateness=CoarseHistogram(row["lateness_bins"].copy(), int(row["lateness_max_ns"])),
         )
 
     @property

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
 from onrig.runtime.line_tail import LineTail
 from onrig.runtime.replay.accounts.timing import FILE as TIMING
 from onrig.runtime.replay.accounts.timing import Counts, Timing
@@ -26,8 +27,7 @@ from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.shm.view_segment import BINS_PER_OCTAVE, HISTOGRAM_BINS
-from onrig.runtime.view.reader import Histogram, ViewReader
+from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.sentences import Event, parse_event
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class RunView:
         """``summary.json``; empty before the end."""
         return read_fields(self.folder / "summary.json")
 
-    def histograms(self) -> dict[str, Histogram]:
+    def histograms(self) -> dict[str, CoarseHistogram]:
         """Durations of all ticks: ``tick``, its stages, and ``lateness`` where time was real."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             told = msgspec.json.decode((self.folder / TIMING).read_bytes(), type=Timing).histograms
@@ -150,7 +150,7 @@ class RunFiles(NamedTuple):
     train: Columns
     evaluation: Columns
     events: Sequence[Event]
-    timing: Mapping[str, Histogram]
+    timing: Mapping[str, CoarseHistogram]
 
     def section(self, key: str) -> Fields:
         """A mapping within the summary; empty where there is none."""
@@ -222,11 +222,11 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _is_sound(counts: Counts) -> bool:
-    return 0 <= counts.first <= HISTOGRAM_BINS - len(counts.counts) and sum(counts.counts) > 0
+    return 0 <= counts.first <= COARSE_BINS - len(counts.counts) and sum(counts.counts) > 0
 
 
-def _histogram(counts: Counts) -> Histogram:
-    bins = np.zeros(HISTOGRAM_BINS, np.int64)
+def _histogram(counts: Counts) -> CoarseHistogram:
+    bins = np.zeros(COARSE_BINS, np.int64)
     end = counts.first + len(counts.counts)
     bins[counts.first : end] = counts.counts
-    return Histogram(bins, math.ceil(2.0 ** (end / BINS_PER_OCTAVE)))
+    return CoarseHistogram(bins, math.ceil(2.0 ** (end / BINS_PER_OCTAVE)))

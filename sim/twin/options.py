@@ -22,9 +22,9 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative = 0.0
-    """Standard deviation per normalised unit of the observation that the sensor feeds (000 eq. 1)."""
+    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
     actuator_noise: NotNegative = 0.0
-    """Standard deviation per normalised unit of the actuator (000 eq. 2); the device does not know of it."""
+    """Standard deviation per normalised unit of the actuator (eq. 2); the device does not know of it."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
@@ -32,7 +32,7 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
     reset: bool = True
-    """Whether the hello advertises RESET; a rig of flesh and iron does not, and needs a reset controller."""
+    """Whether the hello advertises RESET; real hardware does not, and needs a reset controller."""
     line: Literal["pty", "socket"] = "pty"
     """How the host reaches it.  A pty passes through the kernel's tty layer as a serial port does, worker and all; a
     Unix socket does not, so that the loop is seen without it."""

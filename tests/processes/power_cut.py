@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from onrig.runtime.run_state.episodes import read_rows
-from onrig.tools.faultlab.run import Cable
+from onrig.tools.faultlab.run import PoweredRun
 
-__all__ = ["Cable", "Outcome", "last_episode", "outcome_of", "resumes"]
+__all__ = ["Outcome", "PoweredRun", "last_episode", "outcome_of", "resumes"]
 
 
 class Outcome(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows
-from tests.processes.power_cut import Cable, last_episode, outcome_of, resumes
+from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
 from tests.processes.rig import ENDLESS, PATIENCE_S
 
 SHORT = ("task.episode_s=0.6", "learner.updates_per_episode=5", "checkpoint_s=1.2")
@@ -23,7 +23,7 @@ def settings(*overrides: str) -> list[str]:
     return [word for override in overrides for word in ("--set", override)]
 
 
-def until(cable: Cable, condition: Callable[[], bool], what: str) -> None:
+def until(cable: PoweredRun, condition: Callable[[], bool], what: str) -> None:
     for _ in range(round(2 * PATIENCE_S / 0.01)):
         if condition():
             return
@@ -32,7 +32,7 @@ def until(cable: Cable, condition: Callable[[], bool], what: str) -> None:
 
 
 def completed(folder: Path, *arguments: str | Path) -> None:
-    with Cable(folder.with_suffix(".out"), *arguments) as cable:
+    with PoweredRun(folder.with_suffix(".out"), *arguments) as cable:
         assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
 
 
@@ -47,7 +47,7 @@ def test_a_killed_lockstep_run_ends_as_one_that_was_never_interrupted_bit_for_bi
     folder = tmp_path / "killed"
     starts: list[list[str | Path]] = [[*arguments, folder], ["--resume", folder]]
     for kill, start in enumerate(starts, start=1):
-        with Cable(tmp_path / "out", *start) as cable:
+        with PoweredRun(tmp_path / "out", *start) as cable:
             goal = 3 * kill
             until(cable, lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
             cable.cut()
@@ -75,7 +75,7 @@ def test_a_finished_run_goes_on_to_more_episodes_as_if_it_had_been_asked_for_the
     for manifest in (folder / "buffer").glob("manifest-*.json"):
         manifest.write_bytes(manifest.read_bytes()[:-3])
     shutil.copytree(folder, before)
-    with Cable(tmp_path / "out", "--resume", folder, *settings("episodes=7")) as cable:
+    with PoweredRun(tmp_path / "out", "--resume", folder, *settings("episodes=7")) as cable:
         assert cable.ended(2 * PATIENCE_S) == ExitCode.CONFIGURATION
         assert "no checkpoint is left" in cable.output
     assert content(folder) == content(before)
@@ -85,14 +85,14 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
     folder = tmp_path / "run"
     arguments: list[str | Path] = ["pendulum", *settings(*ENDLESS, "checkpoint_s=0.2"), "--run-dir", folder]
     policies = folder / "policies"
-    with Cable(tmp_path / "out", *arguments) as cable:
+    with PoweredRun(tmp_path / "out", *arguments) as cable:
         until(cable, lambda: last_episode(folder) >= 5 and len(list(policies.glob("*.onnx"))) >= 3, "five episodes")
         until(cable, lambda: bool(list((folder / "buffer").glob("manifest-*.json"))), "a checkpoint")
         cable.cut()
     lived, newest = last_episode(folder), max(int(path.stem) for path in policies.glob("*.onnx"))
     with (folder / "episodes.csv").open("ab") as file:
         file.write(b"77,train,2")
-    with Cable(tmp_path / "out", "--resume", folder) as cable:
+    with PoweredRun(tmp_path / "out", "--resume", folder) as cable:
         until(cable, lambda: last_episode(folder) >= lived + 3, "three more episodes")
         cable.stop(signal.SIGINT)
         assert cable.ended(2 * PATIENCE_S) == ExitCode.INTERRUPTED
@@ -107,14 +107,14 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(tmp_path: Path, after: str) -> None:
     folder = tmp_path / "run"
     arguments: list[str | Path] = ["pendulum", *settings(*SHORT, "episodes=2"), "--run-dir", folder]
-    with Cable(tmp_path / "out", *arguments) as cable:
+    with PoweredRun(tmp_path / "out", *arguments) as cable:
         until(cable, lambda: (folder / "policies").exists(), "the replay process")
         if after == "a policy":
             until(cable, lambda: bool(list((folder / "policies").glob("*.onnx"))), "a policy")
         cable.cut()
     for manifest in (folder / "buffer").glob("*"):
         manifest.unlink()
-    with Cable(tmp_path / "out", "--resume", folder) as cable:
+    with PoweredRun(tmp_path / "out", "--resume", folder) as cable:
         assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
         assert "no policy was admitted before the run ended" in cable.output
         assert "goes back to the start of the run" in cable.output

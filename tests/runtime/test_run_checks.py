@@ -63,7 +63,11 @@ ANGLE = "{name: angle, unit: rad, low: -3.2"
 CASES = {
     # name: (what stands in the sound run, what stands there instead with the culprit between « and », what is said)
     "lease": ("lease_periods: 5", "lease_periods: «0»", "must be 1 to 255 at rig.lease_periods"),
-    "resolution": ("resolution: 4.0e-4", "resolution: «-1»", "expected float >= 1e-18 at rig.sensors[0].resolution"),
+    "resolution": (
+        "resolution: 4.0e-4",
+        "resolution: «-1»",
+        "expected at least 1e-18, got -1 at rig.sensors[0].resolution",
+    ),
     "sensor": (ANGLE, "«{name: tilt, unit: rad, low: -3.2", "no sensor 'tilt' (there are: angle, velocity)"),
     "task": ("start: {angle: 0.0", "start: {angel: «0.0»", "no observation 'angel'"),
     "task range": ("{random_reward: -163.5", "«{random_reward: 0", "random_reward < reference_reward"),
@@ -72,15 +76,23 @@ CASES = {
     "short episode": ("episode_s: 4.0", "episode_s: «0.009»", "0.009 s at 50 Hz make no episode"),
     "endless episode": ("episode_s: 4.0", "episode_s: «1e9»", "make no episode"),
     "episodes": ("episodes: 500", "episodes: «0»", "expected at least 1, got 0 at episodes"),
-    "seed": ("seed: 0", "seed: «-1»", "expected 0 to 2^63 - 1, got -1 at seed"),
+    "seed": ("seed: 0", "seed: «-1»", "expected 0 or more, got -1 at seed"),
     "evaluations": ("evaluate_every: 1", "evaluate_every: «-1»", "got -1 at evaluate_every"),
-    "timeout": ("barrier_timeout_s: 60", "barrier_timeout_s: «0»", "positive number at barrier_timeout_s"),
+    "timeout": (
+        "barrier_timeout_s: 60",
+        "barrier_timeout_s: «0»",
+        "a positive number, got 0 at barrier_timeout_s",
+    ),
     "policy": ("seed: 0", "policy: «nowhere.onnx»", "no file 'nowhere.onnx' at policy"),
     "no device": ("twin: {anything: here}\n  pace: lockstep", "«pace: lockstep", "exactly one of 'twin' and 'port'"),
     "two devices": ("twin: {anything", "«port: {path: x}\n  twin: {anything", "exactly one of 'twin' and 'port'"),
-    "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000 at device.pace.scaled"),
+    "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000, got 0 at device.pace.scaled"),
     "priority": ("priority: 50", "priority: «99»", "at realtime.priority"),
-    "strategy": ('"FULL[Uniform]"', '«"FULL[Uni]"', "unknown sampling 'Uni'; known retentions: FIFO"),
+    "strategy": (
+        '"FULL[Uniform]"',
+        '«"FULL[Uni]"',
+        "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: FIFO",
+    ),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
     "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),
     "two capacities": (
@@ -125,10 +137,14 @@ CASES = {
         '"FULL[Uniform]"\n  synthetic: «{states: 0.6, actions: 0.7}',
         "expected states and actions of at most 1 together, got 0.6 and 0.7 at selection.synthetic",
     ),
-    "friction": ("friction: 0.3", "friction: «2.0»", "stable, at exploration.friction"),
+    "friction": (
+        "friction: 0.3",
+        "friction: «2.0»",
+        "0 to less than 2, got 2 at exploration.friction (where the process is stable)",
+    ),
     "no schedule": ("    - [1, 1.0]\n    - [500, 0.1]", "    «[]", "at least one [episode, amplitude]"),
     "schedule": ("[500, 0.1]", "«[1, 0.1]", "episodes must increase, got 1 at exploration.amplitude[1]"),
-    "amplitude": ("[500, 0.1]", "«[500, 1.5]", "0 to 1, got 1.5 at exploration.amplitude[1]"),
+    "amplitude": ("[500, 0.1]", "[500, «1.5»]", "0 to 1, got 1.5 at exploration.amplitude[1][1]"),
     "own schedule": (
         "    - [1, 1.0]\n    - [500, 0.1]",
         "    voltage: [[1, 1.0], «[1, 0.5]]",
@@ -183,7 +199,7 @@ CASES = {
     "no budget": (
         "process: ou",
         "process: ou\n  budgets: {hour: {trips: «0»}}",
-        "expected a positive number, got 0 at exploration.budgets.hour.trips",
+        "expected at least 1, got 0 at exploration.budgets.hour.trips",
     ),
     "budget below an episode": (
         "process: ou",
@@ -235,7 +251,7 @@ CASES = {
     "release": ("{low: -15, high: 15}", "«{low: -15, high: 15, release: 1.1}", "0 < release <= 1"),
     "fallback actuator": ("actuator: voltage", "actuator: «volts»", "no actuator 'volts', did you mean 'voltage'"),
     "fallback observation": ("observation: velocity", "observation: «speed»", "no observation 'speed', one of angle"),
-    "fallback gain": ("full_at: 2.0", "full_at: «0»", "expected float >= 1e-18 at limits.fallback.full_at"),
+    "fallback gain": ("full_at: 2.0", "full_at: «0»", "expected at least 1e-18, got 0 at limits.fallback.full_at"),
     "dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «-0.1»", "at limits.fallback_dwell_s"),
     "long dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «1e308»", "at limits.fallback_dwell_s"),
 }

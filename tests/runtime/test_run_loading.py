@@ -54,7 +54,9 @@ def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
 
 
 def test_an_unknown_run_gives_the_known_ones() -> None:
-    assert refusal("pendulun") == [f"pendulun:1:1: there is no 'pendulun'; shipped are: {', '.join(shipped())}"]
+    (told,) = refusal("pendulun")
+    said = "pendulun:1:1: there is no 'pendulun' (did you mean 'pendulum'?)"
+    assert told == f"{said}; shipped are: {', '.join(shipped())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from onrig import configs
 from onrig.hw.rig import Observation, Rig, rig_problems
-from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import load_document
 from onrig.runtime.task import (
     Task,
     batched_reward,

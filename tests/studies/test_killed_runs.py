@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from tests.processes.power_cut import Cable, last_episode, outcome_of, resumes
+from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
 
 KILLS: Final = 50
 EPISODES: Final = 500
@@ -28,7 +28,7 @@ PATIENCE_S: Final = 900.0
 SEED: Final = 6
 
 
-def live(cable: Cable, rng: random.Random, folder: Path, lived: int) -> int | None:
+def live(cable: PoweredRun, rng: random.Random, folder: Path, lived: int) -> int | None:
     """Let a run go on until a random moment; its exit code where it came to its end before."""
     if rng.random() < EARLY:
         return cable.ended(rng.uniform(*EARLY_S))
@@ -46,14 +46,14 @@ def live(cable: Cable, rng: random.Random, folder: Path, lived: int) -> int | No
 def test_fifty_killed_lives_end_as_one_that_was_never_interrupted(tmp_path: Path) -> None:
     arguments = ["pendulum", *(word for setting in SETTINGS for word in ("--set", setting)), "--run-dir"]
     whole, folder, output = tmp_path / "whole", tmp_path / "killed", tmp_path / "out"
-    with Cable(output, *arguments, whole) as cable:
+    with PoweredRun(output, *arguments, whole) as cable:
         assert cable.ended(PATIENCE_S) == ExitCode.OK
     rng = random.Random(SEED)
     lost: list[int] = []
     start: list[str | Path] = [*arguments, folder]
     kills = told = lived = 0
     while True:
-        with Cable(output, *start) as cable:
+        with PoweredRun(output, *start) as cable:
             code = live(cable, rng, folder, lived) if kills < KILLS else cable.ended(PATIENCE_S)
             cable.cut()
             said = cable.output

@@ -62,7 +62,7 @@ CASES = {
     "before the beginning": (
         "over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]",
         "over: seconds\n  amplitude: [[«-1, 1.0], [900, 0.5]]",
-        "expected float >= 0.0",
+        "expected 0 or more, got -1",
     ),
     "over what there is not": ("over: episodes", "over: «ticks", "one of episodes, seconds, steps"),
     "hour below one episode": (
@@ -90,7 +90,7 @@ CASES = {
         "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
         "9 an hour are more than the 5 of the whole session",
     ),
-    "no budget at all": ("process: ou", "process: ou\n  budgets: {episode: {trips: «0}}", "expected a positive number"),
+    "no budget at all": ("process: ou", "process: ou\n  budgets: {episode: {trips: «0}}", "expected at least 1, got 0"),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
     "never noisy": ("process: ou", "process: ou\n  quiet: {every: 4, episodes: «4}", "expected 1 to 3 of every 4"),
     "unknown process": ("process: ou", "process: «brown", "one of ou, gaussian, parameter, none"),

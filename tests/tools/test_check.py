@@ -140,11 +140,17 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         " buffer 3.2 MB 32 bytes per experience",
         " updates 100 after each episode 50000 in the run, batches of 16",
         " replay ratio 8 ",
-        " run length 1 h 06 min on the wall clock: 6 min 40 s, ",
-        "\nsee pendulum-explain.png\n",
+        " run length 1 h 06 min of device time, without resets",
+        " wall clock 6 min 40 s without resets and waiting",
     ):
         assert figures in out
-    assert (tmp_path / "pendulum-explain.png").read_bytes().startswith(PNG)
+    assert list(tmp_path.iterdir()) == [], "a picture only where it is asked for"
+
+
+def test_in_lockstep_no_time_on_the_wall_clock_is_promised() -> None:
+    text = "\n".join(map(str, tables(load("pendulum"))))
+    assert re.search(r"run length +1 h 06 min +of device time, without resets", text)
+    assert re.search(r"wall clock +- +virtual time: ", text)
 
 
 @pytest.mark.parametrize("overrides", [["exploration={process: none}"], ["episodes=1"], ["limits={}"]])
@@ -172,7 +178,7 @@ def test_without_matplotlib_the_tables_come_and_the_picture_does_not(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["check", "pendulum", "--explain"]) == 0
+    assert main(["check", "pendulum", "--plot", "picture.png"]) == 0
     out = capsys.readouterr().out
     assert "replay ratio" in out
     assert "pip install 'onrig[viz]'" in out

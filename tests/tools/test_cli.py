@@ -54,6 +54,14 @@ def test_an_unknown_verb_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == f"onrig: there is no verb 'fly'; there are: {', '.join(VERBS)}\n"
 
 
+def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chek", "pendulum"]) == 2
+    assert capsys.readouterr().err.startswith("onrig: there is no verb 'chek' (did you mean 'check'?); there are: ")
+    with pytest.raises(SystemExit):
+        main(["bench", "lop"])
+    assert "invalid choice: 'lop' (did you mean 'loop'?)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(entry(verb))

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.explain_exploration import exploration_tables, shown_at
-from onrig.tools.explain_exploration_plot import exploration_rows
-from onrig.tools.explain_plot import plot_explanation
+from onrig.tools.explain_picture import exploration_rows, plot_explanation
 from onrig.tools.load import load
 
 GATED = (

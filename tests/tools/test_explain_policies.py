@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import re
 
-from onrig.tools.explain import tables
-from onrig.tools.explain_policies import policy_table
+from onrig.tools.explain import policy_table, tables
 from onrig.tools.load import load
 
 

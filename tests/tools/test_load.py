@@ -47,9 +47,9 @@ def test_overrides_reach_into_the_sections() -> None:
     [
         ("learner.ddpg.tua=0.5", "unknown field 'tua' at learner.ddpg (did you mean 'tau'?)"),
         ("learner.ddpg.tau=0", "at learner.ddpg.tau"),
-        ("learner.updates_per_episode=0", "expected at least 1 at learner.updates_per_episode"),
-        ("learner.threads=0", "expected at least 1 at learner.threads"),
-        ("learner.backlog=0", "expected at least 1 at learner.backlog"),
+        ("learner.updates_per_episode=0", "expected at least 1, got 0 at learner.updates_per_episode"),
+        ("learner.threads=0", "expected 1 to 1024, got 0 at learner.threads"),
+        ("learner.backlog=0", "expected at least 1, got 0 at learner.backlog"),
         ("device.twin.sensor_noise=-1", "at device.twin.sensor_noise"),
         ("device.twin.plant.kind=pendulun", "at device.twin.plant.kind (did you mean 'pendulum'?)"),
         ("device.twin.lease_max=4", ""),

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from onrig.runtime.control.cpus import MATTERS_HZ, Interrupt, cpu_list, quietest, rates_hz, read_interrupts, uptime_s
+from onrig.runtime.control.realtime import (
+    MATTERS_HZ,
+    Interrupt,
+    cpu_list,
+    quietest,
+    rates_hz,
+    read_interrupts,
+    uptime_s,
+)
 from onrig.tools.doctor.finding import Check, Needs, passed, warned
 from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argument
 

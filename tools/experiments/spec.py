@@ -14,9 +14,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.document import Document, convert_by_section, load_document, problem_at
-from onrig.runtime.config.mismatch import suggestion
-from onrig.runtime.config.problem import ConfigError, NodePath, Problem
+from onrig.runtime.config.conversion import convert_by_section
+from onrig.runtime.config.document import Document, load_document, problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.config.mismatch import suggestion
+from onrig.runtime.config.problem import suggestion
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
 

@@ -95,13 +95,13 @@ class LockstepHits:
         self.does = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, lockstep"
         self.pieces, self.piece_s = pieces, 12.0
         self._seed, self._count, self._stop, self._longest_s = seed, count, stop, longest_s
-        self._alone = alone
+        self.alone = alone
 
     def run(self, number: int, folder: Path) -> Piece:
         """Hit one run, resume it as often as it takes, and compare."""
-        reference = self._alone.whole(folder)
+        reference = self.alone.whole(folder)
         plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
-        hit = HitRun(folder / "run", self._alone.settings, ticks_of(self._alone.episodes))
+        hit = HitRun(folder / "run", self.alone.settings, ticks_of(self.alone.episodes))
         found = hit.through(plan)
         if hit.completed:
             config = config_of(hit.folder)

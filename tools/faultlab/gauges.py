@@ -14,13 +14,13 @@ from onrig.tools.faultlab.processes import use_of
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0
-"""A slope is judged where a process lived for so long after its warm-up; over less, a page more is a slope."""
+"""A slope is judged where a process lived for so long after its warm-up; over less, one more page is a slope."""
 GROWN_S: Final = 20.0
-"""What a process has grown by is judged over so much, after its warm-up."""
+"""Growth is judged over at least so much after the warm-up."""
 MOST: Final = 400
-"""Samples of one series that are paired; more are thinned out evenly."""
+"""Samples of one series that are paired; a longer one is thinned out evenly."""
 SHORTEST_S: Final = 10.0
-"""Of a series after its warm-up, below which no slope is told."""
+"""Shortest series after its warm-up that has a slope."""
 
 
 class Series(NamedTuple):
@@ -34,7 +34,7 @@ class Series(NamedTuple):
 
 
 class Gauges:
-    """Samples whatever runs."""
+    """Series of samples, one for each process."""
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, int], Series] = {}
@@ -60,7 +60,7 @@ class Gauges:
         return [s for s in self.series.values() if s.role == role]
 
     def grown_mb(self, warm_up_s: float = WARM_UP_S) -> dict[str, float]:
-        """By how much the last tenth of each role's life was above the first, MB, the worst of its processes."""
+        """Growth from the first tenth of a process's life to the last, MB; of each role, the worst."""
         grown: dict[str, float] = {}
         for one in self.series.values():
             more = grown_mb(one.times_s, one.private_mb, warm_up_s)
@@ -78,7 +78,7 @@ class Gauges:
 
 
 def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: float = WARM_UP_S) -> float | None:
-    """How much more the last tenth of a series holds than the first, medians; None for one too short to tell."""
+    """Median of the last tenth of a series above that of the first; None where the series is too short."""
     kept = [v for t, v in zip(times_s, values_mb, strict=True) if t - times_s[0] >= warm_up_s]
     if not kept or times_s[-1] - times_s[0] < warm_up_s + GROWN_S:
         return None
@@ -87,7 +87,7 @@ def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: fl
 
 
 def _of_the_long(series: list[tuple[list[float], list[float]]]) -> Trend | None:
-    """Trend of those that lived long enough to be judged; where there is none, of all that tell anything."""
+    """Trend of the series long enough to be judged; where there are none, of all that have a slope."""
     return trend(series, WARM_UP_S, JUDGED_S) or trend(series, WARM_UP_S)
 
 

@@ -1,8 +1,8 @@
 """A bad network between a learner and a rig, on one machine: a tcp proxy that delays, stalls, cuts and freezes.
 
-tcp hides the loss of a packet: what a program sees is that everything behind it comes late.  So a *loss* of 2 % is here
-that one in fifty pieces waits for a retransmission and everything behind it waits too.  A *cut* ends connections and
-lets no new ones live; a *freeze* lets nothing pass and says nothing, as a pulled cable does.
+tcp hides the loss of a packet: to a program, everything behind it comes late.  So a *loss* of 2 % means here that one
+piece in fifty waits for a retransmission, and everything behind it waits too.  A *cut* ends connections and each new
+one; a *freeze* lets nothing pass without ending anything, like a pulled cable.
 
 ``python -m onrig.tools.faultlab.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
 until stdin ends.
@@ -23,7 +23,7 @@ from typing import Final
 
 _PIECE: Final = 16_384
 _QUEUED: Final = 1 << 20
-"""Bytes under way in one direction; beyond that the sender is not read from, as by a full pipe."""
+"""Bytes under way in one direction; beyond that the sender has to wait, as at a full pipe."""
 _IDLE_S: Final = 0.05
 _TAPPED: Final = 1 << 22
 
@@ -87,11 +87,11 @@ class LossyLink:
         self._cut = True
 
     def cut_after(self, more: int) -> None:
-        """Cut once so many more bytes have passed: in the middle of whatever is under way then."""
+        """Cut after ``more`` more bytes, in the middle of whatever is under way then."""
         self._cut_after = self.passed + more
 
     def freeze(self) -> None:
-        """Let nothing pass from now on, without a word."""
+        """Let nothing pass from now on, and end nothing."""
         self._frozen = True
 
     def mend(self) -> None:
@@ -99,7 +99,7 @@ class LossyLink:
         self._cut = self._frozen = False
 
     def behave(self, *, delay_s: float, loss: float) -> None:
-        """Delay and stall what comes from now on as told, as in the beginning."""
+        """Set delay and loss for what comes from now on."""
         self._delay_s, self._loss = delay_s, loss
 
     @property
@@ -199,7 +199,7 @@ class LossyLink:
                 self.tapped += data[:sent]
 
     def _bury(self) -> None:
-        """Hand on the end of what has ended, each way by itself; close what has ended both ways."""
+        """Pass on the end of a direction that has ended; close connections that have ended both ways."""
         for way in self._ways:
             if way.ended and not way.waiting and not way.closed:
                 way.closed = True
@@ -218,7 +218,7 @@ class LossyLink:
 
 
 def main(arguments: list[str]) -> int:
-    """Be a bad network until stdin ends; returns the exit code."""
+    """Run a bad network until stdin ends; returns the exit code."""
     p = argparse.ArgumentParser(prog="network", description=__doc__)
     p.add_argument("target", metavar="HOST:PORT")
     p.add_argument("--delay-ms", type=float, default=0.0, help="in each direction")

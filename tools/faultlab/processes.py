@@ -1,4 +1,4 @@
-"""Processes as the laboratory handles them: by descriptor, by module, by the mark in their environment."""
+"""Processes under test: found by descriptor, module or a mark in their environment; waited for, measured, ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWIN, CONTROL, REPLAY, LEARNER = (
 )
 ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}
 PATIENCE_S: Final = 90.0
-"""Far more than anything here needs, for a machine that is busy with other things."""
+"""Far more than anything here needs, because the machine may be busy with other things."""
 _LOOK_EVERY_S: Final = 0.005
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -31,15 +31,15 @@ class Impatient(Exception):
 
 
 class Use(NamedTuple):
-    """What a process holds."""
+    """Resources of a process."""
 
     private_mb: float
-    """Resident, without what is shared with others or mapped from files: a ring that fills is no leak."""
+    """Resident memory that is neither shared nor mapped from files: a ring that fills is no leak."""
     descriptors: int
 
 
 class Process:
-    """A process by its descriptor: never mistaken for another that got its number, and never waited for in vain."""
+    """A process by descriptor: never mistaken for another with the same number, and never waited for in vain."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -47,11 +47,11 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended (even if nobody has collected its exit code yet)."""
+        """Whether it has ended (its exit code may not have been collected yet)."""
         return bool(select.select((self.fd,), (), (), 0)[0])
 
     def sleeps(self) -> int:
-        """How often its main thread has gone to sleep so far."""
+        """Number of times its main thread has gone to sleep."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
@@ -61,12 +61,12 @@ class Process:
             signal.pidfd_send_signal(self.fd, signum)
 
     def wait(self, limit_s: float = PATIENCE_S) -> None:
-        """See it to its end; raises Impatient."""
+        """Wait for its end; raises Impatient."""
         if not select.select((self.fd,), (), (), limit_s)[0]:
             raise Impatient(f"process {self.pid} did not end within {limit_s:g} s")
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
@@ -77,7 +77,7 @@ def until(
     limit_s: float = PATIENCE_S,
     every_s: float = _LOOK_EVERY_S,
 ) -> T:
-    """Look until ``condition`` gives something (other than None or False).
+    """Poll until ``condition`` returns something other than None or False, and return it.
 
     Raises Impatient after ``limit_s``, or where one of ``processes`` ends first.
     """
@@ -109,7 +109,7 @@ def resident_bytes() -> int:
 
 
 def children(pid: int) -> dict[str, int]:
-    """Python modules that run as children of a process, with their process ids."""
+    """Python modules running as children of a process, with their process ids."""
     found: dict[str, int] = {}
     try:
         pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -120,14 +120,14 @@ def children(pid: int) -> dict[str, int]:
             words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        # Between fork and exec it still bears its parent's command line.
+        # Between fork and exec it still has its parent's command line.
         if len(words) > 2 and words[1] == b"-m" and words[2] != b"onrig.tools.cli":
             found[words[2].decode(errors="replace")] = child
     return found
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Whether a process exists and has not ended."""
     return _state(pid) not in ("", "Z", "X")
 
 
@@ -142,7 +142,7 @@ def marked(mark: str) -> list[int]:
 
 
 def cut(pids: Callable[[], Iterable[int]]) -> None:
-    """End processes as a power cut does: stop every one where it stands, those that start meanwhile too; then kill."""
+    """End processes as a power cut does: stop every one at once, including any that start meanwhile; then kill."""
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         while missed := [pid for pid in pids() if send(pid, signum)]:
             if signum is signal.SIGSTOP and all(_stands(pid) for pid in missed):
@@ -150,7 +150,7 @@ def cut(pids: Callable[[], Iterable[int]]) -> None:
 
 
 def send(pid: int, signum: int) -> bool:
-    """Send a signal; whether the process was there."""
+    """Send a signal; whether there was such a process."""
     try:
         os.kill(pid, signum)
     except ProcessLookupError:
@@ -161,8 +161,8 @@ def send(pid: int, signum: int) -> bool:
 def _stands(pid: int) -> bool:
     """Whether a process that was sent SIGSTOP does nothing more.
 
-    In state D it is in the kernel and stops before it is out of it.  It may stay there for ever: whoever starts a
-    process waits in D (vfork) until that one has begun its program, and it may just have been stopped on the way.
+    In state D it is in the kernel, and stops before it leaves it.  That may never happen: a process that starts another
+    waits in D (vfork) until that one has begun its program, and may have been stopped on the way.
     """
     return _state(pid) in ("", "D", "T", "Z", "X")
 

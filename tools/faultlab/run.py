@@ -1,6 +1,6 @@
-"""``onrig run`` as a process under test: started, looked at from outside, hit, and seen to its end.
+"""``onrig run`` as a process under test: started, observed from outside, hit, and seen to its end.
 
-Every wait is bounded and ends as soon as its condition holds; nothing here depends on how long things take.
+Every wait is bounded and ends as soon as its condition holds: nothing here depends on how long things take.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def can_be_built() -> bool:
-    """Whether this user may mount in a namespace of its own here (some kernels and containers do not allow it)."""
+    """Whether this user may mount in a private namespace (some kernels and containers do not allow it)."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return False
     return subprocess.run([*_unshare(), "true"], capture_output=True, check=False).returncode == 0
@@ -42,9 +42,9 @@ def _unshare() -> list[str]:
 
 
 class Room:
-    """Mounts a tmpfs of so many bytes over each of the given folders; a context in which programs can be started.
+    """A mount namespace with a tmpfs of a given size over each of some folders; a context to start programs in.
 
-    Everything in it is gone with it.  Raises OSError where it cannot be built.
+    Its contents go with it.  Raises OSError where it cannot be built.
     """
 
     def __init__(self, sizes: dict[Path, int]) -> None:
@@ -60,17 +60,17 @@ class Room:
             self.close()
             raise OSError("no room with small disks can be built here: mounting is not allowed")
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        # The folder in which a command is started is given anew: in the room it is another one.
+        # The working directory has to be set again: inside, the same path is another folder.
         where = f"--wd={Path.cwd()}"
         self.entrance: Final = ["nsenter", f"--target={self._holder.pid}", *user, "--mount", where, "--"]
-        """What a command begins with that is to run in it."""
+        """Prefix of a command that is to run in it."""
 
     def path(self, inside: str | Path) -> Path:
-        """Where something in it is to be found from outside."""
+        """Path from outside of something in it."""
         return Path(f"/proc/{self._holder.pid}/root{inside}")
 
     def fill(self, folder: Path) -> Path:
-        """Take all the room that is left on a folder's disk; the file that takes it, to be unlinked."""
+        """Fill the disk of a folder; the file that fills it, to be unlinked."""
         ballast = self.path(folder) / "ballast"
         with ballast.open("wb", buffering=0) as file:
             for piece in (1 << 20, 1 << 12, 1):
@@ -88,7 +88,7 @@ class Room:
         self.close()
 
     def close(self) -> None:
-        """Let it go; whoever is still in it keeps it until they leave."""
+        """Leave it; processes still in it keep it until they end."""
         self._in.close()
         try:
             self._holder.wait(_GRACE_S)
@@ -98,8 +98,8 @@ class Room:
         self._out.close()
 
 
-class Cable:
-    """``onrig run`` and everything that it starts, all on one cable; a context that leaves no process behind."""
+class PoweredRun:
+    """``onrig run`` and all its processes, as on one power cable; a context that leaves no process behind."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Cable:
         self.pid = self._popen.pid
         self.process = Process(self.pid)
 
-    def __enter__(self) -> Cable:
+    def __enter__(self) -> PoweredRun:
         return self
 
     def __exit__(
@@ -156,17 +156,17 @@ class Cable:
         self.process.kill(signum)
 
     def cut(self) -> None:
-        """Stop every process where it stands, and then kill them all."""
+        """Cut the power: stop every process at once, and then kill them all."""
         cut(self.living)
         self._popen.wait(PATIENCE_S)
 
     def living(self) -> list[int]:
-        """Process ids of all of it that live, whoever their parent is by now."""
+        """Process ids of all that are alive, whatever their parent is by now."""
         return marked(self._mark)
 
 
-class Run(Cable):
-    """A run with a folder of its own, whose processes, shared memory and files are looked at.
+class Run(PoweredRun):
+    """A run with a folder of its own, whose processes, shared memory and files can be observed.
 
     ``output`` takes what it prints: by default a file beside its folder.
     """
@@ -212,11 +212,11 @@ class Run(Cable):
 
     @property
     def shm(self) -> Path | None:
-        """Its folder in shared memory while that is there."""
+        """Its folder in shared memory while that exists."""
         return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
 
     def _look(self) -> None:
-        """Note the children that there are."""
+        """Note the present children."""
         for module, pid in children(self.pid).items():
             if pid not in self._seen:
                 with contextlib.suppress(ProcessLookupError):
@@ -253,7 +253,7 @@ class Run(Cable):
         return until(condition, what, self.process, limit_s=limit_s)
 
     def until_ticks(self, more: int) -> None:
-        """Let the loop go on for so many ticks."""
+        """Wait for ``more`` more ticks of the loop."""
         start = self.word(Word.TICK)
         self.until(lambda: self.word(Word.TICK) >= start + more, f"{more} more ticks")
 
@@ -289,7 +289,7 @@ class Run(Cable):
         return self.ended()
 
     def leftovers(self) -> list[str]:
-        """What an ended run ought not to have left: processes and shared memory."""
+        """What an ended run must not leave: processes and shared memory."""
         left = [module for module, process in self._seen.values() if not process.ended]
         return left + ([] if self.shm is None else [str(self.shm)])
 

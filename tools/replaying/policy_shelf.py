@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 
 _KEPT: Final = 8

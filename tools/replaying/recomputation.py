@@ -18,7 +18,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.budgets import Pause
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onrig.runtime.histogram import CoarseHistogram, coarse_edges_us
 from onrig.runtime.printable import printable
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_state.states import State
-from onrig.runtime.view.reader import Figures, Histogram, bin_edges_us
+from onrig.runtime.view.reader import Figures
 from onrig.tools.watching.canvas import bar, columns, sparkline
 from onrig.tools.watching.rig_text import Sketch, rig_rows
 from onrig.tools.watching.snapshot import Happened, Snapshot
@@ -34,7 +35,7 @@ _TOP, _MIDDLE, _LEAST_EVENTS = 9, 7, 4
 _BORDERS: Final = 2
 _STYLES: Final = {"bad": "red", "warn": "yellow", "good": "green"}
 _LAST: Final = 20
-_EDGES_US: Final = bin_edges_us()
+_EDGES_US: Final = coarse_edges_us()
 FROM_US, TO_US = 4.0, 65_536.0
 """What the histograms show; what lies outside counts as at their ends."""
 
@@ -149,18 +150,18 @@ def timing(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
     return rows
 
 
-def _spread(name: str, histogram: Histogram, bins: int, *, fancy: bool) -> str:
+def _spread(name: str, histogram: CoarseHistogram, bins: int, *, fancy: bool) -> str:
     return f"{name:4} {columns(rebinned(histogram, bins), fancy=fancy)}"
 
 
-def _percentiles(histogram: Histogram) -> str:
+def _percentiles(histogram: CoarseHistogram) -> str:
     p50, p99 = histogram.percentile_us(50), histogram.percentile_us(99)
     if p50 is None or p99 is None:
         return "     none yet"
     return f"     p50 {_us(p50)} p99 {_us(p99)} max {_us(histogram.max_ns / 1000)}"
 
 
-def rebinned(histogram: Histogram, bins: int) -> list[int]:
+def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
     """Counts in so many bins of equal width in logarithmic time, from 4 us to 65 ms."""
     middle = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
     share = np.log(middle / FROM_US) / math.log(TO_US / FROM_US)

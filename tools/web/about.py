@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
-from onrig.runtime.view.reader import bin_edges_us
 from onrig.tools.web.drawing import drawing_of
 from onrig.tools.web.history import FIELDS
 
@@ -65,7 +65,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "exploration": schedule(config),
         "process": _process(config),
         "episode_fields": FIELDS,
-        "edges_us": [float(f"{e:.6g}") for e in bin_edges_us().tolist()],
+        "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],
         "rules": [r.name.lower() for r in Rule],
         "misses": [m.name.lower() for m in Miss],
         "stages": STAGES,

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
 from onrig.runtime.replay.memory.layout import Flag

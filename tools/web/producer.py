@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.reader import Figures, Histogram, ViewReader
+from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.web.about import about
 from onrig.tools.web.coverage import pack_sample, stored_memory
@@ -253,20 +254,20 @@ class Producer:
 
 def plain_figures(figures: Figures) -> dict[str, object]:
     """Figures as plain values, histograms (``tick_us``, ``lateness_us``) trimmed; None for what is no number."""
-    plain = {k: v for k, v in figures._asdict().items() if not isinstance(v, Histogram)}
+    plain = {k: v for k, v in figures._asdict().items() if not isinstance(v, CoarseHistogram)}
     if not np.isfinite(figures.updates_per_s):
         plain["updates_per_s"] = None
     return {**plain, "tick_us": _with_percentiles(figures.tick), "lateness_us": _with_percentiles(figures.lateness)}
 
 
-def _binned(histogram: Histogram) -> dict[str, object]:
+def _binned(histogram: CoarseHistogram) -> dict[str, object]:
     """Counts from the first to the last bin that holds any."""
     filled = np.flatnonzero(histogram.counts)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, -1)
     return {"first": first, "counts": histogram.counts[first : last + 1].tolist()}
 
 
-def _with_percentiles(histogram: Histogram) -> dict[str, object]:
+def _with_percentiles(histogram: CoarseHistogram) -> dict[str, object]:
     return {
         **_binned(histogram),
         "p50": histogram.percentile_us(50),

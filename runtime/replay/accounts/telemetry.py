@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import coarse_counts
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.segment import Segment, SegmentError
-from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, bins_of, sample_dtype, view_parts, view_schema
+from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype, view_parts, view_schema
 
 _FIGURES_S: Final = 0.25
 _SAMPLE_S: Final = 1.0
@@ -155,11 +156,11 @@ class Telemetry:
         row["faults"] += np.count_nonzero(records["fault"])
         row["late_commands"] += np.count_nonzero(records["flags"] & Flag.LATE)
         ticks = records["tick_ns"]
-        row["tick_bins"] += bins_of(ticks)
+        row["tick_bins"] += coarse_counts(ticks)
         row["tick_max_ns"] = max(int(row["tick_max_ns"][0]), int(ticks.max()))
         if not self._lockstep:
             late = records["lateness_ns"]
-            row["lateness_bins"] += bins_of(late)
+            row["lateness_bins"] += coarse_counts(late)
             row["lateness_max_ns"] = max(int(row["lateness_max_ns"][0]), int(late.max()))
 
     def _tell(self, now_s: float) -> None:

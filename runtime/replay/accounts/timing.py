@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import COARSE_BINS, coarse_counts
 from onrig.runtime.record import STAGES
 from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.shm.view_segment import HISTOGRAM_BINS, bins_of
 
 FILE: Final = "timing.json"
 _AT_ONCE: Final = 512
@@ -40,7 +40,7 @@ class TimingFile:
     def __init__(self, path: Path, *, lockstep: bool) -> None:
         self._path = path
         names = ("tick", *STAGES, *(() if lockstep else ("lateness",)))
-        self._bins = {name: np.zeros(HISTOGRAM_BINS, np.int64) for name in names}
+        self._bins = {name: np.zeros(COARSE_BINS, np.int64) for name in names}
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = 0
 
@@ -58,11 +58,11 @@ class TimingFile:
         self._waiting, self._n_waiting = [], 0
         # The record that closes an episode has made no command: its stages were never timed.
         timed = records[records["stage_ns"].any(axis=1)]
-        self._bins["tick"] += bins_of(timed["tick_ns"])
+        self._bins["tick"] += coarse_counts(timed["tick_ns"])
         for i, stage in enumerate(STAGES):
-            self._bins[stage] += bins_of(timed["stage_ns"][:, i])
+            self._bins[stage] += coarse_counts(timed["stage_ns"][:, i])
         if "lateness" in self._bins:
-            self._bins["lateness"] += bins_of(records["lateness_ns"])
+            self._bins["lateness"] += coarse_counts(records["lateness_ns"])
 
     def write(self) -> None:
         """Write the file; raises OSError."""

@@ -1,4 +1,4 @@
-"""Where offered policies are judged, given their ids, filed and handed to the loop."""
+"""Judgement of offered policies: each is refused, or given an id, filed and handed to the loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.link.messages import RATE, Verdict
-from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit, probe_states
 from onrig.runtime.policy.contract import PolicyContract, contract_for
-from onrig.runtime.policy.probes import probe_states
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
@@ -87,9 +86,9 @@ class PolicyDesk:
         """The one admitted last."""
         self._acting = self._dropped = 0
         self._folder = PolicyFolder(folder)
-        self._withdrawn = RolledBack(folder)
-        if self._withdrawn.damaged:
-            event("rolled_back_unreadable", reason=self._withdrawn.damaged)
+        self._rolled_back = RolledBack(folder)
+        if self._rolled_back.damaged:
+            event("rolled_back_unreadable", reason=self._rolled_back.damaged)
         if not lockstep:  # there all that came after the checkpoint happens again
             self._take_over()
 
@@ -154,14 +153,14 @@ class PolicyDesk:
         """
         limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
         for policy_id in reversed(self._folder.ids()):
-            if self._withdrawn.has(policy_id):
+            if self._rolled_back.has(policy_id):
                 continue
             try:
                 model = self._folder.model(policy_id)
             except OSError as error:
                 self._event("policy_not_reinstated", policy=policy_id, reason=error.strerror or str(error))
                 continue
-            if self._withdrawn.entry(digest_of(model)) is not None:
+            if self._rolled_back.entry(digest_of(model)) is not None:
                 continue
             result = admit(model, self._wanted, self._probes, limits)
             if isinstance(result, Refused):
@@ -197,9 +196,8 @@ class PolicyDesk:
         known = self._known(digest)
         if known is not None and not known.accepted:
             return known
-        if (
-            self._slot.version and not self._lockstep
-        ):  # put there before this process was started anew; it may have been followed by others
+        if self._slot.version and not self._lockstep:
+            # Put there before this process was started anew; others may have followed it.
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
@@ -209,7 +207,7 @@ class PolicyDesk:
 
     def _known(self, digest: bytes) -> Verdict | None:
         """Answer for a policy that was judged before."""
-        entry = self._withdrawn.entry(digest)
+        entry = self._rolled_back.entry(digest)
         if entry is not None:
             return Verdict(
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
@@ -220,6 +218,7 @@ class PolicyDesk:
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
     def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
+        """Try a policy that is not known yet: refuse it, or give it an id, file it and hand it to the loop."""
         self.offered += 1
         repeated = self._given.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
@@ -229,11 +228,7 @@ class PolicyDesk:
         if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
             result = Refused("ids", f"{MAX_POLICY_ID} policies were admitted, and records hold no higher id")
         if isinstance(result, Refused):
-            self.refused += 1
-            verdict = Verdict(0, accepted=False, stage=result.stage, reason=result.reason)
-            _keep(self._refused, digest, verdict)
-            self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
-            return verdict
+            return self._refuse(digest, result, learner)
         for warning in result.warnings:
             self._event("policy_warning", policy=policy_id, reason=warning)
         _keep(self._training_steps, policy_id, result.contract.training_step)
@@ -242,13 +237,24 @@ class PolicyDesk:
         self.active_id = policy_id
         if repeated is None:
             self._file(policy_id, model)  # first: a process that takes over must not give its id to another
-        newest = None if repeated is None else self._slot.peek()
+        self._hand_over(policy_id, model, repeated=repeated is not None)
+        self._event("policy_admitted", policy=policy_id, learner=learner)
+        return Verdict(policy_id, accepted=True)
+
+    def _refuse(self, digest: bytes, why: Refused, learner: str) -> Verdict:
+        self.refused += 1
+        verdict = Verdict(0, accepted=False, stage=why.stage, reason=why.reason)
+        _keep(self._refused, digest, verdict)
+        self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
+        return verdict
+
+    def _hand_over(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
+        """Put a policy into the slot, unless the loop has seen it or a newer one; files that never act go."""
+        newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model)
         if not self._lockstep:
             self._folder.drop_overtaken(self._slot.taken)
-        self._event("policy_admitted", policy=policy_id, learner=learner)
-        return Verdict(policy_id, accepted=True)
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)
@@ -276,7 +282,7 @@ class PolicyDesk:
         """At a barrier, or when a checkpoint is due: remove what never acted, file what a full disk did not take."""
         self._folder.prune()
         self._folder.retry()
-        self._withdrawn.retry()
+        self._rolled_back.retry()
 
     @property
     def unsynced(self) -> list[Path]:
@@ -300,11 +306,11 @@ class PolicyDesk:
     @property
     def rolled_back(self) -> int:
         """Policies of this run folder that were rolled back, by whatever process."""
-        return len(self._withdrawn)
+        return len(self._rolled_back)
 
     def was_rolled_back(self, policy_id: int) -> bool:
         """Whether a policy of this id is one of them."""
-        return self._withdrawn.has(policy_id)
+        return self._rolled_back.has(policy_id)
 
     def take_back(self, policy_id: int, reason: str) -> None:
         """Never admit a policy again: the loop has rolled it back."""
@@ -315,7 +321,7 @@ class PolicyDesk:
             except OSError:  # its bytes are unknown, and so is who offers them again
                 return
         try:
-            self._withdrawn.add(policy_id, digest, reason)
+            self._rolled_back.add(policy_id, digest, reason)
         except OSError as error:
             self._event("rolled_back_not_filed", policy=policy_id, reason=error.strerror or str(error))
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
 from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
 from onrig.runtime.replay.memory.keepers.keeper import Keeper
@@ -76,9 +77,9 @@ def parse_strategy(text: str) -> Strategy:
         raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
     retention, number, sampling = match.groups()
     if retention not in RETENTIONS:
-        raise ValueError(f"unknown retention '{retention}'; {_known()}")
+        raise ValueError(f"unknown retention '{retention}'{hint(retention, RETENTIONS)}; {_known()}")
     if sampling not in SAMPLINGS:
-        raise ValueError(f"unknown sampling '{sampling}'; {_known()}")
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
     parameter = RETENTIONS[retention].parameter
     if parameter is None:
         if number is not None:

@@ -13,17 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.config.document import (
-    MAX_BYTES,
-    Document,
-    convert,
-    convert_by_section,
-    convert_sections,
-    load_document,
-    override,
-    parse_document,
-    problem_at,
-)
+from onrig.runtime.config.conversion import convert, convert_by_section, convert_sections
+from onrig.runtime.config.document import MAX_BYTES, Document, load_document, override, parse_document, problem_at
 from onrig.runtime.config.problem import ConfigError, Mark, Problem
 
 
@@ -193,7 +184,7 @@ def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) 
         ("{gain: 1}", "1:10: missing required field 'process' at explore (one of ou, none)"),
         ("{process: none, gain: 1}", "1:26: unknown field 'gain' at explore (only process)"),
         ("{process: ou, gian: 1}", "1:24: unknown field 'gian' at explore (did you mean 'gain'?)"),
-        ("{process: ou, gain: 0}", "1:30: expected float > 0.0 at explore.gain"),
+        ("{process: ou, gain: 0}", "1:30: expected a positive number, got 0 at explore.gain"),
         (
             "{process: ou, schedule: [{episode: 1, amplitude: 1}, {episode: 2, amplitude: x}]}",
             "1:87: expected float, got str at explore.schedule[1].amplitude",
@@ -230,6 +221,42 @@ def test_every_section_tells_its_first_problem_in_order_of_line() -> None:
         "run.yaml:2:30: expected float, got str at explore.gain\n"
         "run.yaml:4:12: expected float, got str at rig.rate_hz"
     )
+
+
+class Bounded(msgspec.Struct, forbid_unknown_fields=True):
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    above: Annotated[float, msgspec.Meta(gt=0, lt=2, description="where it is stable")] = 1.0
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    every: Annotated[int, msgspec.Meta(gt=0, le=4_000_000_000)] = 1
+    points: tuple[tuple[Annotated[float, msgspec.Meta(ge=0)], int], ...] = ()
+    colour: str = "red"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("share: 1.5", "expected 0 to 1, got 1.5 at a.share"),
+        ("above: 0", "expected between 0 and 2, got 0 at a.above (where it is stable)"),
+        ("count: 0", "expected at least 1, got 0 at a.count"),
+        ("every: 0", "expected a positive number, got 0 at a.every"),
+        ("every: 5000000000", "expected more than 0, at most 4000000000, got 5000000000 at a.every"),
+        ("points: [[1, 1], [-0.5, 1]]", "expected 0 or more, got -0.5 at a.points[1][0]"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_with_them(text: str, told: str) -> None:
+    assert complaint(convert, document(f"a: {{{text}}}"), ("a",), Bounded).split(": ", 1)[1] == told
+
+
+def test_all_that_is_wrong_in_a_section_is_told_at_once() -> None:
+    doc = document("a: {share: 2, color: blue, points: [[-1, 1]], count: none, every: -1}")
+    said = complaint(convert, doc, ("a",), Bounded)
+    assert [line.split(": ", 1)[1].split(" (")[0] for line in said.splitlines()] == [
+        "expected 0 to 1, got 2 at a.share",
+        "unknown field 'color' at a",
+        "expected 0 or more, got -1 at a.points[0][0]",
+        "expected int | null, got str at a.count",
+        "expected a positive number, got -1 at a.every",
+    ]
 
 
 def test_optional_sections_that_are_missing_are_left_out() -> None:

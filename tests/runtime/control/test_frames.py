@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onrig.runtime.control.frames import FrameSource
+from onrig.runtime.control.frames import FrameSource, Slack, attribute_miss
+from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
 
 PERIOD_NS = 20_000_000
@@ -122,3 +123,69 @@ def test_the_tick_is_rehearsed_shortly_before_each_frame(
         source.next()
         assert device.started_ns == before_ns
         assert device.now_ns == device.received_ns
+
+
+@pytest.mark.parametrize(
+    ("missed", "busy_until", "cpu", "overtaken", "cause"),
+    [
+        (0, 5000, 900, 0, Miss.NONE),
+        (1, 500, 100, 0, Miss.LINK),
+        (1, 5000, 4900, 0, Miss.LINK),
+        (1, 1500, 1400, 1, Miss.PROGRAM),
+        (3, 3900, 3800, 3, Miss.PROGRAM),
+        (1, 999, 100, 1, Miss.HOST),
+        (1, 1500, 100, 1, Miss.HOST),
+        (1, 2100, 600, 1, Miss.HOST),
+    ],
+    ids=[
+        "nothing missed",
+        "the frame never came",
+        "it never came, however long we worked",
+        "we worked past its arrival",
+        "we worked past the arrival of several",
+        "we waited for it and were woken late",
+        "our work was held up by the machine",
+        "it had more than half a period of the processor, which does not last until the next frame",
+    ],
+)
+def test_a_miss_is_attributed(missed: int, busy_until: int, cpu: int, overtaken: int, cause: Miss) -> None:
+    assert attribute_miss(missed, 1000, busy_until, cpu, 1000, overtaken) == cause
+
+
+MS = 1_000_000
+
+
+def used(period_ms: float, *work_us: int) -> Slack:
+    slack = Slack(round(period_ms * MS))
+    for us in work_us:
+        slack.follows(1000 * us)
+    return slack
+
+
+def test_usual_ticks_leave_time_whatever_is_usual() -> None:
+    for us in (20, 200, 400):
+        assert used(1.0, *[us] * 100).follows(1000 * us + 30_000)
+
+
+@pytest.mark.parametrize("us", [500, 700, 3000])
+def test_nothing_follows_a_tick_of_half_a_period(us: int) -> None:
+    assert not used(1.0, *[400] * 100).follows(1000 * us)
+
+
+def test_nothing_follows_a_tick_of_four_times_its_usual_length() -> None:
+    slack = used(5.0, *[200] * 100)
+    assert slack.follows(700_000)
+    assert not slack.follows(1_960_000)
+
+
+def test_one_stall_makes_no_other_usual() -> None:
+    slack = used(20.0, *[200] * 100, 8000)
+    assert not slack.follows(1_000_000)
+
+
+def test_ticks_that_have_become_longer_for_good_are_usual_before_long() -> None:
+    slack = Slack(100 * MS)
+    found = [slack.follows(200_000) for _ in range(100)] + [slack.follows(3_000_000) for _ in range(200)]
+    assert all(found[:100])
+    assert not found[100]
+    assert all(found[200:])

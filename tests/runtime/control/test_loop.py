@@ -14,12 +14,12 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.session import ATTEMPTS, DeviceSession
 from onrig.hw.transport import LinkError
-from onrig.runtime.control import conduct, journal
+from onrig.runtime.control import conduct, supervision
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import LoopState, decode_state
-from onrig.runtime.control.orders import Orders
 from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.supervision import Orders
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import Flag, Kind, RecordLayout
@@ -97,7 +97,7 @@ class Bench:
             return True
 
         monkeypatch.setattr(conduct, "report", hear)
-        monkeypatch.setattr(journal, "report", hear)
+        monkeypatch.setattr(supervision, "report", hear)
 
     def records(self) -> list[dict[str, float]]:
         taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])

@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.learner.export import export_policy
-from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
-from onrig.runtime.explore.perturbed import perturbed_session
 from onrig.runtime.explore.settings import ParameterNoise, Quiet
-from onrig.runtime.policy.contract import PolicyContract, Signal
+from onrig.runtime.policy.contract import ModelRefused, PolicyContract, Signal
 from onrig.runtime.policy.onnx_wire import read_model
-from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind
 from tests.runtime.policy.models import CONTRACT, node, policy, proto

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.log import mcap_log, schemas
+from onrig.runtime.log import mcap_log, messages
 from onrig.runtime.log.settings import Log
 from onrig.runtime.log.steps import StepMessages
 from tests.runtime.samples import PENDULUM
@@ -53,7 +53,7 @@ def test_every_channel_is_in_its_table_with_its_fields() -> None:
     rows = rows_after("## The channels")
     topics = (mcap_log.STEPS, mcap_log.EPISODES, mcap_log.POLICIES, mcap_log.LOOP, mcap_log.EVENTS, mcap_log.LINES)
     assert [named(row[0]) for row in rows] == [[topic] for topic in topics]
-    for row, message in ((rows[2], schemas.POLICY), (rows[3], schemas.LOOP), (rows[4], schemas.EVENT)):
+    for row, message in ((rows[2], messages.POLICY), (rows[3], messages.LOOP), (rows[4], messages.EVENT)):
         assert named(row[1])[1:] == [f.name for f in message.fields]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.log.settings import Log, log_findings
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.log.settings import Log
 from onrig.runtime.run_loading import load_run
 
 
@@ -14,16 +15,19 @@ def test_the_log_is_on_where_it_can_be_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "at"),
+    ("override", "says"),
     [
-        (Log(decimation=0), ("log", "decimation")),
-        (Log(max_bytes=0), ("log", "max_bytes")),
-        (Log(keep_free_bytes=-1), ("log", "keep_free_bytes")),
+        ("log.decimation=0", "expected at least 1, got 0 at log.decimation"),
+        ("log.max_bytes=0", "expected at least 1, got 0 at log.max_bytes"),
+        ("log.keep_free_bytes=-1", "expected 0 or more, got -1 at log.keep_free_bytes"),
     ],
 )
-def test_what_makes_no_sense_is_found_at_its_place(log: Log, at: tuple[str, str]) -> None:
-    assert [finding[0] for finding in log_findings(log)] == [at]
+def test_what_makes_no_sense_is_refused_with_its_place(override: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [override])
+    assert str(error.value) == f"--set {override}:1:1: {says}"
 
 
-def test_a_sound_section_has_no_findings() -> None:
-    assert list(log_findings(Log(mcap=True, decimation=4, max_bytes=1, keep_free_bytes=0))) == []
+def test_a_sound_section_is_taken() -> None:
+    log = load_run("pendulum", ["log={mcap: true, decimation: 4, max_bytes: 1, keep_free_bytes: 0}"]).log
+    assert log == Log(mcap=True, decimation=4, max_bytes=1, keep_free_bytes=0)

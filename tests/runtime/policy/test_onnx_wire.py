@@ -4,9 +4,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onrig.runtime.policy import onnx_wire, protobuf_wire
-from onrig.runtime.policy.contract import METADATA_KEY, encode_contract
+from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, encode_contract
 from onrig.runtime.policy.onnx_wire import Attribute, read_model
-from onrig.runtime.policy.refusal import ModelRefused
 from tests.runtime.policy import models
 
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from onrig.runtime.policy.refusal import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from tests.runtime.policy import models
 

@@ -12,7 +12,10 @@ from onrig.runtime.run_loading import load_run
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("probation.duration_s=0", "expected more than 0, at most 86400, got 0 (null instead of the section turns it"),
+        (
+            "probation.duration_s=0",
+            "more than 0, at most 86400, got 0 at probation.duration_s (null instead of",
+        ),
         ("probation.duration_s=1e9", "expected more than 0, at most 86400, got 1e+09"),
         ("probation.slow_share=0", "expected more than 0, at most 1, got 0 at probation.slow_share"),
         ("probation.slow_share=1.5", "expected more than 0, at most 1, got 1.5 at probation.slow_share"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onrig.runtime.run_state import report as report_module
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.run_state.report import Report, parse_report, report
-from onrig.runtime.supervise.chronicle import Chronicle
+from onrig.runtime.supervise.reports import Reports
 
 
 class Pipe:
@@ -121,9 +121,9 @@ def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
     assert parse_report(line % name.encode()) is None
     heard = parse_report(line % b"policy")
     assert heard is not None
-    chronicle = Chronicle(tmp_path / "events.jsonl", lambda report: None)
-    chronicle.note(heard)
-    chronicle.close(0, "")
+    reports = Reports(tmp_path / "events.jsonl", lambda report: None)
+    reports.note(heard)
+    reports.close(0, "")
 
 
 @pytest.mark.parametrize("fault", FaultName)

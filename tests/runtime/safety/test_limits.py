@@ -20,8 +20,8 @@ def told(run: str, *overrides: str) -> list[str]:
 SPOILED = {
     "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel', did you mean 'angle'"),
     "actuator": ("pendulum", "limits.predicted.actuator=volts", "no actuator 'volts', did you mean 'voltage'"),
-    "gain": ("pendulum", "limits.predicted.gain_per_v_s2=0", "expected float >= 1e-18"),
-    "damping": ("pendulum", "limits.predicted.damping_per_s=-1", "expected float >= 0.0"),
+    "gain": ("pendulum", "limits.predicted.gain_per_v_s2=0", "expected at least 1e-18, got 0"),
+    "damping": ("pendulum", "limits.predicted.damping_per_s=-1", "expected 0 or more, got -1"),
     "spread": ("pendulum", "limits.predicted.spread=1", "expected 0 to less than 1, got 1"),
     "late": ("pendulum", "limits.predicted.late_us=20001", "expected 0 to one period (20000 us), got 20001"),
     "error": (

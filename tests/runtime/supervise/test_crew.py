@@ -22,8 +22,8 @@ class Stub(Crew):
     def __init__(self, folder: Path, code: ExitCode) -> None:
         self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
         self._code = code
-        chronicle: Any = SimpleNamespace(warn=lambda line: None)
-        super().__init__(PENDULUM, folder, folder, self.board, chronicle, resumes=False)
+        reports: Any = SimpleNamespace(warn=lambda line: None)
+        super().__init__(PENDULUM, folder, folder, self.board, reports, resumes=False)
 
     def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
         child: Any = SimpleNamespace(born_s=0.0, signs=0, poll=lambda: self._code, close=lambda: None)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.control.orders import Orders
+from onrig.runtime.control.supervision import Orders
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment

@@ -44,7 +44,7 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
     supervisor = Supervisor(PENDULUM, tmp_path, None, lambda report: None)
     with pytest.raises(RuntimeError, match="out of order"):
         supervisor.run()
-    supervisor._chronicle.close(70, "out of order")
+    supervisor._reports.close(70, "out of order")
     assert list(graces) == ["control", "learner", "replay", "device"]
     assert graces["control"] >= 1.0
     assert graces["learner"] == graces["replay"] == graces["device"] == 0.0
@@ -55,7 +55,7 @@ class Ending(Supervisor):
 
     def __init__(self, folder: Path, *, starts_in: int, impatient_at: int) -> None:
         super().__init__(PENDULUM, folder, None, lambda report: None)
-        self._chronicle.close(ExitCode.OK, "")  # nothing more is written
+        self._reports.close(ExitCode.OK, "")  # nothing more is written
         self.looks = 0
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at

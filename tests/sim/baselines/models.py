@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import load_document
 from onrig.runtime.config.resolve import find
 from onrig.runtime.task import Task, episode_steps
 from onrig.sim.baselines.task_model import TaskModel

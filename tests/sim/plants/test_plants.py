@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from onrig import configs
 from onrig.hw.rig import Rig
-from onrig.runtime.config.document import convert, load_document
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps

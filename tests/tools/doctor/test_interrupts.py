@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.control.cpus import Interrupt
+from onrig.runtime.control.realtime import Interrupt
 from onrig.tools.doctor.cpus import examine_interrupts, judge_interrupts
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.machine import Machine

@@ -154,7 +154,7 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
         ),
         ("{config: pendulum, grid: {strategy: ['Expl({alpha})[PER]']}}", "'Expl", "'Expl({alpha})[PER]' has a place"),
         ("{config: pendulum, grid: {rate_hz: [0.01]}}", "0.01", "expected 0.1 to 10000"),
-        ("{config: pendulum, grid: {noise: [much]}}", "much", "expected float, got str"),
+        ("{config: pendulum, grid: {learner.ddpg.tau: [much]}}", "much", "expected float, got str"),
         ("{config: pendulum, grid: {learner.ddpg.gama: [0.9]}}", "0.9", "unknown field 'gama'"),
         ("{config: pendulum, grid: {alpha: [1, 2]}}", "{alpha", "the cell pendulum, alpha 2 is the same as pendulum,"),
         ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the spec's own 'first_seed'"),
@@ -163,7 +163,7 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
             "selection",
             "'selection.capacity'",
         ),
-        ("{config: pendulumm}", "pendulumm", "there is no 'pendulumm'; shipped are:"),
+        ("{config: pendulumm}", "pendulumm", "there is no 'pendulumm' (did you mean 'pendulum'?); shipped are:"),
         ("{config: pendulum, grids: {}}", "grids", "unknown field 'grids'"),
         (
             "{config: pendulum, set: {rate_hz: 50}}\n- {config: pendulum, set: {rate_hz: 50.0}}",

@@ -14,8 +14,11 @@ from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text
 from onrig.tools.faultlab.run_folder import config_of, left_by
 from onrig.tools.faultlab.schedule import Hit, Role
 
-ALONE = Alone(0, QUICK.episodes)
 QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
+_LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]
+assert isinstance(_LOCKSTEP, LockstepHits)
+ALONE = _LOCKSTEP.alone
+"""One run that is left alone is enough for all that compare with it."""
 
 
 def test_in_full_it_is_as_large_as_promised() -> None:

@@ -16,8 +16,8 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
-from onrig.runtime.control.orders import Orders
 from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.supervision import Orders
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of

@@ -10,8 +10,8 @@ import numpy as np
 
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
-from onrig.runtime.view.reader import bin_edges_us
 from onrig.runtime.view.run_view import RunFiles, Values, by_episode, number
 from onrig.runtime.view.sentences import Event
 from onrig.tools.reports.style import (
@@ -174,7 +174,7 @@ def timing_chart(m: RunFiles) -> Chart | None:
         return None
     figure, [[axes]] = new_figure(1, 1, 0.5 * len(names) + 1.2)
     axes.set_xscale("log")
-    edges_us = bin_edges_us()
+    edges_us = coarse_edges_us()
     for row, name in enumerate(reversed(names)):
         histogram = m.timing[name]
         filled = np.flatnonzero(histogram.counts)

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.runtime.policy.contract import METADATA_KEY, decode_contract
+from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model
-from onrig.runtime.policy.refusal import ModelRefused
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import Columns, RunFiles, Values, by_episode, read_run
 

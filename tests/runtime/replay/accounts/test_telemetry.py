@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, coarse_counts, coarse_edges_us
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.board import Word
-from onrig.runtime.shm.view_segment import BINS_PER_OCTAVE, HISTOGRAM_BINS, SAMPLE_POINTS, bins_of
-from onrig.runtime.view.reader import ViewReader, bin_edges_us
+from onrig.runtime.shm.view_segment import SAMPLE_POINTS
+from onrig.runtime.view.reader import ViewReader
 from tests.runtime.samples import PENDULUM, records
 from tests.runtime.view.live import LiveRun
 
@@ -167,10 +168,10 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: in
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(duration=st.integers(1, 10**12))
 def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
-    (at,) = np.flatnonzero(bins_of(np.array([duration]))).tolist()
-    edges = bin_edges_us() * 1000
-    assert edges[at] * 0.999 <= duration <= edges[at + 1] * 1.001 or at == HISTOGRAM_BINS - 1
-    assert len(edges) == HISTOGRAM_BINS + 1
+    (at,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()
+    edges = coarse_edges_us() * 1000
+    assert edges[at] * 0.999 <= duration <= edges[at + 1] * 1.001 or at == COARSE_BINS - 1
+    assert len(edges) == COARSE_BINS + 1
     assert edges[BINS_PER_OCTAVE] == 2.0
 
 

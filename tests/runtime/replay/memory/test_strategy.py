@@ -36,7 +36,10 @@ def test_text_is_the_notation_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("LIFO[Uniform]", "unknown retention 'LIFO'; known retentions: FIFO, FULL, Resv, TDE(ALPHA), Expl(ALPHA)"),
+        (
+            "LIFO[Uniform]",
+            "unknown retention 'LIFO' (did you mean 'FIFO'?); known retentions: FIFO, FULL, Resv, TDE(ALPHA), ",
+        ),
         ("FIFO[Random]", "unknown sampling 'Random'; known retentions"),
         ("FIFO[Random]", "known samplings: Uniform, Uniform+FIS, PER, PER+IS, PER+FIS, PropPER, PropPER+IS"),
         ("FIFO", "not of the form RETENTION[SAMPLING]"),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from onrig.hw.messages import Status, shows_safe
-from onrig.runtime.control.confirmation import Confirmation, longest_hold_ns
+from onrig.runtime.control.supervision import Confirmation, longest_hold_ns
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.load import load

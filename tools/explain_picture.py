@@ -1,21 +1,32 @@
-"""Exploration in the picture of ``onrig check --explain``: its schedule, its noise, and what cuts it back."""
+"""The picture of ``onrig check --plot``: exploration over the run, its noise, what cuts it back, and every limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.explore.gates import Retreat, after_trip, attenuation, retreat_factor, room
 from onrig.runtime.explore.processes import raw_signal
-from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.schedule import (
+    Retreat,
+    after_trip,
+    amplitudes,
+    attenuation,
+    interpolate,
+    is_quiet,
+    retreat_factor,
+    room,
+    schedules,
+)
 from onrig.runtime.explore.settings import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain_exploration import reach
+from onrig.tools.limit_bars import draw_limits, limit_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +44,36 @@ class Row(NamedTuple):
 
     height: float
     panels: tuple[Callable[[Axes], None], ...]
+
+
+def plot_explanation(config: RunConfig, path: Path) -> bool:
+    """Draw the picture into a file; False where matplotlib is not installed.
+
+    Raises OSError where the file cannot be written, ValueError for a suffix that matplotlib does not know.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return False
+    bars, rows = limit_bars(config), exploration_rows(config)
+    heights = [*(row.height for row in rows), 0.7 + 0.5 * len(bars)]
+    figure = plt.figure(figsize=(9, sum(heights) + 0.8 * len(heights) + 0.5), layout="constrained")
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    for at, row in enumerate(rows):
+        beside = grid[at].subgridspec(1, len(row.panels))
+        for i, draw in enumerate(row.panels):
+            draw(figure.add_subplot(beside[i]))
+    draw_limits(figure.add_subplot(grid[-1]), bars)
+    what = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
+    figure.suptitle(", ".join(what), fontsize=11)
+    try:
+        figure.savefig(path, dpi=120)
+    finally:
+        plt.close(figure)
+    return True
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:

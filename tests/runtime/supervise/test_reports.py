@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.run_state.report import Report
-from onrig.runtime.supervise.chronicle import Chronicle
+from onrig.runtime.supervise.reports import Reports
 
 
 def events(path: Path) -> list[dict[str, object]]:
@@ -23,10 +23,10 @@ def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -
         shown.append(report)
         raise error
 
-    chronicle = Chronicle(tmp_path / "events.jsonl", show)
+    reports = Reports(tmp_path / "events.jsonl", show)
     for message in ("[/x]", "and on"):
-        chronicle.note(Report("device", "warning", message))
-    chronicle.close(0, "completed")
+        reports.note(Report("device", "warning", message))
+    reports.close(0, "completed")
     assert [report.message for report in shown] == ["[/x]"], "what fails once is not tried again"
     written = events(tmp_path / "events.jsonl")
     assert [e.get("message") for e in written if e["kind"] == "warning"] == ["[/x]", "and on"]
@@ -38,7 +38,7 @@ def test_who_is_gone_is_told_of_the_rest_in_vain(tmp_path: Path) -> None:
     def show(report: Report) -> None:
         raise BrokenPipeError
 
-    chronicle = Chronicle(tmp_path / "events.jsonl", show)
-    chronicle.warn("something")
-    chronicle.close(0, "completed")
+    reports = Reports(tmp_path / "events.jsonl", show)
+    reports.warn("something")
+    reports.close(0, "completed")
     assert [e["kind"] for e in events(tmp_path / "events.jsonl")] == ["warning", "ended"]

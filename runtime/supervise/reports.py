@@ -18,7 +18,7 @@ _NO_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
 OnReport = Callable[[Report], None]
 
 
-class Chronicle:
+class Reports:
     """Takes the reports of all processes of a run, and hands them on to whoever watches."""
 
     def __init__(self, path: Path, on_report: OnReport) -> None:

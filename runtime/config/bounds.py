@@ -1,0 +1,74 @@
+"""Bounds of a number, as ``msgspec.Meta`` states them beside a field: in words, and the nearest number within."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from msgspec import inspect
+
+_FAR: Final = 1e6
+"""A bound as far out as this is told only to those beyond it."""
+
+
+class Bounds(NamedTuple):
+    """From ``low`` to ``high``, each with or without the bound itself; infinite where there is none."""
+
+    low: float
+    high: float
+    above_low: bool
+    below_high: bool
+    whole: bool
+    """Whether the number is an integer."""
+
+    @staticmethod
+    def of(type_: inspect.IntType | inspect.FloatType) -> Bounds:
+        """Read them from a type."""
+        low = type_.ge if type_.gt is None else type_.gt
+        high = type_.le if type_.lt is None else type_.lt
+        return Bounds(
+            -math.inf if low is None else low,
+            math.inf if high is None else high,
+            type_.gt is not None,
+            type_.lt is not None,
+            isinstance(type_, inspect.IntType),
+        )
+
+    def too_low(self, value: float) -> bool:
+        """Whether a value lies below them."""
+        return value <= self.low if self.above_low else value < self.low
+
+    def too_high(self, value: float) -> bool:
+        """Whether a value lies above them."""
+        return value >= self.high if self.below_high else value > self.high
+
+    def nearest(self, value: float) -> float:
+        """The number within that is nearest to one without."""
+        bound, exclusive = (self.low, self.above_low) if self.too_low(value) else (self.high, self.below_high)
+        if not exclusive:
+            return bound
+        inwards = 1 if bound == self.low else -1
+        return bound + inwards if self.whole else math.nextafter(bound, inwards * math.inf)
+
+    def expected(self, value: float) -> str:
+        """What is expected instead of a value without: ``0 to 1``, ``at least 1``, ``a positive number``."""
+        low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _FAR)
+        high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _FAR)
+        a, b = in_words(self.low), in_words(self.high)
+        if low and high:
+            return {
+                (False, False): f"{a} to {b}",
+                (True, False): f"more than {a}, at most {b}",
+                (False, True): f"{a} to less than {b}",
+                (True, True): f"between {a} and {b}",
+            }[self.above_low, self.below_high]
+        if low and self.low == 0:
+            return "a positive number" if self.above_low else "0 or more"
+        if low:
+            return f"{'more than' if self.above_low else 'at least'} {a}"
+        return f"{'less than' if self.below_high else 'at most'} {b}"
+
+
+def in_words(number: float) -> str:
+    """Write a number: integers in full, others short."""
+    return str(number) if isinstance(number, int) else f"{number:g}"

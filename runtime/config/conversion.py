@@ -1,0 +1,146 @@
+"""Data of a document to structs, strictly, with everything told at once that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.mismatch import explain, may_be_left_out
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
+from onrig.runtime.config.yaml_nodes import replaced, value_at, without
+
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+_MOST_PROBLEMS: Final = 100
+"""Of one value: who has more has misunderstood something."""
+
+
+class Reading(NamedTuple, Generic[T]):
+    """What a part of a document comes to, and all that is wrong with it."""
+
+    value: T | None
+    """None unless nothing worse is wrong than numbers out of bounds; for those, others stand that are within."""
+    problems: list[Problem]
+    mended: tuple[NodePath, ...] = ()
+    """For each such number what it leaves in doubt: the value itself where its default stands in for it, else all of
+    the section, which depends on it."""
+
+    def sound(self) -> T:
+        """The value; raises ConfigError where anything is wrong with it."""
+        if self.problems:
+            raise ConfigError(self.problems)
+        return cast(T, self.value)
+
+
+def convert(document: Document, path: NodePath, type_: type[T]) -> T:
+    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; an int for a float will do).
+
+    Raises:
+        ConfigError: with each wrong value at its place, each unknown field at its key, each missing field at the
+            mapping it is missing from.
+    """
+    return read(document, path, type_).sound()
+
+
+def convert_sections(
+    document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
+) -> dict[str, object]:
+    """Convert each top-level key to its type; what is ``optional`` and missing is left out of the result.
+
+    Raises:
+        ConfigError: with the problems of each section, and every unknown and missing one, in order of line.
+    """
+    return read_sections(document, sections, optional=optional).sound()
+
+
+def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
+    """Convert the whole document to a msgspec struct, as `convert_sections` with the struct's fields for sections.
+
+    Raises:
+        ConfigError: as `convert_sections`; at the root where the struct's own ``__post_init__`` gives a ValueError.
+    """
+    return read_by_section(document, type_).sound()
+
+
+def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
+    """Convert the value at ``path`` as far as it goes: past a value that does not fit, as if it were not there."""
+    try:
+        data = value_at(document.data, path)
+    except KeyError:
+        return Reading(None, [problem_at(document, path, f"missing {format_path(path)}")])
+    problems: list[Problem] = []
+    mended: list[NodePath] = []
+    spoilt: set[NodePath] = set()
+    while len(problems) < _MOST_PROBLEMS:
+        try:
+            converted = msgspec.convert(data, type_)
+        except msgspec.ValidationError as error:
+            found = explain(error, data, type_)
+        else:
+            return Reading(converted if len(mended) == len(problems) else None, problems, tuple(mended))
+        if found.path in spoilt and not found.at_key:  # what the mapping lacks is what its unknown key was meant to be
+            break
+        if found.at_key:
+            spoilt.add(found.path[:-1])
+        message = _worded(found.text, path + found.of, found.hint)
+        problems.append(problem_at(document, path + found.path, message, at_key=found.at_key))
+        try:
+            if may_be_left_out(type_, data, found.path):
+                data = without(data, found.path)
+                hidden = path + found.path
+            elif found.nearest is not None:
+                data = replaced(data, found.path, found.nearest)
+                hidden = path[:1] or found.path[:1]
+            else:
+                break
+        except KeyError:
+            break
+        if found.nearest is not None:
+            mended.append(hidden)
+    return Reading(None, problems)
+
+
+def read_sections(
+    document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
+) -> Reading[dict[str, object]]:
+    """Convert each top-level key to its type, as `read` does; what is ``optional`` may be missing."""
+    if not isinstance(document.data, dict):
+        return Reading(None, [problem_at(document, (), f"expected a mapping with {', '.join(sections)}")])
+    problems: list[Problem] = []
+    mended: list[NodePath] = []
+    values: dict[str, object] = {}
+    for name in document.data.keys() - sections.keys():
+        message = _worded(f"unknown key {name!r}", (), suggestion(name, list(sections)))
+        problems.append(problem_at(document, (name,), message, at_key=True))
+    for name, type_ in sections.items():
+        if name in document.data:
+            section = read(document, (name,), cast(type[object], type_))
+            values[name] = section.value
+            problems += section.problems
+            mended += section.mended
+        elif name not in optional:
+            problems.append(problem_at(document, (), f"missing required key {name!r}"))
+    problems.sort(key=lambda p: (p.file != document.file, p.mark, p.file, p.message))
+    return Reading(values if len(mended) == len(problems) else None, problems, tuple(mended))
+
+
+def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT]:
+    """Convert the whole document to a struct, as `read_sections` does."""
+    fields = msgspec.structs.fields(type_)
+    sections = {f.encode_name: f.type for f in fields}
+    whole = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
+    if whole.value is None:
+        return Reading(None, whole.problems)
+    try:
+        value = type_(**{f.name: whole.value[f.encode_name] for f in fields if f.encode_name in whole.value})
+    except ValueError as error:
+        return Reading(None, [*whole.problems, problem_at(document, (), str(error))])
+    return Reading(value, whole.problems, whole.mended)
+
+
+def _worded(text: str, path: NodePath, hint: str) -> str:
+    return text + (f" at {format_path(path)}" if path else "") + (f" ({hint})" if hint else "")
