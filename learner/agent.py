@@ -1,12 +1,13 @@
-"""The learning agent of one rig: algorithm and sampler, updates, policies, and the state to go on from."""
+"""The learning agent of one rig: algorithm and sampler, updates, policies, and its states on disk."""
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,10 @@ from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 
-_CHUNK = 100
+KEPT: Final = 3
+"""States on disk: the rig keeps two checkpoints, and may be on its way to a third."""
+_STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
+_CHUNK: Final = 100
 
 
 class Replayed(NamedTuple):
@@ -153,6 +157,49 @@ class Agent:
         except (KeyError, ValueError):
             self._sampler, self._seen, self.sampler_lost = self._fresh_sampler(), 0, True
         return True
+
+
+class States:
+    """The agent's states in a folder: the last few, each named after the training episode that it follows.
+
+    A resumed run goes back to a checkpoint of the rig's memory, and its learner to the state that belongs to it.  So
+    there is always one more than the rig keeps checkpoints, each on disk before the rig may rely on it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def episodes(self) -> list[int]:
+        """Episodes with a saved state, newest first."""
+        found = (_STATE_NAME.fullmatch(path.name) for path in self._folder.iterdir()) if self._folder.is_dir() else ()
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def path(self, episode: int) -> Path:
+        """Where the state after an episode lies."""
+        return self._folder / f"learner-{episode:08d}.npz"
+
+    def save(self, agent: Agent, settled: int | None = None) -> None:
+        """Write the state after ``agent.handled``, durably, and delete the oldest; raises OSError.
+
+        ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
+        episode stays, however old.
+        """
+        agent.save(self.path(agent.handled))
+        for episode in self.episodes()[KEPT:]:
+            if settled is None or episode < settled:
+                self.path(episode).unlink(missing_ok=True)
+
+    def restore(self, agent: Agent, upto: int | None) -> bool:
+        """Go on from the newest intact state of an episode up to ``upto``; False when there is none.
+
+        Later states are deleted: their episodes have not happened yet.
+        """
+        for episode in self.episodes():
+            if upto is not None and episode > upto:
+                self.path(episode).unlink(missing_ok=True)
+            elif agent.restore(self.path(episode)):
+                return True
+        return False
 
 
 def _within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> dict[str, NDArray[np.generic]]:

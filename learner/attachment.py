@@ -1,12 +1,15 @@
-"""What a learner is to a rig: a session that outlives its connections, a mirror of the memory, the right to push."""
+"""A learner's session with a rig: it outlives connections, mirrors the memory, and may offer policies."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
 from onrig.hw.rig import Rig
+from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import parse_document
@@ -14,44 +17,49 @@ from onrig.runtime.link.client import LinkClient, RequestRejected
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
+    RATE,
     UNKNOWN,
     VERSION,
     Attach,
     Attached,
+    Offer,
     Pull,
     ReplyMessage,
     RequestMessage,
     Rows,
     Ruling,
+    Verdict,
 )
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
 
 Role = Literal["push", "watch"]
+_AGAIN_S: Final = 1.0
+"""Wait before the next offer after one that came too soon for a rig that may be waiting for it."""
 
 
 class Unfit(Exception):
-    """This learner cannot serve that rig; says why."""
+    """Why this learner cannot serve that rig."""
 
 
 class OtherVersion(Exception):
-    """The two ends of the link speak different versions; says which."""
+    """Which versions of the link the two ends speak, where they differ."""
 
 
 class MemoryChanged(Exception):
-    """What answers has another memory than the one mirrored here."""
+    """The rig has another memory than the one mirrored here."""
 
 
 class LeaseLost(Exception):
-    """Another learner pushes now; says who."""
+    """Which learner pushes now instead of this one."""
 
 
 class Attachment:
-    """Asks on behalf of one session; after an outage it attaches again and repeats what was not answered.
+    """One session; after an outage it attaches again and repeats what was not answered.
 
-    ``role`` is what it wants to be.  ``note`` hears, in a line, of outages that are over; ``ruled`` of what became of
-    admitted policies once they acted.
+    ``note`` takes a line for each outage that is over, ``ruled`` the outcome of each admitted policy once it has acted.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class Attachment:
         self.mirror: Mirror | None = None
 
     def attach(self) -> Attached:
-        """Introduce this learner, for the first time or again, and ask for its turn to push.
+        """Introduce this learner, first or again, and ask for its turn to push.
 
         Raises Unfit for a rig that is not the one configured, OtherVersion, and MemoryChanged where a mirror was begun
         and the rig's memory is another one now.
@@ -105,11 +113,11 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Ask, on as many connections as it takes; raises LeaseLost, MemoryChanged, and what the client raises."""
+        """Ask over as many connections as it takes; raises LeaseLost, MemoryChanged, and what the client raises."""
         return self._ask(request, *payloads)[0]
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
-        """Mirror the writes that are missing here, or one piece of them; the slots written, in order, if any were.
+        """Mirror missing writes, all or a piece; returns the slots written, in order, if any.
 
         ``closed`` and ``wait_ms`` as in Pull: wait so long for a write, or for a later training episode to close.
         """
@@ -146,3 +154,50 @@ class Attachment:
             self._note(f"the link is back; going on from write {at} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
+
+
+class Offering:
+    """Offers policies over ``link`` as long as the learner lives, and heeds the rig's rulings; reports as ``name``."""
+
+    def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._link, self._name, self._clock_s = link, name, clock_s
+        self._rulings: Counter[str] = Counter()
+        self._too_soon = 0
+        self._again_s: float | None = None
+
+    def offer(self, agent: Agent, run_id: str, *, lockstep: bool) -> None:
+        """Offer what the agent has learned so far; the rig says under which id it took it, if it did."""
+        verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
+        if not isinstance(verdict, Verdict):
+            raise Unfit("the rig answered an offer with something else")
+        self._again_s = None
+        if verdict.accepted:
+            agent.policies = verdict.policy_id
+        elif verdict.stage == RATE:
+            self._too_soon += 1
+            if not lockstep:  # there no clock may matter, and the next barrier is time enough
+                self._again_s = self._clock_s() + _AGAIN_S
+        else:
+            said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
+            report(self._name, "warning", f"policy {said}")
+
+    @property
+    def due(self) -> bool:
+        """Whether the last offer came too soon, and a newer one is due."""
+        return self._again_s is not None and self._clock_s() >= self._again_s
+
+    def heed(self, ruling: Ruling) -> None:
+        """Report a policy that failed its probation; count those that passed."""
+        self._rulings[ruling.verdict] += 1
+        if ruling.verdict == "rolled_back":
+            report(self._name, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")
+        elif ruling.verdict == "failed":
+            report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
+
+    def sum_up(self) -> None:
+        """Report what became of all of them."""
+        if self._rulings:
+            said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
+            report(self._name, "event", f"policies on probation: {said}", **self._rulings)
+        if self._too_soon:
+            report(self._name, "event", f"policies offered sooner than the rig judges them: {self._too_soon}")

@@ -1,4 +1,4 @@
-"""A trained policy as ONNX bytes with its contract in the metadata (ARCHITECTURE §4)."""
+"""A trained policy as ONNX bytes with its contract in the metadata."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The learner's copy of the rig's memory: the same rows in the same slots, bit for bit (ARCHITECTURE §1)."""
+"""The learner's copy of the rig's memory: the same rows in the same slots, bit for bit."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.minibatches import Minibatches
+from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import Draw
 from onrig.runtime.replay.memory.layout import Batch, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
@@ -14,7 +14,7 @@ from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is how much an experience in which the shield acted counts in the critic's loss.
+    ``intervened_weight`` weighs experiences in which the shield acted in the critic's loss.
     """
 
     def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
@@ -56,7 +56,7 @@ class Mirror:
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
-        """Importance-sampling weights, times what experiences count in which the shield acted; None for all 1."""
+        """Importance-sampling weights times the weights of experiences in which the shield acted; None for all 1."""
         sampling = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
             return sampling

@@ -1,10 +1,10 @@
-"""The networks of de Bruin et al. 2018 (000 App. B.1, Table 8) as flat parameter vectors on a trial axis.
+"""The networks of de Bruin et al. 2018 (App. B.1, Table 8) as flat parameter vectors on a trial axis.
 
 The parameters of S trials of one network lie in one flat vector, layer after layer; a layer is a contiguous block
 (S, rows, cols), so that one batched matrix product serves all trials and writes its gradient in place (products into
 strided outputs take twice as long).  Biases are the row of a *constant unit*: each hidden layer hands a 1 on to the
-next through a fixed column of its own block, which saves every separate bias operation.  Fixed entries and padding are
-no parameters: gradients are masked there (``Layout.trainable``).
+next through a fixed column of its own block, which saves separate bias operations.  Fixed entries and padding are no
+parameters: gradients are masked there (``Layout.trainable``).
 
 Outside, a network is a plain vector per trial, array (S, P): layer by layer, the weights (in, out) in row-major order,
 then the bias.
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 OUTPUT_INIT: Final = 3e-3
-"""Half-width of the uniform initialisation of output layers (Lillicrap et al. 2016; METHODS §1.1)."""
+"""Half-width of the uniform initialisation of output layers (Lillicrap et al. 2016)."""
 WIDTH: Final = 4
 """Rows, columns and batches are padded to multiples of this with zeros.
 
@@ -45,7 +45,7 @@ NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
     "small": NetworkSize(actor=(50, 50), critic=(50, 50, 20)),
     "ddpg_original": NetworkSize(actor=(400, 300), critic=(400, 300)),
 }
-"""Named sizes of 000 Table 8."""
+"""Named sizes of Table 8."""
 
 
 def padded(width: int) -> int:
@@ -160,14 +160,14 @@ class Layout:
 
 
 def actor_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
-    """Lay out the policy network: observation -> hidden, relu ... -> actions, tanh (000 App. B.1)."""
+    """Lay out the policy network: observation -> hidden, relu ... -> actions, tanh (App. B.1)."""
     sizes = (n_observations, *hidden)
     layers = [Layer(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
     return Layout((*layers, Layer(sizes[-1], n_actions, last=True)))
 
 
 def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
-    """Lay out the critic: observation -> relu, with the action -> relu ... -> 1, linear (000 App. B.1).
+    """Lay out the critic: observation -> relu, with the action -> relu ... -> 1, linear (App. B.1).
 
     The action enters the second layer, as Table 8's parameter counts prove.  Raises ValueError for fewer than two
     hidden layers.
@@ -181,15 +181,15 @@ def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) ->
 
 
 def q_layout(n_observations: int, n_levels: int, hidden: Sequence[int]) -> Layout:
-    """Lay out DQN's network: observation -> hidden, relu ... -> one value per discrete action, linear (000 App. B)."""
+    """Lay out DQN's network: observation -> hidden, relu ... -> one value per discrete action, linear (App. B)."""
     return actor_layout(n_observations, n_levels, hidden)
 
 
 def initial_vector(layout: Layout, stream: np.random.Generator) -> NDArray[np.float64]:
     """Draw one trial's initial parameters, shape (P,): Glorot-uniform hidden layers, U(±3e-3) output, zero biases.
 
-    000 does not state its initialisation; see METHODS §1.1 (DDPG).  A trial draws from its own stream alone, so its
-    values do not depend on how many trials there are.
+    De Bruin et al. 2018 do not state theirs; this is Lillicrap's for the output.  A trial draws from its own stream
+    alone, so its values do not depend on how many trials there are.
     """
     parts = []
     for layer in layout.layers:

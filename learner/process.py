@@ -10,11 +10,9 @@ import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.agent import Agent, Replayed
-from onrig.learner.attachment import Attachment, LeaseLost, Role
-from onrig.learner.offering import Offering
+from onrig.learner.agent import Agent, Replayed, States
+from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.states import States
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows

@@ -7,15 +7,33 @@ An algorithm trains S trials side by side; a rig has one trial.  A new one is a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.minibatches import Minibatches
-
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """K consecutive minibatches of B experiences for each of S trials; normalised units, raw rewards."""
+
+    observation: NDArray[np.floating]
+    """(K, S, B, n)"""
+    action: NDArray[np.floating]
+    """The applied action, (K, S, B, m)."""
+    reward: NDArray[np.floating]
+    """(K, S, B)"""
+    next_observation: NDArray[np.floating]
+    """(K, S, B, n)"""
+    terminated: NDArray[np.bool_]
+    """True where s' ends the task, (K, S, B).  An episode that ends by time is truncated, which is not this."""
+    weights: NDArray[np.floating] | None = None
+    """Importance-sampling weights on the critic's gradient (de Bruin et al. 2018,
+    §3.3.2), (K, S, B); None for all 1."""
 
 
 class Signals(NamedTuple):

@@ -20,10 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
-from onrig.learner.algorithms import Signals, State
+from onrig.learner.algorithms import Minibatches, Signals, State
+from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.ddpg_config import DdpgConfig
-from onrig.learner.forward import Forward
-from onrig.learner.minibatches import Minibatches, Record
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
 
 Kernel = Callable[[], object]

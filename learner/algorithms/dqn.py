@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
-from onrig.learner.algorithms import DiscreteActions, Signals, State
+from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
+from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.dqn_config import DqnConfig
-from onrig.learner.forward import Forward
-from onrig.learner.minibatches import Minibatches, Record
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
 
 Kernel = Callable[[], object]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.minibatches import Minibatches
+from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.rollout import Rollout

@@ -1,7 +1,7 @@
 """Episodes of S trials on S plants of their own, one training and one evaluation episode of each side by side.
 
-The plant is the twin's, exact and without counts; what 000 §6.5 adds to it are sensor and actuator noise.  There is no
-shield: nothing moves.
+The plant is the twin's, without quantisation; sensor and actuator noise are those of de Bruin et al. 2018, §6.5.  There
+is no shield: no hardware is at risk.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Rollout(NamedTuple):
     observation: NDArray[np.float32]
     """(S, T, n), normalised, sensor noise included."""
     action: NDArray[np.float32]
-    """(S, T, m), normalised: what was asked for.  A learner does not know of actuator noise (000 eq. 2)."""
+    """(S, T, m), normalised: the action asked for.  A learner does not see actuator noise (eq. 2)."""
     reward: NDArray[np.float32]
     """(S, T), raw units of the task."""
     next_observation: NDArray[np.float32]
     """(S, T, n)."""
     exploration: NDArray[np.float32]
-    """(S, T): 1-norm of the action's distance from the policy's own (000 §7.1.1)."""
+    """(S, T): 1-norm of the action's distance from the policy's own (§7.1.1)."""
     noise: NDArray[np.float32] | None
     """(S, T, n + m): what sensors (at the observation) and actuators added, normalised; None without noise."""
     mean_reward: Values

@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> Iterator[None]:
-    """Bit-equality is promised for one thread (ARCHITECTURE §3)."""
+    """Bit-equality is promised for one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Plain DDPG and DQN in autograd, written from 000 §3.2 and App. B, which the hand-written ones are held against."""
+"""Plain DDPG and DQN in autograd, from de Bruin et al. 2018 (§3.2, App. B), to hold the hand-written ones against."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.ddpg_config import DdpgConfig
-from onrig.learner.minibatches import Minibatches
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
 
 Vector = NDArray[np.floating]

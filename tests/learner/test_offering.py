@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from onrig.learner import offering
-from onrig.learner.attachment import Unfit
-from onrig.learner.offering import Offering
+from onrig.learner import attachment as offering
+from onrig.learner.attachment import Offering, Unfit
 from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
 
 

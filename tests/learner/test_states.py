@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.learner.states import KEPT, States
+from onrig.learner.agent import KEPT, States
 from tests.learner.test_agent import agent, learned
 
 

@@ -1,8 +1,8 @@
-"""How one transition lies in memory: the raw float32 fields and 8 bytes of meta data, as 32-bit words in one row.
+"""Rows of the memory: one transition as 32-bit words, its raw float32 fields and 8 bytes more.
 
 Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | meta word.
 
-Exploration stays float32: it is a retention key, and float16 makes ties (METHODS §1.1).  The meta word holds
+Exploration stays float32: it is a retention key, and float16 makes ties.  The meta word holds
 
 * bits 0-3: flags (:class:`Flag`);
 * bits 4-15: generation of the slot, counted up by every write, modulo 4096 (1 after the first write);
@@ -36,13 +36,13 @@ class Flag(enum.IntFlag):
     """What is special about a transition."""
 
     TERMINATED = 1
-    """The next observation is terminal: no bootstrap.  A time limit is not a termination (METHODS C14)."""
+    """The next observation is terminal: no bootstrap.  A time limit is not a termination."""
     TRUNCATED = 2
     """Last transition of an episode that was cut off."""
     INTERVENED = 4
     """A rule of the shield changed the action."""
     SYNTHETIC = 8
-    """Recomputed with the plant's model (000 §6.2.1), never measured."""
+    """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), never measured."""
 
 
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)

@@ -1,8 +1,8 @@
-"""Where the experiences lie: one matrix of fixed size, any capacity, written row by row (ARCHITECTURE §6).
+"""Storage of experiences: one matrix of fixed size, any capacity, written row by row.
 
-A row assignment and a row gather each touch one stretch of memory, which is what makes both fast; the columns are
-views.  Every write has a *number* (1, 2, ...), so that a mirror which has seen the first k writes can ask for what
-changed since, and apply it bit for bit.
+A row assignment and a row gather each touch one stretch of memory, which makes both fast; the columns are views.  Every
+write has a *number* (1, 2, ...), so that a mirror which has seen the first k writes can ask for what changed since, and
+apply it bit for bit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Storage:
         """Writes so far, over the whole life of the buffer."""
         # uint32 is the base type so that every copy is one of bits: a float copy may alter a signalling NaN.
         self.words: Final[Words] = np.empty((capacity, self.layout.width), np.uint32)
-        self.words.fill(0)  # touch every page now: the memory is either there at start or never
+        self.words.fill(0)  # touch every page now: the memory is there at start or never
         floats: Floats = self.words.view(np.float32)
         self.observation: Final[Floats] = floats[:, self.layout.observation]
         self.action: Final[Floats] = floats[:, self.layout.action]

@@ -1,7 +1,7 @@
-"""From step records to transitions: pairs of consecutive records, none across a gap.
+"""Transitions: pairs of consecutive step records, none across a gap; some may be replaced by synthetic ones.
 
-The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}
-(ARCHITECTURE §2, *timing rule*).  Transitions are in normalised units: observation and action on [-1, 1].
+The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}.
+Transitions are in normalised units: observation and action on [-1, 1].
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Resynthesised(NamedTuple):
     altered: Transitions
     """The same transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
     renews: NDArray[np.bool_]
-    """Of each, (n,), whether it decides anew what its slot holds.  One that does not leaves a synthetic experience in
-    its slot as it is, and replaces a measured one as measured."""
+    """(n,): whether each decides anew what its slot holds.  Others leave a synthetic experience in their slot as it
+    is, and replace a measured one as measured."""
 
 
 class Resynthesiser(Protocol):
-    """Replaces some transitions of a batch by synthetic ones; depends on each transition alone, not on the batch."""
+    """Replaces some transitions by synthetic ones, each on its own, whatever its batch (``onrig.sim.synthetic``)."""
 
     def __call__(self, measured: Transitions) -> Resynthesised:
         """Return what to offer to the memory, in the same order."""

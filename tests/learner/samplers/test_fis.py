@@ -30,7 +30,7 @@ def _fis(stored: int, capacity: int, seed: int = 0, beta: Linear = CONSTANT, per
     ],
 )
 def test_weights_are_those_worked_out_for_the_paper(literal: bool, expected: dict[int, float]) -> None:
-    # METHODS §1.1: C = 1e4, S = 16 -> n = 5000, p = 0.0016.
+    # §7.2: C = 1e4, S = 16 -> n = 5000, p = 0.0016.
     weights = fis_weights(5000, 0.0016, 1.0, literal=literal)
     assert {k: round(float(weights[k]), 4) for k in expected} == expected
     assert weights[1:9].sum() == pytest.approx(8.0, abs=1e-9)

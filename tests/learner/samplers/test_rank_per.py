@@ -23,7 +23,7 @@ def _cumulative(n: int, alpha: float = 0.7) -> NDArray[np.float64]:
 
 
 def test_segments_of_ten_thousand_are_those_of_the_paper() -> None:
-    # METHODS §1.1: C = 1e4, alpha = 0.7, S = 16.
+    # Of the paper: C = 1e4, alpha = 0.7, S = 16.
     expected = [7, 28, 75, 160, 298, 503, 791, 1177, 1679, 2315, 3103, 4062, 5211, 6570, 8159, 10_000]
     assert segment_ends(_cumulative(10_000), 10_000, 16).tolist() == expected
 
@@ -108,7 +108,7 @@ def test_weights_undo_the_segments_exactly() -> None:
         weights = per.draw(batch, 3).weights
         assert weights is not None
         assert weights.dtype == np.float32
-        # Stored count instead of capacity (METHODS C9), exact marginal 1 / (S * length).
+        # Stored count instead of capacity, exact marginal 1 / (S * length).
         assert np.allclose(weights, (batch * lengths / stored) ** beta, rtol=1e-6)
     # At beta = 1 the expectation is 1: one draw per segment, so the mean over a row is exactly that.
     assert weights is not None

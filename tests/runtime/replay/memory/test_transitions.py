@@ -205,7 +205,7 @@ def recordings(draw: st.DrawFn) -> Records:
 
 
 def naive(rows: Records) -> list[int]:
-    """Ticks whose transition is observed whole, by the definition (ARCHITECTURE §2)."""
+    """Ticks whose transition is observed whole, by the definition."""
     found = []
     for a, b in itertools.pairwise(rows):
         same = a["episode"] == b["episode"] and a["kind"] == b["kind"] == Kind.TRAIN

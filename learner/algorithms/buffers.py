@@ -1,32 +1,17 @@
-"""What consecutive updates learn from, and the packed records the update kernels read it from."""
+"""Buffers that kernels are bound to: the minibatch an update reads, and forward passes for any number of states."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.networks import padded
-
-
-@dataclass(frozen=True)
-class Minibatches:
-    """K consecutive minibatches of B experiences for each of S trials; normalised units, raw rewards."""
-
-    observation: NDArray[np.floating]
-    """(K, S, B, n)"""
-    action: NDArray[np.floating]
-    """The applied action, (K, S, B, m)."""
-    reward: NDArray[np.floating]
-    """(K, S, B)"""
-    next_observation: NDArray[np.floating]
-    """(K, S, B, n)"""
-    terminated: NDArray[np.bool_]
-    """True where s' ends the task, (K, S, B).  An episode that ends by time is truncated, which is not this."""
-    weights: NDArray[np.floating] | None = None
-    """Importance-sampling weights on the critic's gradient (000 §3.3.2), (K, S, B); None for all 1."""
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.networks import Layout, padded
 
 
 class Record:
@@ -75,3 +60,50 @@ class Record:
         weight.reshape(K, S, rows)[:, :, :B] = -2.0 / B * (1.0 if batches.weights is None else batches.weights)
         action.reshape(K, S, rows, -1)[:, :, :B, :m] = batches.action
         return self._packed.unbind(0)
+
+
+class _Bound(NamedTuple):
+    """The network bound to buffers for some number of states."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    kernels: list[Callable[[], object]]
+
+
+class Forward:
+    """Evaluates the networks in a flat vector as they are at the time; learning needs none of this."""
+
+    def __init__(self, layout: Layout, flat: torch.Tensor, trials: int, *, squash: bool) -> None:
+        """Look at ``flat`` (``Layout.flat_size``); ``squash`` ends in tanh (a policy), else linearly (values)."""
+        self._layout, self._trials, self._squash = layout, trials, squash
+        self._flat = flat
+        self._bound: dict[int, _Bound] = {}
+
+    def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the outputs at (S, E, n) states: (S, E, columns of the last layer), valid until the next call."""
+        _, E, n = observation.shape
+        # Padded even for one: a product of a single row rounds differently from trial to trial.
+        rows = padded(E)
+        bound = self._bound.get(rows)
+        if bound is None:
+            bound = self._bound[rows] = self._bind(rows)
+        bound.x[:, :E, :n] = torch.tensor(observation, dtype=self._flat.dtype)
+        for kernel in bound.kernels:
+            kernel()
+        outputs: NDArray[np.floating] = bound.y[:, :E].numpy()
+        return outputs
+
+    def _bind(self, rows: int) -> _Bound:
+        first = self._layout.layers[0]
+        x = below = torch.zeros((self._trials, rows, first.rows), dtype=self._flat.dtype)
+        x[:, :, first.inputs] = 1.0
+        kernels: list[Callable[[], object]] = []
+        for layer, w in zip(self._layout.layers, self._layout.blocks(self._flat, self._trials), strict=True):
+            out = torch.zeros((self._trials, rows, layer.cols), dtype=self._flat.dtype)
+            kernels.append(partial(torch.bmm, below, w, out=out))
+            if not layer.last:
+                kernels.append(out.relu_)
+            elif self._squash:
+                kernels.append(out.tanh_)
+            below = out
+        return _Bound(x, below, kernels)
