@@ -1,15 +1,17 @@
-"""The ``onrig`` command: finds the verb's module and leaves the rest to it."""
+"""The ``onrig`` command: finds the verb's module and leaves the rest to it.
+
+Nothing is imported before a verb is known, not even what takes milliseconds: the help is there at once.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
-import signal
 import sys
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Final
 
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
@@ -52,6 +54,8 @@ exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 s
 
 def entry(verb: str) -> Callable[[list[str]], int]:
     """Import the verb's module and return the function that runs it."""
+    import importlib
+
     place, _, function = _PLACES.get(verb, verb).partition(":")
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"onrig.tools.{place}"), function or "main")
     return run
@@ -63,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return main(sys.argv[1:])
         finally:  # a Ctrl-C in the interpreter's own end would only hide the exit code
+            import signal
+
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(len(v) for v in VERBS)
