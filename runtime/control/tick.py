@@ -155,7 +155,7 @@ class Tick:
         step.policy = answer if len(answer) == len(self._safe) else self._no_answer
 
     def explore(self, step: Step) -> None:
-        """Stage 4: add the episode's noise, clip, and measure the deviation (normalised; de Bruin et al. 2018, App. B.2)."""
+        """Stage 4: add the episode's noise, clip, and measure the deviation (de Bruin et al. 2018, App. B.2)."""
         signal = self._signal(step)
         if signal is None:
             step.explored = step.policy
