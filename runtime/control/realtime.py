@@ -13,9 +13,11 @@ import signal
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onrig.runtime.control.settings import RealTime
+if TYPE_CHECKING:  # `onrig doctor` begins here, and has to find a broken msgspec
+    from onrig.runtime.control.settings import RealTime
+
 
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1

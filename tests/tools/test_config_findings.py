@@ -21,7 +21,9 @@ def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "
 
 
 def test_an_algorithm_that_no_rig_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "dqn is for `onrig experiment` at learner.algorithm" in problem(capsys, "learner.algorithm=dqn")
+    assert "a rig cannot run the policies of dqn; it is for `onrig experiment` at learner.algorithm" in problem(
+        capsys, "learner.algorithm=dqn"
+    )
 
 
 def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
-from onrig.runtime.run_checks import findings
+from onrig.runtime.run_loading import load_run
 from tests.runtime.samples import PENDULUM, records
 
 CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 50), checkpoint_s=10.0)
@@ -188,13 +189,16 @@ def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
         Run(tmp_path)
 
 
-@pytest.mark.parametrize(("seconds", "fits"), [(0.0, False), (0.1, True), (3600.0, True), (3601.0, False)])
-def test_the_interval_has_bounds(seconds: float, fits: bool) -> None:
-    config = msgspec.structs.replace(PENDULUM, checkpoint_s=seconds)
-    found = [message for at, message in findings(config) if at == ("checkpoint_s",)]
-    assert found == ([] if fits else [f"expected 0.1 to 3600, got {seconds:g} at checkpoint_s"])
+@pytest.mark.parametrize("seconds", ["0.1", "3600"])
+def test_an_interval_within_bounds_is_taken(seconds: str) -> None:
+    assert load_run("pendulum", [f"checkpoint_s={seconds}"]).checkpoint_s == float(seconds)
 
 
-def test_an_interval_that_is_no_number_is_refused() -> None:
-    config = msgspec.structs.replace(PENDULUM, checkpoint_s=float("nan"))
-    assert [at for at, _ in findings(config)] == [("checkpoint_s",)]
+@pytest.mark.parametrize(
+    ("seconds", "says"), [("0", "0.1 to 3600, got 0"), ("3601", "0.1 to 3600, got 3601"), (".nan", "must be finite")]
+)
+def test_one_out_of_bounds_is_refused(seconds: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_run("pendulum", [f"checkpoint_s={seconds}"])
+    (problem,) = refused.value.problems
+    assert says in problem.message
