@@ -173,8 +173,9 @@ def _supervise(
         supervisor = Supervisor(config, folder, port, show, keys, resumes=resumes)
         try:
             code, reason = supervisor.run()
-        except KeyboardInterrupt:  # before the supervisor listened for it
-            take_back()
+        except KeyboardInterrupt:  # before the supervisor listened for it, or when it did no longer
+            if not supervisor.started:
+                take_back()
             raise
     if code != ExitCode.OK and reason not in said:
         print(f"onrig run: {reason}", file=sys.stderr)

@@ -1,8 +1,8 @@
 """The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
 
 One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``onrig.runtime.control.tick``), states those of ``onrig.runtime.run_state.states``; this module owns the order of
-things.
+(``onrig.runtime.control.tick``), their order the episode's (``onrig.runtime.control.episode``), states those of
+``onrig.runtime.run_state.states``; this module does what has to do with the world: waiting, sending, writing.
 """
 
 from __future__ import annotations

@@ -89,23 +89,29 @@ class Supervisor:
             self._reports.write("swept", folder=str(folder))
         self._requests = Requests()
         try:
+            code, reason = self._run()
+            if self.started:
+                code = self._account(code, reason)
+            self._reports.close(code, reason)
+        finally:
+            self._requests.restore()  # not before: an interrupt would cut the account short
+        return code, reason
+
+    def _run(self) -> tuple[int, str]:
+        """Prepare, supervise, and end every process, whatever happens."""
+        try:
             self._prepare()
-            code, reason = self._supervise()
+            return self._supervise()
         except NoRoom as error:
-            code, reason = ExitCode.PREFLIGHT, str(error)
+            return ExitCode.PREFLIGHT, str(error)
         finally:
             for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # the last one drives
                 child.end(_AT_ONCE_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
-            self._requests.restore()
             self._post_mortem.close()
             if self._shm is not None:
                 remove_folder(self._shm)
             self._service.close()
-        if self.started:
-            code = self._account(code, reason)
-        self._reports.close(code, reason)
-        return code, reason
 
     def _prepare(self) -> None:
         """Make the shared memory; raises NoRoom."""

@@ -44,3 +44,20 @@ def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
     assert meanwhile == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGINT) is before
     assert "data complete: 3 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_an_interrupt_takes_back_only_a_run_that_never_started(
+    started: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(Over):
+        def run(self) -> tuple[int, str]:
+            self.started = started
+            raise KeyboardInterrupt
+
+    taken_back: list[None] = []
+    monkeypatch.setattr(run, "Supervisor", Interrupted)
+    monkeypatch.setattr(run, "keyboard", lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        run._supervise(PENDULUM, tmp_path, None, lambda: taken_back.append(None), resumes=False)
+    assert bool(taken_back) is not started

@@ -32,15 +32,9 @@ def test_in_full_it_is_as_large_as_promised() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     campaign: Campaign = QUICK_CAMPAIGNS[name]
-    said: list[str] = []
     piece = do_piece(campaign, 0, tmp_path / "piece")
-    for _ in range(2):  # one that broke off is done again: a machine that was away may have refused the start
-        if piece.cases:
-            break
-        said += [*piece.findings, *(out.read_text() for out in (tmp_path / "piece").glob("*.out"))]
-        piece = do_piece(campaign, 0, tmp_path / "piece")
     found = verdict(campaign, [piece])
-    assert found.cases > 0, said
+    assert found.cases > 0, [*piece.findings, *(out.read_text() for out in (tmp_path / "piece").glob("*.out"))]
     assert found.findings == []
     assert name in attack_line(found)
     assert "everything holds" in attack_text([found])
