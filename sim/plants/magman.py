@@ -14,6 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.excitation import Excitation, Wish, rest
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
@@ -45,6 +46,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     """Centre of each coil (m) where they are not four at equal distances; the two fields above then do not count."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
+    told_apart: ClassVar[tuple[str, ...]] = ("c2",)
 
     @property
     def n_actions(self) -> int:
@@ -90,6 +92,18 @@ class Magman(Plant, frozen=True, tag="magman"):
         """Copy with another c1 and friction; the mass stays."""
         pull, friction = (values[name] for name in self.lumped)
         return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
+
+    def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
+        """Coil by coil from one end to the other and back, weakly and strongly: each draws the ball to and fro."""
+        found = [rest(rig, 1.0)]
+        last = len(rig.actuators) - 1
+        there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]
+        for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
+            for pair in there_and_back:
+                names = " and ".join(rig.actuators[i].name for i in pair)
+                levels = tuple(share * ranges[rig.actuators[i].name][1] for i in pair)
+                found.append(Excitation(f"{names}, {share:.0%}", 3.2, _to_and_fro(rig, pair, levels)))
+        return found
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
@@ -171,3 +185,16 @@ class Magman(Plant, frozen=True, tag="magman"):
         curves += [Curve(np.full(2, at), column, "", "0.6", ":") for at in box.magnets.values()]
         axes = {"xlim": (track.low, track.high), "xlabel": "position (m), dotted: magnets", "ylabel": "velocity (m/s)"}
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
+
+
+def _to_and_fro(rig: Rig, pair: tuple[int, int], levels: tuple[float, ...]) -> Wish:
+    """The one coil, none, the other, none."""
+    safe = tuple(a.safe for a in rig.actuators)
+
+    def wish(t: float, observation: Sequence[float]) -> Command:
+        half, within = divmod(t, 0.4)
+        which = int(half) % 2
+        coil, current = pair[which], levels[which] if within < 0.34 else 0.0
+        return (*safe[:coil], current, *safe[coil + 1 :])
+
+    return wish

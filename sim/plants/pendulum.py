@@ -14,6 +14,7 @@ from onrig.runtime.safety.pendulum import PendulumBox, cases
 from onrig.runtime.safety.phase_plane import LEVELS, NODES, upper_side
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.excitation import Excitation, chirp, rest, square
 from onrig.sim.plants.integrate import Array, Maths, V, step
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
@@ -107,6 +108,24 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
             return None
         velocity = "velocity" if "velocity" in names else None
         return {"kind": "pendulum", "angle": "angle", "velocity": velocity, "actuator": rig.actuators[0].name}
+
+    def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
+        """Chirps around the natural frequency, and swings that are pumped up and let go."""
+        natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)
+        band_hz = (0.2 * natural_hz, 3.0 * natural_hz)
+        velocity = [o.name for o in rig.observations].index("velocity")
+        (actuator,) = rig.actuators
+        low, high = (actuator.safe + 0.7 * (limit - actuator.safe) for limit in ranges[actuator.name])
+
+        def swing(t: float, observation: Sequence[float]) -> Command:
+            if t > 1.5:
+                return (actuator.safe,)
+            return (high if observation[velocity] >= 0 else low,)
+
+        swings = [Excitation("pumped, then free", 8.0, swing)] * 3
+        gentle, middle, full = (chirp(rig, ranges, 0, share, band_hz, 16.0) for share in (0.15, 0.5, 1.0))
+        steps = square(rig, ranges, 0, 1.0, 0.4, 16.0)
+        return [rest(rig, 2.0), gentle, middle, *swings, steps, full]
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:

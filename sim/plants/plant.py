@@ -20,6 +20,7 @@ from onrig.hw.bounds import NotNegative, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
+from onrig.sim.plants.excitation import Excitation, chirp, rest
 from onrig.sim.plants.integrate import Array, Maths, V
 
 Command = tuple[float, ...]
@@ -89,6 +90,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """From an actuator's output to its effect; the device does not know of it."""
 
     state_names: ClassVar[tuple[str, ...]]
+    told_apart: ClassVar[tuple[str, ...]] = ()
+    """Fields that motion tells apart from the lumped parameters (``onrig identify``)."""
 
     @property
     def n_actions(self) -> int:
@@ -139,6 +142,25 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with other lumped parameters, each a number or an array over trials."""
         raise _nothing_known(self)
+
+    @property
+    def identifiable(self) -> dict[str, Any]:
+        """Parameters that motion can tell apart, all positive: the lumped ones and fields that stand for themselves."""
+        return {**self.lumped, **{name: self.number(name) for name in self.told_apart}}
+
+    def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with other identifiable parameters and imperfections, each a number or an array over trials."""
+        lumped = {name: values[name] for name in self.lumped}
+        others = {name: value for name, value in values.items() if name not in lumped}
+        return (self.with_lumped(lumped) if lumped else self).varied(others)
+
+    def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
+        """What tells the parameters, the gentlest first: by default chirps of each actuator in turn."""
+        found = [rest(rig, 2.0)]
+        for share in (0.15, 0.5, 1.0):
+            for i in range(len(rig.actuators)):
+                found += [chirp(rig, ranges, i, share, (0.1, 4.0), 12.0), rest(rig, 4.0)]
+        return found
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:

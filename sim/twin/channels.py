@@ -145,7 +145,14 @@ class Sensing:
     def __init__(self, rig: Rig, options: TwinOptions) -> None:
         names = options.plant.state_names
         self._sensors = tuple(
-            (names.index(s.name), s.resolution, s.wrap, *count_range(s.resolution, s.wrap)) for s in rig.sensors
+            (
+                names.index(s.name),
+                options.sensor_zero.get(s.name, 0.0),
+                s.resolution,
+                s.wrap,
+                *count_range(s.resolution, s.wrap),
+            )
+            for s in rig.sensors
         )
         self._sensor_sigma = np.array(
             [options.sensor_noise * (sensor_half_range(rig, s.name) or 0.0) for s in rig.sensors]
@@ -172,8 +179,10 @@ class Sensing:
         """Sensor counts of a plant state (SI; de Bruin et al. 2018, eq. 1, then rounding); None if it is not finite."""
         noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._sensor_noise else None
         counts = []
-        for i, (component, resolution, wrap, low, high) in enumerate(self._sensors):
-            value = state[component] if noise is None else state[component] + noise[i]
+        for i, (component, zero, resolution, wrap, low, high) in enumerate(self._sensors):
+            value = state[component] + zero
+            if noise is not None:
+                value += noise[i]
             if not math.isfinite(value):
                 return None
             count = round(value / resolution)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from onrig.hw.bounds import NotNegative
+from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
@@ -23,6 +23,8 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
+    sensor_zero: dict[str, Quantity] = {}
+    """What a sensor reads where the plant is at 0 (SI), for those that do not read 0 there."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); the device does not know of it."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
@@ -70,6 +72,12 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
             for s in rig.sensors
             if sensor_half_range(rig, s.name) is None
         )
+    known = [s.name for s in rig.sensors]
+    problems += [
+        (f"sensor_zero.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
+        for name in options.sensor_zero
+        if name not in known
+    ]
     if options.period_min_us > options.period_max_us:
         problems.append(("period_min_us", "must not exceed period_max_us"))
     return problems

@@ -1,0 +1,1 @@
+"""Identification: the parameters of a plant, with their joint uncertainty, from what its device reported."""

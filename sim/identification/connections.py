@@ -1,0 +1,93 @@
+"""How a rig is connected: which sensors and actuators count the other way round, and roughly where an angle is zero."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.fit import Shooting
+from onrig.sim.identification.model import ZERO, Model, Signs, Unknown
+from onrig.sim.identification.recording import Windows
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+
+_MOST_WINDOWS: Final = 80
+_QUARTERS: Final = (0.0, 0.5 * np.pi, np.pi, -0.5 * np.pi)
+_TRIED: Final = 3
+_EVALUATIONS: Final = 8
+_COARSE: Final = 1e-3
+_UNEXPLAINED: Final = 10.0
+_CLEAR: Final = 25.0
+"""By how much the sum of squares must differ between two ways of connection (five standard deviations)."""
+
+
+class Connection(NamedTuple):
+    """The most likely way, what is known of it, and the coordinates found on the way."""
+
+    signs: Signs
+    coordinates: Array
+    known: bool
+    """Whether the signs are certain one by one."""
+    mirrored: bool
+    """Whether all of them the other way round would explain the signals as well."""
+
+
+def liveliest(windows: Windows) -> Windows:
+    """The windows with most motion, enough of them to tell signs."""
+    motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
+    return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
+
+
+def find_connection(
+    plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, start: Array, substeps: int
+) -> Connection:
+    """Try all signs, with a wrapped sensor's zero in each quarter, and fit the most likely ones."""
+    chosen = liveliest(windows)
+    bipolar = [a.low < a.safe < a.high for a in rig.actuators]
+    actuators = list(itertools.product(*((1, -1) if both else (1,) for both in bipolar)))
+    sensors = [(1, *rest) for rest in itertools.product((1, -1), repeat=len(rig.sensors) - 1)]
+    starts = _zeros(rig, unknowns, start)
+    free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
+    tried = []
+    for signs in itertools.starmap(Signs, itertools.product(sensors, actuators)):
+        model = Model(plant, rig, unknowns, chosen, signs, substeps)
+        for coordinates in starts:
+            costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
+            tried.append((float(np.median(costs)), signs, coordinates, costs))
+    tried.sort(key=lambda way: way[0])
+    told = chosen.chosen(tried[0][3] <= _UNEXPLAINED * max(tried[0][0], 1.0))
+
+    def fitted(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
+        model = Model(plant, rig, unknowns, told, signs, substeps)
+        fit = Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
+        return fit.cost * fit.residuals.size, signs, fit.coordinates
+
+    likely = sorted((fitted(signs, coordinates) for _, signs, coordinates, _ in tried[:_TRIED]), key=lambda w: w[0])
+    _, signs, coordinates = likely[0]
+    turned = [-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True)]
+    opposite = [-c if u.name.startswith(ZERO) else c for c, u in zip(coordinates, unknowns, strict=True)]
+    mirror = fitted(Signs(tuple(-s for s in signs.sensors), tuple(turned)), np.array(opposite))
+    scale = max(1.0, min(mirror[0], likely[0][0]) / told.readings.size)
+    mirrored = abs(mirror[0] - likely[0][0]) < _CLEAR * scale
+    best = likely[0] if mirrored or likely[0][0] < mirror[0] else mirror
+    others = [way for way in likely if way[1] != best[1]]
+    known = all(way[0] - best[0] > _CLEAR * scale for way in others)
+    return Connection(best[1], best[2], known, mirrored)
+
+
+def _zeros(rig: Rig, unknowns: Sequence[Unknown], start: Array) -> list[Array]:
+    found = [start]
+    for i, unknown in enumerate(unknowns):
+        if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):
+            turned = []
+            for coordinates in found:
+                for quarter in _QUARTERS:
+                    other = coordinates.copy()
+                    other[i] = quarter
+                    turned.append(other)
+            found = turned
+    return found

@@ -1,0 +1,190 @@
+"""Least squares on simulated trajectories: multiple shooting over short windows, each with a start of its own.
+
+The starts are eliminated (variable projection with Kaufman's Jacobian; Golub and Pereyra 2003), so that the solver sees
+the parameters alone.  What a window cannot say because its start is free is in none of its residuals.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from onrig.sim.identification.model import Model
+from onrig.sim.plants.integrate import Array
+
+_ROUNDS: Final = 2
+"""Of the starts for each set of parameters; what is left of their error enters the projected residuals squared."""
+_LAST_ROUNDS: Final = 8
+_FAR_OFF: Final = 1e6
+"""Residual of a trajectory that left the numbers."""
+
+
+class Fit(NamedTuple):
+    """Where the solver ended."""
+
+    coordinates: Array
+    """(p,)."""
+    starts: Array
+    """(W, n)."""
+    residuals: Array
+    """(W, L + 1, s): measured minus predicted, in the sensors' units."""
+    projected: Array
+    """(W, (L + 1) s): what of the weighted residuals the starts cannot explain."""
+    jacobian: Array
+    """(W, (L + 1) s, p): of the weighted predictions, the starts' part removed."""
+    leverage: Array
+    """(W, L + 1, s): share of each residual that the starts took."""
+    cost: float
+    """Mean square of the weighted residuals."""
+
+
+class Shooting:
+    """Residuals of a model with given standard deviations of its sensors' noise, as functions of the coordinates."""
+
+    def __init__(self, model: Model, sigma: Array, coordinates: Array, starts: Array | None = None) -> None:
+        self.model, self.sigma = model, sigma
+        windows = model.windows
+        self._n = len(model.plant.state_names)
+        self._starts = model.first_starts(coordinates) if starts is None else starts
+        self._last: tuple[Array, tuple[Array, Array, Array]] | None = None
+        spread = np.std(windows.readings.reshape(-1, windows.readings.shape[-1]), axis=0)
+        scale = np.ones(self._n)
+        scale[model.states] = np.maximum(spread, 1e-9)
+        self._steps = 1e-6 * scale
+        self._steps_p = np.array([u.step for u in model.unknowns])
+
+    def _weighted(self, coordinates: Array, starts: Array) -> Array:
+        """Weighted predictions (V, W, R)."""
+        told = self.model.predict(coordinates, starts) / self.sigma
+        flat = told.reshape(*told.shape[:2], -1)
+        return np.where(np.isfinite(flat), flat, _FAR_OFF)
+
+    def _measured(self) -> Array:
+        return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.count, -1))
+
+    def settled(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
+        """Best starts (W, n) for the coordinates (p,), the residuals (W, R) there and their derivative (W, R, n)."""
+        n, measured = self._n, self._measured()
+        shifts = np.vstack([np.zeros(n), np.diag(self._steps)])
+        many = np.repeat(coordinates[None], n + 1, axis=0)
+        damping = np.full(len(starts), 1e-6)
+        trial, best = starts, None
+        for _ in range(rounds):
+            told = self._weighted(many, trial[None] + shifts[:, None, :])
+            residuals = measured - told[0]
+            slopes = np.moveaxis((told[1:] - told[0]) / self._steps[:, None, None], 0, -1)
+            cost = np.sum(residuals**2, axis=1)
+            if best is None:
+                best = (trial, residuals, slopes, cost)
+            else:
+                better = cost <= best[3]
+                damping = np.where(better, 0.1 * damping, np.maximum(100.0 * damping, 1e-3))
+                gain = np.max((best[3] - cost) / (1.0 + best[3]), initial=0.0, where=better)
+                old = best
+                best = tuple(
+                    np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, before)
+                    for new, before in zip((trial, residuals, slopes, cost), old, strict=True)
+                )
+                if gain < 1e-9:
+                    break
+            trial = best[0] + _solve(best[2], best[1], damping)
+        assert best is not None
+        return best[0], best[1], best[2]
+
+    def window_costs(self, coordinates: Array, rounds: int = 3) -> Array:
+        """Mean square of each window's weighted residuals (W,), starts settled."""
+        _, residuals, _ = self.settled(coordinates, self._starts, rounds)
+        return np.asarray(np.mean(residuals**2, axis=1))
+
+    def residuals(self, coordinates: Array) -> Array:
+        """Projected residuals, flat, for the solver."""
+        found = self.settled(coordinates, self._starts)
+        self._last = (coordinates, found)
+        _, residuals, slopes = found
+        return np.asarray(-_projected(slopes, residuals[..., None]).ravel())
+
+    def jacobian(self, coordinates: Array) -> Array:
+        """Derivative of :meth:`residuals`, (W R, p)."""
+        if self._last is None or not np.array_equal(self._last[0], coordinates):
+            self.residuals(coordinates)
+        assert self._last is not None
+        self._starts, _, slopes = self._last[1]
+        slopes_p = self._slopes(coordinates, self._starts)
+        return _projected(slopes, slopes_p).reshape(-1, len(coordinates))
+
+    def _slopes(self, coordinates: Array, starts: Array) -> Array:
+        """Derivative (W, R, p) of the weighted predictions by the coordinates, at fixed starts."""
+        p = len(coordinates)
+        signs = np.where(coordinates + self._steps_p > self._bounds()[1], -1.0, 1.0) * self._steps_p
+        many = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
+        told = self._weighted(many, np.repeat(starts[None], p + 1, axis=0))
+        return np.moveaxis((told[1:] - told[0]) / signs[:, None, None], 0, -1)
+
+    def _bounds(self) -> tuple[Array, Array]:
+        unknowns = self.model.unknowns
+        low = [u.coordinate(u.low) for u in unknowns]
+        return np.array(low), np.array([u.coordinate(u.high) for u in unknowns])
+
+    def solve(self, coordinates: Array, free: Array, tolerance: float, evaluations: int = 30) -> Fit:
+        """Minimise over the coordinates that are ``free`` (p,), from the ones given, to a relative tolerance."""
+        low, high = self._bounds()
+        margin = 1e-9 * (high - low)
+        fixed = np.clip(coordinates, low + margin, high - margin)
+
+        def whole(some: Array) -> Array:
+            out = fixed.copy()
+            out[free] = some
+            return out
+
+        solution = least_squares(
+            lambda some: self.residuals(whole(some)),
+            fixed[free],
+            jac=lambda some: self.jacobian(whole(some))[:, free],
+            bounds=(low[free], high[free]),
+            x_scale="jac",
+            max_nfev=evaluations,
+            ftol=tolerance,
+            xtol=tolerance,
+            gtol=tolerance,
+        )
+        return self.at(whole(solution.x))
+
+    def at(self, coordinates: Array) -> Fit:
+        """The fit at given coordinates, starts settled."""
+        starts, residuals, slopes = self.settled(coordinates, self._starts, _LAST_ROUNDS)
+        self._starts = starts
+        slopes_p = self._slopes(coordinates, starts)
+        shape = self.model.windows.readings.shape
+        basis = np.linalg.qr(slopes).Q
+        leverage = np.sum(basis**2, axis=2).reshape(shape)
+        projected = _projected(slopes, residuals[..., None])[..., 0]
+        return Fit(
+            coordinates,
+            starts,
+            residuals.reshape(shape) * self.sigma,
+            projected,
+            _projected(slopes, slopes_p),
+            leverage,
+            float(np.mean(residuals**2)),
+        )
+
+
+def _gram(slopes: Array, damping: Array | float) -> Array:
+    gram = np.swapaxes(slopes, 1, 2) @ slopes
+    diagonal = np.einsum("wii->wi", gram)
+    floor = 1e-12 * np.max(diagonal, axis=0) + 1e-300
+    return np.asarray(gram + np.eye(slopes.shape[2]) * (np.reshape(damping, (-1, 1)) * diagonal + floor)[:, None, :])
+
+
+def _solve(slopes: Array, residuals: Array, damping: Array) -> Array:
+    """Damped Gauss-Newton step (W, n)."""
+    gradient = np.swapaxes(slopes, 1, 2) @ residuals[..., None]
+    return np.asarray(np.linalg.solve(_gram(slopes, damping), gradient)[..., 0])
+
+
+def _projected(slopes: Array, vectors: Array) -> Array:
+    """Vectors (W, R, k) without what lies in the span of the slopes (W, R, n)."""
+    inner = np.linalg.solve(_gram(slopes, 0.0), np.swapaxes(slopes, 1, 2) @ vectors)
+    return np.asarray(vectors - slopes @ inner)

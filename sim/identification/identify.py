@@ -1,0 +1,93 @@
+"""From recorded stretches to a plant: connection, parameters, noise and their joint uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.connections import Connection, find_connection
+from onrig.sim.identification.fit import Fit, Shooting
+from onrig.sim.identification.model import Model, Unknown, unknowns_of, valued
+from onrig.sim.identification.recording import Stretch, Windows, windows_of
+from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import SUBSTEPS, Array
+
+SHORT_S: Final = 0.2
+"""Windows in which a plant that is far from the nominal one still stays near what was measured."""
+LONG_S: Final = 0.5
+_DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
+"""Periods."""
+_COARSE, _FINE = 1e-4, 2e-6
+_UNEXPLAINED: Final = 4.0
+"""Times the median of the windows' mean squares; of noise alone they differ by less than half."""
+_LEAST: Final = 1.0
+
+
+class Identified(NamedTuple):
+    """What is known of a plant."""
+
+    unknowns: tuple[Unknown, ...]
+    connection: Connection
+    fit: Fit
+    windows: Windows
+    left_out: int
+    """Windows that no such plant explains: a wall was met, or something touched the rig."""
+    noise: Noise
+    joint: Joint
+    free: Array
+    """(p,): which unknowns were fitted."""
+
+    @property
+    def half_widths(self) -> Array:
+        """Half-widths (p,) of the 95 % intervals, in the coordinates."""
+        return half_widths(self.joint)
+
+
+def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:
+    """Fit a plant to what was recorded; raises ValueError where that is too little.
+
+    ``plant`` is the nominal one, whose lumped parameters may be off by a factor of several.
+    """
+    period_s = recorded[0].period_s
+    unknowns = unknowns_of(plant, rig, period_s)
+    short = windows_of(recorded, max(4, round(SHORT_S / period_s)))
+    long = windows_of(recorded, max(4, round(LONG_S / period_s)))
+    resolutions = np.array([s.resolution for s in rig.sensors])
+    sigma = np.maximum(_rough_noise(recorded), resolutions / np.sqrt(12.0))
+    connection = find_connection(plant, rig, unknowns, short, sigma, valued(unknowns, {}), substeps)
+    free = np.ones(len(unknowns), bool)
+
+    def fitted(windows: Windows, sigma: Array, coordinates: Array, tolerance: float) -> tuple[Fit, Windows]:
+        model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
+        costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
+        told = windows.chosen(costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST))
+        model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+        return Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance), told
+
+    model = Model(plant, rig, unknowns, short, connection.signs, substeps)
+    coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
+    fit, told = fitted(short, sigma, coordinates, _COARSE)
+    fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, _FINE)
+    return Identified(
+        unknowns, connection, fit, told, long.count - told.count, noise_of(fit, resolutions), joint_of(fit, free), free
+    )
+
+
+def _rough_noise(recorded: Sequence[Stretch]) -> Array:
+    """Standard deviations from third differences, which leave little of a smooth motion."""
+    differences = np.concatenate([np.diff(s.readings, 3, axis=0) for s in recorded if len(s.readings) > 3])
+    return np.asarray(np.sqrt(np.mean(differences**2, axis=0) / 20.0))
+
+
+def _with_likely_delay(model: Model, sigma: Array, coordinates: Array, period_s: float) -> Array:
+    at = next(i for i, u in enumerate(model.unknowns) if u.name == "delay_s")
+    tried = []
+    for periods in _DELAYS:
+        other = coordinates.copy()
+        other[at] = periods * period_s
+        tried.append((float(np.median(Shooting(model, sigma, other).window_costs(other))), periods, other))
+    return min(tried, key=lambda t: t[:2])[2]

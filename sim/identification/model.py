@@ -1,0 +1,121 @@
+"""The model that is fitted: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.recording import HISTORY, Windows
+from onrig.sim.identification.trajectories import simulate
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+
+ZERO: Final = "zero_"
+"""Begins the name of the unknown that says what a sensor reads where the plant is at 0."""
+_FAR: Final = 1e3
+"""Factor that a positive parameter may be off its nominal value."""
+_SMALL: Final = 1e-6
+
+
+class Unknown(NamedTuple):
+    """One parameter to be found, and the coordinate that it is looked for in."""
+
+    name: str
+    unit: str
+    start: float
+    low: float
+    high: float
+    logarithmic: bool
+    """Whether the coordinate is the logarithm."""
+    step: float
+    """Of the coordinate, for differences."""
+
+    def coordinate(self, value: float) -> float:
+        """The coordinate of a value."""
+        return float(np.log(value)) if self.logarithmic else value
+
+    def value(self, coordinate: Any) -> Any:
+        """The value at a coordinate, or at an array of them."""
+        return np.exp(coordinate) if self.logarithmic else coordinate
+
+
+class Signs(NamedTuple):
+    """+1, or -1 for what is connected the other way round."""
+
+    sensors: tuple[int, ...]
+    actuators: tuple[int, ...]
+
+
+def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
+    """What is to be found: the plant's lumped parameters and its imperfections, and the zero of each place sensor."""
+    units = {p.name: p.unit for p in plant.parameters()}
+    found = []
+    for name, nominal in plant.identifiable.items():
+        low, high = nominal / _FAR, nominal * _FAR
+        found.append(Unknown(name, units.get(name, ""), nominal, low, high, True, _SMALL))
+    reach = min(max(abs(a.low), abs(a.high)) for a in rig.actuators)
+    half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations if o.derivative_of is None}
+    fastest = half_range.get(plant.state_names[-1], 1.0)
+    found += [
+        Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, 1e-6 * fastest),
+        Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, 1e-6 * reach),
+        Unknown("delay_s", "s", 0.5 * period_s, 0.0, (HISTORY - 1) * period_s, False, 1e-6 * period_s),
+    ]
+    for sensor in rig.sensors:
+        if sensor.name != plant.state_names[-1]:
+            reach = np.pi if sensor.wrap else half_range.get(sensor.name, 1.0)
+            found.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
+    return tuple(found)
+
+
+class Model:
+    """Readings of the windows as a function of coordinates (V, p) and starts (V, W, n)."""
+
+    def __init__(
+        self, plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, signs: Signs, substeps: int
+    ) -> None:
+        self.plant, self.rig, self.unknowns, self.substeps = plant, rig, tuple(unknowns), substeps
+        self.signs = signs
+        reversed_ = np.array(signs.actuators, np.float64)
+        self.windows = windows._replace(u_start=windows.u_start * reversed_, u_end=windows.u_end * reversed_)
+        names = plant.state_names
+        self.states = [names.index(s.name) for s in rig.sensors]
+        self._sensor_signs = np.array(signs.sensors, np.float64)
+        self._zeros = [next((i for i, u in enumerate(unknowns) if u.name == ZERO + s.name), None) for s in rig.sensors]
+
+    def values(self, coordinates: Array) -> dict[str, Any]:
+        """Values by name, each (V, 1), of coordinates (V, p)."""
+        return {u.name: u.value(coordinates[:, i : i + 1]) for i, u in enumerate(self.unknowns)}
+
+    def predict(self, coordinates: Array, starts: Array) -> Array:
+        """Readings (V, W, L + 1, s); not finite where the plant leaves the numbers."""
+        values = self.values(coordinates)
+        delay_s = values["delay_s"][:, 0]
+        inside = {n: v for n, v in values.items() if n != "delay_s" and not n.startswith(ZERO)}
+        states = simulate(self.plant.with_identifiable(inside), starts, self.windows, delay_s, self.substeps)
+        readings = states[..., self.states]
+        for i, at in enumerate(self._zeros):
+            if at is not None:
+                readings[..., i] += coordinates[:, at, None, None]
+        return np.asarray(readings * self._sensor_signs)
+
+    def first_starts(self, coordinates: Array) -> Array:
+        """Starts (W, n) to begin with: as measured, a velocity that is not measured from differences."""
+        readings = self.windows.readings * self._sensor_signs
+        starts = np.zeros((self.windows.count, len(self.plant.state_names)))
+        for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
+            starts[:, state] = readings[:, 0, i] - (coordinates[at] if at is not None else 0.0)
+        missing = [k for k in range(starts.shape[1]) if k not in self.states]
+        for state in missing:
+            span = min(4, self.windows.periods)
+            starts[:, state] = (readings[:, span, 0] - readings[:, 0, 0]) / (span * self.windows.period_s)
+        return starts
+
+
+def valued(unknowns: Sequence[Unknown], values: Mapping[str, float]) -> Array:
+    """Coordinates (p,) of values by name; the start where none is given, and never beyond the bounds."""
+    found = [u.coordinate(min(max(values.get(u.name, u.start), u.low), u.high)) for u in unknowns]
+    return np.array(found)

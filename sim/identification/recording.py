@@ -1,0 +1,104 @@
+"""What a device reported, as signals in SI units, and the short windows that a model is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.messages import Status
+from onrig.hw.rig import Rig
+from onrig.runtime.record import Step
+from onrig.sim.plants.integrate import Array
+
+HISTORY: Final = 6
+"""Periods before a window whose commands are kept: a command may reach the plant that late."""
+
+
+class Stretch(NamedTuple):
+    """Consecutive frames: n samples, one period apart, and what was put out in the n - 1 periods between them."""
+
+    period_s: float
+    readings: Array
+    """(n, s): of each sensor; angles go on beyond a turn."""
+    u_start: Array
+    """(n - 1, m): the command in force at the start of each period."""
+    u_end: Array
+    """(n - 1, m): the one in force at its end."""
+    tau_s: Array
+    """(n - 1,): when it switched from one to the other, from the sample on."""
+
+
+class Windows(NamedTuple):
+    """W windows of L periods each; no sample is in two of them."""
+
+    period_s: float
+    readings: Array
+    """(W, L + 1, s)."""
+    u_start: Array
+    """(W, HISTORY + L, m)."""
+    u_end: Array
+    """(W, HISTORY + L, m)."""
+    tau_s: Array
+    """(W, HISTORY + L)."""
+
+    @property
+    def count(self) -> int:
+        """W."""
+        return len(self.readings)
+
+    @property
+    def periods(self) -> int:
+        """L."""
+        return self.readings.shape[1] - 1
+
+    def chosen(self, which: Array | slice) -> Windows:
+        """Some of the windows, by index, mask or slice."""
+        return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
+
+
+def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
+    """Cut the steps of a run into stretches without a lost frame, a pause or a fault."""
+    run: list[Step] = []
+    for step in steps:
+        follows = bool(run) and step.frame == run[-1].frame + 1 and step.t_device_us == run[-1].t_device_us + period_us
+        if run and not follows:
+            yield from _stretch(run, rig, period_us)
+            run = []
+        if step.status & Status.FAULT or not step.status & Status.ARMED:
+            yield from _stretch(run, rig, period_us)
+            run = []
+        else:
+            run.append(step)
+    yield from _stretch(run, rig, period_us)
+
+
+def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
+    if len(steps) < 2:
+        return
+    readings = np.array([s.sensors for s in steps], np.float64) * [s.resolution for s in rig.sensors]
+    for i, sensor in enumerate(rig.sensors):
+        if sensor.wrap:
+            readings[:, i] = np.unwrap(readings[:, i])
+    resolutions = np.array([a.resolution for a in rig.actuators])
+    before = steps[:-1]
+    yield Stretch(
+        period_us * 1e-6,
+        readings,
+        np.array([s.u_start for s in before], np.float64) * resolutions,
+        np.array([s.u_end for s in before], np.float64) * resolutions,
+        np.array([s.tau_us for s in before], np.float64) * 1e-6,
+    )
+
+
+def windows_of(recorded: Sequence[Stretch], periods: int) -> Windows:
+    """Cut stretches into windows of so many periods; raises ValueError where no stretch is long enough for one."""
+    cut: list[tuple[Array, Array, Array, Array]] = []
+    for s in recorded:
+        for first in range(HISTORY, len(s.readings) - periods, periods + 1):
+            told = slice(first - HISTORY, first + periods)
+            cut.append((s.readings[first : first + periods + 1], s.u_start[told], s.u_end[told], s.tau_s[told]))
+    if not cut:
+        raise ValueError(f"no stretch of {HISTORY + periods + 1} frames in a row was recorded")
+    return Windows(recorded[0].period_s, *(np.array(values) for values in zip(*cut, strict=True)))

@@ -1,0 +1,65 @@
+"""Trajectories of many variations of a plant over many windows at once, under commands that arrive late."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from onrig.sim.identification.recording import HISTORY, Windows
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array, advance
+
+
+class Pieces(NamedTuple):
+    """What reaches the plant in each period: three commands, one after the other."""
+
+    durations_s: tuple[Array, Array, Array]
+    """(V, W, L) each."""
+    commands: tuple[Array, Array, Array]
+    """(V, W, L, m) each."""
+
+
+def delayed(windows: Windows, delay_s: Array) -> Pieces:
+    """Commands of the windows as they reach the plant after each of V delays (V,).
+
+    A delay of q periods and a rest f: period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.
+    """
+    period_s = windows.period_s
+    late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
+    rest = (delay_s - late * period_s)[:, None, None]
+    at = HISTORY + np.arange(windows.periods)[None, :] - late[:, None]  # (V, L)
+
+    def taken(values: Array, shift: int) -> Array:
+        return np.moveaxis(values[:, at + shift], 1, 0)
+
+    tau_before, tau = taken(windows.tau_s, -1), taken(windows.tau_s, 0)
+    first = np.clip(tau_before - (period_s - rest), 0.0, rest)
+    last = np.clip(period_s - rest - tau, 0.0, period_s - rest)
+    durations = (first, period_s - first - last, last)
+    commands = (taken(windows.u_start, -1), taken(windows.u_end, -1), taken(windows.u_end, 0))
+    return Pieces(durations, commands)
+
+
+def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:
+    """States (V, W, L + 1, n) from starts (V, W, n), for a plant whose parameters are numbers or arrays (V, 1).
+
+    ``substeps`` is what the twin takes in a period; as there, a piece of one takes its share, rounded up.
+    """
+    pieces = delayed(windows, delay_s)
+    shares = [float(np.max(d)) / windows.period_s for d in pieces.durations_s]
+    steps = [math.ceil(substeps * share - 1e-9) for share in shares]
+    state = tuple(np.moveaxis(starts, -1, 0))
+    states = np.empty((*starts.shape[:2], windows.periods + 1, starts.shape[2]))
+    states[:, :, 0] = starts
+    n_actions = windows.u_end.shape[2]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(windows.periods):
+            for duration_s, command, n in zip(pieces.durations_s, pieces.commands, steps, strict=True):
+                if n:
+                    action = tuple(command[:, :, k, j] for j in range(n_actions))
+                    state = advance(plant, state, action, cast(Array, duration_s[:, :, k]), n)
+            for i, component in enumerate(state):
+                states[:, :, k + 1, i] = component
+    return states

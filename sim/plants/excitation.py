@@ -1,0 +1,68 @@
+"""Excitations: what a plant is moved with so that its motion tells its parameters; every command passes the shield."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from onrig.hw.rig import Rig
+
+Wish = Callable[[float, Sequence[float]], tuple[float, ...]]
+"""From the seconds since it began and the observation (n,) in SI to the command (m,) that is wished for."""
+
+
+class Excitation(NamedTuple):
+    """One part of an experiment."""
+
+    name: str
+    duration_s: float
+    wish: Wish
+
+
+def rest(rig: Rig, duration_s: float) -> Excitation:
+    """The safe output."""
+    safe = tuple(a.safe for a in rig.actuators)
+    return Excitation("rest", duration_s, lambda t, observation: safe)
+
+
+def chirp(
+    rig: Rig,
+    ranges: Mapping[str, tuple[float, float]],
+    actuator: int,
+    share: float,
+    band_hz: tuple[float, float],
+    duration_s: float,
+) -> Excitation:
+    """A sine of rising frequency on one actuator, around its safe output or, where that is an end, within its range."""
+    safe = [a.safe for a in rig.actuators]
+    name = rig.actuators[actuator].name
+    low, high = (share * (limit - safe[actuator]) for limit in ranges[name])
+    slow, fast = band_hz
+
+    def wish(t: float, observation: Sequence[float]) -> tuple[float, ...]:
+        wave = math.sin(2.0 * math.pi * t * (slow + 0.5 * (fast - slow) * t / duration_s))
+        offset = wave * (high if wave > 0 else -low)
+        return (*safe[:actuator], safe[actuator] + offset, *safe[actuator + 1 :])
+
+    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, wish)
+
+
+def square(
+    rig: Rig,
+    ranges: Mapping[str, tuple[float, float]],
+    actuator: int,
+    share: float,
+    period_s: float,
+    duration_s: float,
+) -> Excitation:
+    """Steps from one end of an actuator's range to the other, whose edges tell its delay."""
+    safe = [a.safe for a in rig.actuators]
+    name = rig.actuators[actuator].name
+    ends = [safe[actuator] + share * (limit - safe[actuator]) for limit in ranges[name]]
+
+    def wish(t: float, observation: Sequence[float]) -> tuple[float, ...]:
+        high = t % period_s < 0.5 * period_s
+        return (*safe[:actuator], ends[high], *safe[actuator + 1 :])
+
+    return Excitation(f"steps of {name}, {share:.0%}", duration_s, wish)

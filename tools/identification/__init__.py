@@ -1,0 +1,1 @@
+"""``onrig identify``: experiments on a device, and what their result looks like."""

@@ -1,0 +1,110 @@
+"""The experiment on a device: excitations through the ordinary tick, so that the shield sees every command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from onrig.hw.messages import State
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LinkError
+from onrig.runtime.control.episode import begin_episode
+from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
+from onrig.runtime.record import Kind, Step
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.plants.excitation import Excitation
+
+_SILENCE_PERIODS = 50
+_LEAST_SILENCE_NS = 1_000_000_000
+
+
+class DeviceFault(Exception):
+    """The device latched a fault during the experiment; it is safe."""
+
+
+def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
+    """What the experiment may put out: the configuration's range of each actuator, narrowed towards the safe output."""
+    allowed = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
+    safe = {a.name: a.safe for a in config.rig.actuators}
+    return {
+        name: (safe[name] + effort * (low - safe[name]), safe[name] + effort * (high - safe[name]))
+        for name, (low, high) in allowed.items()
+    }
+
+
+def drive(
+    config: RunConfig,
+    session: DeviceSession,
+    excitations: Sequence[Excitation],
+    seed: int | None = None,
+    progress: Callable[[float], None] = lambda passed_s: None,
+) -> list[Step]:
+    """Arm, excite, and disarm again whatever happens; the completed steps.
+
+    ``seed`` resets a device that can reset itself.  Raises LinkError where the device falls silent, DeviceFault where it
+    latches a fault.
+    """
+    tick = Tick(config)
+    tick.begin(1, Kind.EVAL, [])  # no exploration on top
+    session.arm()
+    try:
+        if seed is not None:
+            session.reset(seed)
+        return _excite(config, session, tick, excitations, progress)
+    finally:
+        session.disarm()
+
+
+def _excite(
+    config: RunConfig,
+    session: DeviceSession,
+    tick: Tick,
+    excitations: Sequence[Excitation],
+    progress: Callable[[float], None],
+) -> list[Step]:
+    ends_s = list(accumulate(e.duration_s for e in excitations))
+    began_us: int | None = None
+    index = 0
+
+    def act(step: Step) -> None:
+        passed_s = _passed_s(step.t_device_us)
+        began_s = ends_s[index] - excitations[index].duration_s
+        step.policy = excitations[index].wish(passed_s - began_s, step.observation)
+
+    def _passed_s(t_us: int) -> float:
+        return (t_us - (t_us if began_us is None else began_us)) * 1e-6
+
+    def over(state: State, terminated: bool) -> bool:
+        return is_unfit(state) or tick.contradiction is not None or index >= len(ends_s)
+
+    answer_to = begin_episode(tick, act, ends=over)
+    steps: list[Step] = []
+    while True:
+        state = _next_state(config, session)
+        if began_us is None:
+            if precedes_arming(state):
+                continue
+            began_us = state.t_us
+        while index < len(ends_s) and _passed_s(state.t_us) >= ends_s[index]:
+            index += 1
+        answer = answer_to(state)
+        session.send_command(state.frame, answer.command)
+        if answer.completed is not None:
+            steps.append(answer.completed)
+        if answer.over:
+            break
+        progress(_passed_s(state.t_us))
+    if is_unfit(state):
+        raise DeviceFault(f"the device latched fault {state.fault} after {_passed_s(state.t_us):.1f} s")
+    if tick.contradiction is not None:
+        raise DeviceFault(f"its frames contradict each other: {tick.contradiction}")
+    return steps
+
+
+def _next_state(config: RunConfig, session: DeviceSession) -> State:
+    silence_ns = max(_LEAST_SILENCE_NS, _SILENCE_PERIODS * config.wall_period_ns)
+    state = session.wait_state(time.monotonic_ns() + silence_ns)
+    if state is None:
+        raise LinkError(f"no state frame for {silence_ns * 1e-9:.1f} s")
+    return state

@@ -1,0 +1,124 @@
+"""A study of how far identification can be trusted: twins drawn at random, identified, and compared with the truth.
+
+Drawn are the lumped parameters (anywhere within +-30 % of the configuration's), the sensors' noise and zero, dry
+friction and a dead band; the delay is 10 ms.  Signs are turned at random in what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.identification.identify import Identified, identify
+from onrig.sim.identification.model import ZERO
+from onrig.sim.identification.recording import Stretch, stretches
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+from onrig.sim.twin.main import twin_options
+from onrig.sim.twin.options import TwinOptions, sensor_half_range
+from onrig.tools.evaluate import lockstep_session
+from onrig.tools.identification.driving import drive, ranges_of
+
+SPREAD: Final = 0.3
+NOISE: Final = (0.001, 0.005)
+"""Of the sensors, in normalised units (log-uniform)."""
+ZERO_SHARE: Final = 0.02
+"""Largest zero error, in normalised units."""
+FRICTION: Final = (0.015, 0.05)
+"""Dry friction, in normalised units of the velocity per second."""
+DEAD_BAND: Final = (0.01, 0.05)
+"""Share of the range."""
+DELAY_S: Final = 0.01
+
+
+class Outcome(NamedTuple):
+    """One twin: for each unknown the truth, the estimate and the half-width of its interval, in its coordinate."""
+
+    names: tuple[str, ...]
+    truth: Array
+    estimate: Array
+    half_width: Array
+    relative: Array
+    """Half-width as a share of the truth; NaN for a zero, which has no size to compare with."""
+    signs_right: bool
+    left_out: int
+
+
+def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
+    """One random twin."""
+    rig, plant = config.rig, options.plant
+    half = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
+    reach = min(max(abs(a.low - a.safe), abs(a.high - a.safe)) for a in rig.actuators)
+    lumped = {name: value * (1.0 + rng.uniform(-SPREAD, SPREAD)) for name, value in plant.identifiable.items()}
+    drawn = plant.with_identifiable(lumped).varied(
+        {
+            "dry_friction": rng.uniform(*FRICTION) * half.get(plant.state_names[-1], 1.0),
+            "dead_band": rng.uniform(*DEAD_BAND) * reach,
+            "delay_s": DELAY_S,
+        }
+    )
+    zeros = {n: rng.uniform(-ZERO_SHARE, ZERO_SHARE) * h for n, h in half.items() if n != plant.state_names[-1]}
+    noise = float(np.exp(rng.uniform(*np.log(NOISE))))
+    return msgspec.structs.replace(options, plant=drawn, sensor_zero=zeros, sensor_noise=noise)
+
+
+def run_twin(config: RunConfig, seed: int, index: int) -> Outcome:
+    """Draw, excite and identify one twin."""
+    rng = np.random.default_rng((seed, index))
+    nominal = twin_options(config).plant
+    twin = draw_twin(twin_options(config), config, rng)
+    device = msgspec.structs.replace(config.device, twin=msgspec.to_builtins(twin))
+    session = lockstep_session(msgspec.structs.replace(config, device=device))
+    excitations = nominal.excitations(config.rig, ranges_of(config, 1.0))
+    steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
+    recorded = list(stretches(steps, config.rig, config.period_us))
+    bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
+    turned = rng.random() < 0.5 and any(bipolar)
+    signs = tuple(-1 if turned and both else 1 for both in bipolar)
+    found = identify(nominal, config.rig, [reversed_(s, signs) for s in recorded], twin.substeps)
+    right = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
+    return outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
+
+
+def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
+    """The stretch as it would have been recorded with some actuators the other way round."""
+    turn = np.array(signs, np.float64)
+    return stretch._replace(u_start=stretch.u_start * turn, u_end=stretch.u_end * turn)
+
+
+def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
+    """The truth by the unknowns' names."""
+    imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
+    return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in twin.sensor_zero.items()}}
+
+
+def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
+    """Compare with the truth; the sensors' noise is compared as ``noise_NAME``."""
+    values = true_values(twin, twin.plant)
+    truth = np.array([u.coordinate(values[u.name]) for u in found.unknowns])
+    relative = [
+        np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
+        for u, t, h in zip(found.unknowns, truth, found.half_widths, strict=True)
+    ]
+    sigma = [twin.sensor_noise * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
+    total = [np.hypot(s, c.resolution / np.sqrt(12.0)) for s, c in zip(sigma, config.rig.sensors, strict=True)]
+    spread = 1.96 * found.noise.spread
+    return Outcome(
+        (*(u.name for u in found.unknowns), *(f"noise_{s.name}" for s in config.rig.sensors)),
+        np.concatenate([truth, np.log(total)]),
+        np.concatenate([found.fit.coordinates, np.log(found.noise.total)]),
+        np.concatenate([found.half_widths, spread]),
+        np.concatenate([relative, spread]),
+        signs_right,
+        found.left_out,
+    )
+
+
+def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome]:
+    """Identify so many twins, one after the other."""
+    for index in range(twins):
+        yield run_twin(config, seed, index)
