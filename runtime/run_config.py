@@ -79,6 +79,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A noise-free evaluation episode after every n-th training episode; 0 for none (docs/methods.md)."""
     local_learner: bool = True
     """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
+    identified: str | msgspec.UnsetType = msgspec.UNSET
+    """File of `onrig identify` whose plant takes the place of the twin's and the shield's; once loaded its hash."""
     policy: str | None = None
     """ONNX file to start with; without one the run waits for the learner's first policy."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0

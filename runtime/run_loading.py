@@ -14,6 +14,7 @@ import msgspec
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
 from onrig.runtime.config.document import Document, load_document, origin_of, override, problem_at
+from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.resolve import find
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
@@ -54,7 +55,7 @@ def load_run(
         raise ConfigError([Problem(name, START, str(error))]) from None
     document = load_document(path)
     # Overrides of what is inside a named rig or task need the mapping, so names are replaced in between.
-    early = [o for o in overrides if o.split("=", 1)[0].strip() in _NAMED]
+    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY)]
     for assignment in early:
         document = override(document, assignment)
     parts: dict[str, Document] = {}
@@ -67,6 +68,10 @@ def load_run(
         else:
             if part is not None:
                 parts[key] = part
+    try:
+        document = with_identified(document, path.parent, _rig_name(document, parts))
+    except ConfigError as error:
+        problems += error.problems
     for assignment in overrides:
         if assignment in early:
             continue
@@ -103,6 +108,12 @@ def _named_part(document: Document, key: str, folder: str, beside: Path) -> Docu
         return load_document(find(name, folder, beside))
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
+
+
+def _rig_name(document: Document, parts: Mapping[str, Document]) -> object:
+    inline = document.data.get("rig") if isinstance(document.data, dict) else None
+    rig = parts["rig"].data if "rig" in parts else inline
+    return rig.get("name") if isinstance(rig, dict) else None
 
 
 def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:

@@ -30,6 +30,7 @@ VERBS: Final = {
     "soak": "run a rig, a learner and a bad network for minutes, with faults everywhere, and keep the books",
     "attack": "try to break a rig from outside and from within, and say what did",
     "baseline": "what the random controller and a model-based one reach on a task",
+    "identify": "find the parameters of a plant from its device's signals, with their joint uncertainty",
     "safety": "try to break what the shield promises, and say how near that came",
     "doctor": "check board, kernel, permissions, ports, keys and wheels",
     "service": "make a rig a service of this machine: systemd unit, udev rule, limits",
@@ -40,6 +41,7 @@ VERBS: Final = {
 _PLACES: Final = {
     **{verb: f"{verb}.verb" for verb in ("bench", "doctor", "service", "web")},
     "experiment": "experiments.verb",
+    "identify": "identification.verb",
     **{verb: f"verbs.{verb}" for verb in ("keys", "learn", "stop", "disarm", "twin")},
     "resume": "verbs.stop:resume",
 }

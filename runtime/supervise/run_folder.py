@@ -65,7 +65,8 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         check_folder(folder)  # as it is now, whatever somebody did meanwhile: from here on nobody else can
         _write_config(folder, config)
-        _write_meta(folder, {"seed": config.seed, **circumstances()})
+        identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
+        _write_meta(folder, {"seed": config.seed, **identified, **circumstances()})
     except OSError:
         take_back()
         raise

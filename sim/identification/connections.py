@@ -43,14 +43,14 @@ def liveliest(windows: Windows) -> Windows:
 
 
 def find_connection(
-    plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, start: Array, substeps: int
+    plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
     """Try all signs, with a wrapped sensor's zero in each quarter, and fit the most likely ones."""
     chosen = liveliest(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     actuators = list(itertools.product(*((1, -1) if both else (1,) for both in bipolar)))
     sensors = [(1, *rest) for rest in itertools.product((1, -1), repeat=len(rig.sensors) - 1)]
-    starts = _zeros(rig, unknowns, start)
+    starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
     tried = []
     for signs in itertools.starmap(Signs, itertools.product(sensors, actuators)):
@@ -79,8 +79,9 @@ def find_connection(
     return Connection(best[1], best[2], known, mirrored)
 
 
-def _zeros(rig: Rig, unknowns: Sequence[Unknown], start: Array) -> list[Array]:
-    found = [start]
+def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
+    """Where to begin: each unknown at its start, a wrapped sensor's zero in each quarter."""
+    found = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):
             turned = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from onrig.sim.identification.model import Model
@@ -62,7 +63,7 @@ class Shooting:
         return np.where(np.isfinite(flat), flat, _FAR_OFF)
 
     def _measured(self) -> Array:
-        return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.count, -1))
+        return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
 
     def settled(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
         """Best starts (W, n) for the coordinates (p,), the residuals (W, R) there and their derivative (W, R, n)."""
@@ -127,7 +128,7 @@ class Shooting:
         low = [u.coordinate(u.low) for u in unknowns]
         return np.array(low), np.array([u.coordinate(u.high) for u in unknowns])
 
-    def solve(self, coordinates: Array, free: Array, tolerance: float, evaluations: int = 30) -> Fit:
+    def solve(self, coordinates: Array, free: NDArray[np.bool_], tolerance: float, evaluations: int = 30) -> Fit:
         """Minimise over the coordinates that are ``free`` (p,), from the ones given, to a relative tolerance."""
         low, high = self._bounds()
         margin = 1e-9 * (high - low)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
-from onrig.sim.identification.model import Model, Unknown, unknowns_of, valued
+from onrig.sim.identification.model import Model, Unknown, unknowns_of
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
 from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
 from onrig.sim.plants import Plant
@@ -25,6 +26,9 @@ _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
 """Times the median of the windows' mean squares; of noise alone they differ by less than half."""
 _LEAST: Final = 1.0
+_TOLD: Final = 0.5
+_MOST_WINDOWS: Final = 400
+"""More of them are thinned out evenly: two hundred seconds tell what there is to tell."""
 
 
 class Identified(NamedTuple):
@@ -38,7 +42,7 @@ class Identified(NamedTuple):
     """Windows that no such plant explains: a wall was met, or something touched the rig."""
     noise: Noise
     joint: Joint
-    free: Array
+    free: NDArray[np.bool_]
     """(p,): which unknowns were fitted."""
 
     @property
@@ -52,13 +56,15 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
 
     ``plant`` is the nominal one, whose lumped parameters may be off by a factor of several.
     """
+    if not recorded:
+        raise ValueError("nothing was recorded")
     period_s = recorded[0].period_s
     unknowns = unknowns_of(plant, rig, period_s)
-    short = windows_of(recorded, max(4, round(SHORT_S / period_s)))
-    long = windows_of(recorded, max(4, round(LONG_S / period_s)))
+    short = _thinned(windows_of(recorded, max(4, round(SHORT_S / period_s))))
+    long = _thinned(windows_of(recorded, max(4, round(LONG_S / period_s))))
     resolutions = np.array([s.resolution for s in rig.sensors])
-    sigma = np.maximum(_rough_noise(recorded), resolutions / np.sqrt(12.0))
-    connection = find_connection(plant, rig, unknowns, short, sigma, valued(unknowns, {}), substeps)
+    sigma = _rough_noise(recorded, resolutions)
+    connection = find_connection(plant, rig, unknowns, short, sigma, substeps)
     free = np.ones(len(unknowns), bool)
 
     def fitted(windows: Windows, sigma: Array, coordinates: Array, tolerance: float) -> tuple[Fit, Windows]:
@@ -70,17 +76,52 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
 
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
-    fit, told = fitted(short, sigma, coordinates, _COARSE)
+    fit, _ = fitted(short, sigma, coordinates, _COARSE)
+    fit, free = _without_untold(fit, unknowns)
     fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, _FINE)
     return Identified(
-        unknowns, connection, fit, told, long.count - told.count, noise_of(fit, resolutions), joint_of(fit, free), free
+        unknowns, connection, fit, told, long.size - told.size, noise_of(fit, resolutions), joint_of(fit, free), free
     )
 
 
-def _rough_noise(recorded: Sequence[Stretch]) -> Array:
-    """Standard deviations from third differences, which leave little of a smooth motion."""
+def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:
+    """How the rig is connected, by a short recording; raises ValueError where that is too short."""
+    if not recorded:
+        raise ValueError("nothing was recorded")
+    period_s = recorded[0].period_s
+    windows = windows_of(recorded, max(4, round(SHORT_S / period_s)))
+    sigma = _rough_noise(recorded, np.array([s.resolution for s in rig.sensors]))
+    return find_connection(plant, rig, unknowns_of(plant, rig, period_s), windows, sigma, substeps)
+
+
+def _thinned(windows: Windows) -> Windows:
+    keep = min(windows.size, _MOST_WINDOWS)
+    return windows.chosen(np.arange(keep) * windows.size // keep)
+
+
+def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
+    """Find the unknowns that the signals tell something of; the others are put back to their start, imperfections to 0.
+
+    What is told is compared with a prior as wide as a factor e, or as a quarter of the bounds.
+    """
+    jacobian = fit.jacobian.reshape(-1, len(unknowns))
+    information = jacobian.T @ jacobian
+    prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
+    free = np.ones(len(unknowns), bool)
+    while free.any():
+        some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
+        left = np.sqrt(np.diag(np.linalg.inv(some + np.diag(prior[free] ** -2.0)))) / prior[free]
+        if left.max() < _TOLD:
+            break
+        free[free.nonzero()[0][left.argmax()]] = False
+    back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
+    return fit._replace(coordinates=np.where(free, fit.coordinates, back)), free
+
+
+def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:
+    """Standard deviations from third differences, which leave little of a smooth motion; rounding at least."""
     differences = np.concatenate([np.diff(s.readings, 3, axis=0) for s in recorded if len(s.readings) > 3])
-    return np.asarray(np.sqrt(np.mean(differences**2, axis=0) / 20.0))
+    return np.asarray(np.maximum(np.sqrt(np.mean(differences**2, axis=0) / 20.0), resolutions / np.sqrt(12.0)))
 
 
 def _with_likely_delay(model: Model, sigma: Array, coordinates: Array, period_s: float) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ class Model:
     def first_starts(self, coordinates: Array) -> Array:
         """Starts (W, n) to begin with: as measured, a velocity that is not measured from differences."""
         readings = self.windows.readings * self._sensor_signs
-        starts = np.zeros((self.windows.count, len(self.plant.state_names)))
+        starts = np.zeros((self.windows.size, len(self.plant.state_names)))
         for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
             starts[:, state] = readings[:, 0, i] - (coordinates[at] if at is not None else 0.0)
         missing = [k for k in range(starts.shape[1]) if k not in self.states]
@@ -113,9 +113,3 @@ class Model:
             span = min(4, self.windows.periods)
             starts[:, state] = (readings[:, span, 0] - readings[:, 0, 0]) / (span * self.windows.period_s)
         return starts
-
-
-def valued(unknowns: Sequence[Unknown], values: Mapping[str, float]) -> Array:
-    """Coordinates (p,) of values by name; the start where none is given, and never beyond the bounds."""
-    found = [u.coordinate(min(max(values.get(u.name, u.start), u.low), u.high)) for u in unknowns]
-    return np.array(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.messages import Status
 from onrig.hw.rig import Rig
@@ -44,25 +45,25 @@ class Windows(NamedTuple):
     """(W, HISTORY + L)."""
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """W."""
         return len(self.readings)
 
     @property
     def periods(self) -> int:
         """L."""
-        return self.readings.shape[1] - 1
+        return int(self.readings.shape[1]) - 1
 
-    def chosen(self, which: Array | slice) -> Windows:
-        """Some of the windows, by index, mask or slice."""
+    def chosen(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
+        """Some of the windows, by index or mask."""
         return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
 
 
 def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
-    """Cut the steps of a run into stretches without a lost frame, a pause or a fault."""
+    """Cut the steps of a run into stretches without a lost frame, a reset, a pause or a fault."""
     run: list[Step] = []
     for step in steps:
-        follows = bool(run) and step.frame == run[-1].frame + 1 and step.t_device_us == run[-1].t_device_us + period_us
+        follows = bool(run) and not step.status & Status.FIRST and _follows(run[-1], step, period_us)
         if run and not follows:
             yield from _stretch(run, rig, period_us)
             run = []
@@ -72,6 +73,10 @@ def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stret
         else:
             run.append(step)
     yield from _stretch(run, rig, period_us)
+
+
+def _follows(before: Step, step: Step, period_us: int) -> bool:
+    return step.frame == before.frame + 1 and step.t_device_us == before.t_device_us + period_us
 
 
 def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:

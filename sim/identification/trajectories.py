@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array, advance
+
+_HARDLY: Final = 0.05
+"""Of a step.  A delay near half a period would otherwise fall on either side of it; dry friction would notice."""
 
 
 class Pieces(NamedTuple):
@@ -24,7 +27,7 @@ class Pieces(NamedTuple):
 def delayed(windows: Windows, delay_s: Array) -> Pieces:
     """Commands of the windows as they reach the plant after each of V delays (V,).
 
-    A delay of q periods and a rest f: period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.
+    With a delay of q T + f period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.
     """
     period_s = windows.period_s
     late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
@@ -48,8 +51,7 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
     ``substeps`` is what the twin takes in a period; as there, a piece of one takes its share, rounded up.
     """
     pieces = delayed(windows, delay_s)
-    shares = [float(np.max(d)) / windows.period_s for d in pieces.durations_s]
-    steps = [math.ceil(substeps * share - 1e-9) for share in shares]
+    steps = [_steps(substeps * float(np.max(d)) / windows.period_s) for d in pieces.durations_s]
     state = tuple(np.moveaxis(starts, -1, 0))
     states = np.empty((*starts.shape[:2], windows.periods + 1, starts.shape[2]))
     states[:, :, 0] = starts
@@ -59,7 +61,12 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
             for duration_s, command, n in zip(pieces.durations_s, pieces.commands, steps, strict=True):
                 if n:
                     action = tuple(command[:, :, k, j] for j in range(n_actions))
-                    state = advance(plant, state, action, cast(Array, duration_s[:, :, k]), n)
+                    state = advance(plant, state, action, duration_s[:, :, k], n)
             for i, component in enumerate(state):
                 states[:, :, k + 1, i] = component
     return states
+
+
+def _steps(needed: float) -> int:
+    """Integration steps of a piece; one that is hardly longer than a whole number takes that number."""
+    return 0 if needed <= 0.0 else max(1, math.ceil(needed - _HARDLY))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from onrig.sim.identification.fit import Fit
@@ -57,7 +58,7 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
     return Noise(np.sqrt(variance), np.where(hidden, 0.0, np.sqrt(np.maximum(alone, 0.0))), 0.5 * scatter)
 
 
-def joint_of(fit: Fit, free: Array) -> Joint:
+def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
     """Covariance of the free coordinates; 0 for the others.  Raises LinAlgError where the data tell nothing of one."""
     jacobian, residuals = fit.jacobian[:, :, free], fit.projected
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
@@ -71,7 +72,8 @@ def joint_of(fit: Fit, free: Array) -> Joint:
     freedom = 1.0 / np.sum(weight**2, axis=0)
     p = len(free)
     whole, white = np.zeros((p, p)), np.zeros((p, p))
-    whole[np.ix_(free, free)], white[np.ix_(free, free)] = covariance, model
+    at = np.flatnonzero(free)
+    whole[np.ix_(at, at)], white[np.ix_(at, at)] = covariance, model
     degrees = np.full(p, np.inf)
     degrees[free] = np.maximum(freedom, 2.0)
     return Joint(whole, degrees, white)

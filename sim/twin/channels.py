@@ -143,11 +143,11 @@ class Sensing:
     """Noise streams (one per role, spawned from the reset's seed) and the sensors' counts."""
 
     def __init__(self, rig: Rig, options: TwinOptions) -> None:
-        names = options.plant.state_names
+        names, zeros = options.plant.state_names, options.sensor_zero or {}
         self._sensors = tuple(
             (
                 names.index(s.name),
-                options.sensor_zero.get(s.name, 0.0),
+                zeros.get(s.name, 0.0),
                 s.resolution,
                 s.wrap,
                 *count_range(s.resolution, s.wrap),

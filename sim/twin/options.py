@@ -23,7 +23,7 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
-    sensor_zero: dict[str, Quantity] = {}
+    sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
     """What a sensor reads where the plant is at 0 (SI), for those that do not read 0 there."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); the device does not know of it."""
@@ -75,7 +75,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
     known = [s.name for s in rig.sensors]
     problems += [
         (f"sensor_zero.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
-        for name in options.sensor_zero
+        for name in options.sensor_zero or ()
         if name not in known
     ]
     if options.period_min_us > options.period_max_us:

@@ -42,7 +42,7 @@ def drive(
 ) -> list[Step]:
     """Arm, excite, and disarm again whatever happens; the completed steps.
 
-    ``seed`` resets a device that can reset itself.  Raises LinkError where the device falls silent, DeviceFault where it
+    ``seed`` resets a device that can reset itself.  Raises LinkError where it falls silent, DeviceFault where it
     latches a fault.
     """
     tick = Tick(config)

@@ -20,6 +20,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
+from onrig.tools.bench.report import aligned
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import drive, ranges_of
 
@@ -93,7 +94,7 @@ def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
     """The truth by the unknowns' names."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
-    return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in twin.sensor_zero.items()}}
+    return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
 def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
@@ -122,3 +123,18 @@ def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome]:
     """Identify so many twins, one after the other."""
     for index in range(twins):
         yield run_twin(config, seed, index)
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Coverage and half-width of each unknown's interval, and of all together."""
+    names = outcomes[0].names
+    inside = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
+    median = np.median([o.relative for o in outcomes], axis=0)
+    rows = [("parameter", "coverage", "median half-width")]
+    rows += [
+        (name, f"{share:.1%}", "" if np.isnan(width) else f"{width:.2%}")
+        for name, share, width in zip(names, inside.mean(axis=0), median, strict=True)
+    ]
+    rows.append((f"all, {len(outcomes)} twins", f"{inside.mean():.1%}", ""))
+    right = sum(o.signs_right for o in outcomes)
+    return f"{aligned(rows)}\nsigns right: {right} of {len(outcomes)}"

@@ -1,0 +1,60 @@
+"""``identified: FILE``: a plant that `onrig identify` found takes the place of a configuration's own.
+
+The file's ``twin`` goes over ``device.twin``, its ``predicted`` over ``limits.predicted``, where there is one.  The key
+itself then holds the file's hash, which so travels with the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.config.document import Document, load_document, override, problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath
+from onrig.runtime.config.resolve import find
+from onrig.runtime.config.yaml_nodes import Data, value_at
+
+KEY: Final = "identified"
+HASH: Final = "sha256:"
+_LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
+    ("twin", ("device", "twin")),
+    ("predicted", ("limits", "predicted")),
+)
+
+
+def with_identified(document: Document, beside: Path, rig: object) -> Document:
+    """Lay the named file over a configuration; the same document where it names none, or holds a hash already.
+
+    ``rig`` is the name of the configuration's rig, which must be the file's.  Raises ConfigError.
+    """
+    name = document.data.get(KEY) if isinstance(document.data, dict) else None
+    if not isinstance(name, str) or name.startswith(HASH):
+        return document
+    try:
+        path = find(name if Path(name).suffix else f"{name}.yaml", beside=beside)
+    except FileNotFoundError as error:
+        raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
+    found = load_document(path)
+    if not isinstance(found.data, dict) or not all(isinstance(found.data.get(part), dict) for part, _ in _LAID_OVER):
+        raise ConfigError([problem_at(found, (), "expected twin and predicted, as `onrig identify` writes them")])
+    if found.data.get("rig") != rig:
+        message = f"{path} was identified on rig '{found.data.get('rig')}', this is '{rig}' at {KEY}"
+        raise ConfigError([problem_at(document, (KEY,), message)])
+    for part, at in _LAID_OVER:
+        values = found.data[part]
+        if _is_mapping(document.data, at) and isinstance(values, dict):
+            for field, value in values.items():
+                where = ".".join(map(str, (*at, field)))
+                document = override(document, f"{where}={msgspec.json.encode(value).decode()}", origin=str(path))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
+
+
+def _is_mapping(data: Data, at: NodePath) -> bool:
+    try:
+        return isinstance(value_at(data, at), dict)
+    except KeyError:
+        return False

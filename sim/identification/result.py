@@ -1,0 +1,209 @@
+"""The result as a file: what the twin takes, what the shield must answer for, and how sure all of it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.conversion import convert
+from onrig.runtime.config.document import load_document
+from onrig.runtime.config.yaml_nodes import dump
+from onrig.runtime.safety.plant_box import PlantBox
+from onrig.sim.identification.identify import Identified
+from onrig.sim.identification.model import ZERO, Unknown
+from onrig.sim.identification.uncertainty import half_widths
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+from onrig.sim.twin.options import sensor_half_range
+
+SAMPLES: Final = 200
+SHIELDED: Final = 0.999
+"""Level of the intervals that the shield answers for."""
+_LEAST_SPREAD: Final = 0.05
+"""The shield answers for at least so much: a plant changes with temperature and wear."""
+_CLOSE: Final = 0.95
+_VAGUE: Final = 0.5
+_HEAD: Final = (
+    "# Written by `onrig identify`.  A run takes it by `identified: FILE`; docs/identification.md tells the rest.\n"
+)
+
+
+class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One parameter with the bounds of its 95 % interval."""
+
+    name: str
+    unit: str
+    value: float
+    low: float
+    high: float
+    logarithmic: bool
+    """Whether covariance and samples are about its logarithm's scale."""
+
+
+class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Standard deviation of a sensor's readings around the truth (SI), rounding included, with its 95 % interval."""
+
+    std: float
+    low: float
+    high: float
+    alone: float
+    """Without the rounding to counts; 0 where that hides it."""
+
+
+class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `identified.yaml` holds."""
+
+    rig: str
+    source: str
+    """Where the signals are from."""
+    twin: dict[str, Any]
+    """Goes over ``device.twin``."""
+    predicted: dict[str, float | int]
+    """Goes over ``limits.predicted``."""
+    parameters: tuple[Parameter, ...]
+    noise: dict[str, SensorNoise]
+    signs: dict[str, int]
+    """+1, or -1 where a sensor or actuator counts the other way round."""
+    not_known: tuple[str, ...]
+    """What these signals could not tell, and why."""
+    covariance: tuple[tuple[float, ...], ...]
+    """Of the parameters in their order; of the logarithm where ``logarithmic``."""
+    samples: tuple[tuple[float, ...], ...]
+    """Draws of the parameters in their order."""
+
+
+def result_of(found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, source: str) -> Result:
+    """Write down what was found; ``plant`` is the nominal one, ``box`` what the shield answers for up to now."""
+    widths = found.half_widths
+    parameters = tuple(
+        _parameter(u, c, w) for u, c, w in zip(found.unknowns, found.fit.coordinates, widths, strict=True)
+    )
+    noise = {}
+    for i, sensor in enumerate(rig.sensors):
+        std, factor = float(found.noise.total[i]), math.exp(1.96 * float(found.noise.spread[i]))
+        noise[sensor.name] = SensorNoise(std, std / factor, std * factor, float(found.noise.alone[i]))
+    signs, channels = found.connection.signs, [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
+    return Result(
+        rig=rig.name,
+        source=source,
+        twin=_twin(found, parameters, plant, rig),
+        predicted=_predicted(found, plant, box),
+        parameters=parameters,
+        noise=noise,
+        signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
+        not_known=tuple(_not_known(found, parameters, noise, plant)),
+        covariance=tuple(map(tuple, found.joint.covariance.tolist())),
+        samples=tuple(map(tuple, _samples(found).tolist())),
+    )
+
+
+def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
+    low, high = (
+        float(np.clip(unknown.value(c), unknown.low, unknown.high)) for c in (coordinate - width, coordinate + width)
+    )
+    return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.logarithmic)
+
+
+def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
+    """Plant, noise and zeros; an imperfection that may as well be none is left out."""
+    values = {p.name: p.value for p in parameters}
+    lasting = {n: v for n, v in values.items() if n in plant.identifiable}
+    lasting |= {p.name: p.value for p in parameters if p.name in _IMPERFECTIONS and p.low > 0}
+    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if p.name.startswith(ZERO) and p.low * p.high > 0}
+    relative = [
+        std / half
+        for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
+        if (half := sensor_half_range(rig, sensor.name))
+    ]
+    told: dict[str, Any] = {"plant": msgspec.to_builtins(plant.with_identifiable(lasting))}
+    told["sensor_noise"] = float(np.sqrt(np.mean(np.square(relative)))) if relative else 0.0
+    return {**told, "sensor_zero": zeros} if zeros else told
+
+
+_IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
+
+
+def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[str, float | int]:
+    """The lumped parameters, the spread around them, and how late a command may act."""
+    wide = half_widths(found.joint, SHIELDED)
+    lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
+    spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
+    told: dict[str, float | int] = {
+        found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
+    }
+    told["spread"] = math.ceil(100.0 * spread) / 100.0
+    late = next(i for i, u in enumerate(found.unknowns) if u.name == "delay_s")
+    if found.fit.coordinates[late] - found.half_widths[late] > 0:
+        latest_s = float(found.fit.coordinates[late] + wide[late])
+        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * latest_s) * 100
+    return told
+
+
+def _samples(found: Identified) -> Array:
+    """Draws (SAMPLES, p) of the joint distribution, within the bounds."""
+    rng = np.random.default_rng(0)
+    drawn = rng.multivariate_normal(found.fit.coordinates, found.joint.covariance, SAMPLES, method="eigh")
+    columns = [np.clip(u.value(drawn[:, i]), u.low, u.high) for i, u in enumerate(found.unknowns)]
+    return np.stack(columns, axis=1)
+
+
+def _not_known(
+    found: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
+) -> Iterator[str]:
+    if found.connection.mirrored:
+        yield (
+            "All signs at once: with every sensor and actuator the other way round this plant moves alike, so only "
+            "whether they agree is known. Turn the rig by hand and look which way its sensor counts."
+        )
+    elif not found.connection.known:
+        yield "Signs: another way of connection explains the signals nearly as well; excite more."
+    for p, known in zip(parameters, found.free.tolist(), strict=True):
+        if not known:
+            yield f"{p.name}: nothing that was recorded depends on it; it stays {p.value:.6g}."
+        elif p.name in _IMPERFECTIONS and p.low <= 0:
+            yield f"{p.name}: cannot be told from none; at most {p.high:.3g} {p.unit}. The twin has none."
+        elif not p.name.startswith(ZERO) and p.high - p.low > 2 * _VAGUE * p.value:
+            yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, which says little; excite more."
+    scale = np.sqrt(np.diag(found.joint.covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = found.joint.covariance / np.outer(scale, scale)
+    for i, j in np.argwhere(np.triu(np.abs(correlation) > _CLOSE, 1)):
+        one, other = parameters[i].name, parameters[j].name
+        yield f"{one} and {other} apart (correlation {correlation[i, j]:+.3f}): draw both together."
+    for name, sensor in noise.items():
+        if not sensor.alone:
+            yield f"The noise of {name}: rounding to counts hides it; it is well below {sensor.std:.3g}."
+    lumped = set(plant.lumped)
+    if lumped:
+        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.told_apart]
+        yield (
+            f"{', '.join(alike)} one by one: motion depends on {', '.join(plant.lumped)} only; the twin's values are "
+            "one choice that gives these."
+        )
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Write the file; raises OSError."""
+    path.write_text(_HEAD + dump(msgspec.to_builtins(result)), encoding="utf-8")
+
+
+def read_result(path: Path) -> Result:
+    """Read it back; raises ConfigError with every problem."""
+    return convert(load_document(path), (), Result)
+
+
+def drawn_plants(result: Result, plant: Plant) -> Plant:
+    """The plants of the joint distribution, as one plant whose parameters are arrays over the samples.
+
+    The delay, which is the same for all trials, is left out.
+    """
+    columns = np.array(result.samples).T
+    values = dict(zip([p.name for p in result.parameters], columns, strict=True))
+    inside = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}
+    return plant.with_identifiable(inside)

@@ -1,0 +1,144 @@
+"""The page of an identification: what was found, how well it fits, and what could not be known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.identify import Identified
+from onrig.sim.identification.result import Result
+from onrig.tools.reports.page import document
+from onrig.tools.reports.sheet import Sheet, escape
+from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SHOWN: Final = 6
+"""Windows that are drawn."""
+_LAGS: Final = 12
+
+
+def identification_page(result: Result, found: Identified, rig: Rig) -> str:
+    """Build the page; without matplotlib it has no pictures."""
+    parts = [
+        f"<h1>{escape(result.rig)}: a plant identified</h1>",
+        f'<p class="lead">{escape(result.source)}; {found.windows.size} windows of {_span(found)} fitted, '
+        f"{found.left_out} left out that no such plant explains.</p>",
+    ]
+    turned = [name for name, sign in result.signs.items() if sign < 0]
+    if turned:
+        told = f"{', '.join(turned)}: counts the other way round than the rig's description says."
+        parts.append(f'<div class="warn"><p>{escape(told)}</p></div>')
+    parts += [sheet.html() for sheet in sheets(result)]
+    parts.append("<h2>What could not be known</h2><ul>")
+    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>Nothing that was looked for.</li>"]
+    parts.append("</ul>")
+    try:
+        charts = [_windows_chart(found, rig), _residuals_chart(found, rig), _correlation_chart(result)]
+    except ImportError:
+        charts = []
+    for chart in charts:
+        parts.append(
+            f'<figure><h3>{escape(chart.title)}</h3><img alt="{escape(chart.alt)}" src="{chart.data_uri}">'
+            f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
+        )
+    return document(f"{result.rig} identified", parts)
+
+
+def sheets(result: Result) -> list[Sheet]:
+    """Parameters, noise and signs as tables."""
+    rows = [
+        (p.name, p.unit, f"{p.value:.6g}", f"{p.low:.6g}", f"{p.high:.6g}", _share(p.value, p.low, p.high))
+        for p in result.parameters
+    ]
+    found = [Sheet("Parameters", 2, ("parameter", "unit", "value", "95 % from", "to", "+-"), tuple(rows))]
+    noise = [
+        (name, f"{n.std:.4g}", f"{n.low:.4g}", f"{n.high:.4g}", f"{n.alone:.4g}", f"{result.signs[name]:+d}")
+        for name, n in result.noise.items()
+    ]
+    heads = ("sensor", "noise (SI)", "95 % from", "to", "without rounding", "sign")
+    found.append(Sheet("Sensors", 1, heads, tuple(noise)))
+    others = [(name, f"{sign:+d}") for name, sign in result.signs.items() if name not in result.noise]
+    found.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(others)))
+    return found
+
+
+def _share(value: float, low: float, high: float) -> str:
+    return f"{0.5 * (high - low) / abs(value):.2%}" if value else ""
+
+
+def _span(found: Identified) -> str:
+    return f"{found.windows.periods * found.windows.period_s:g} s"
+
+
+def _windows_chart(found: Identified, rig: Rig) -> Chart:
+    """Measured and predicted, window beside window."""
+    n = len(rig.sensors)
+    figure, panels = new_figure(n, 1, 2.1 * n)
+    shown = np.linspace(0, found.windows.size - 1, min(_SHOWN, found.windows.size)).astype(int)
+    span_s = found.windows.periods * found.windows.period_s
+    for i, (sensor, (axes,)) in enumerate(zip(rig.sensors, panels, strict=True)):
+        for k, window in enumerate(shown):
+            t = k * 1.15 * span_s + np.arange(found.windows.periods + 1) * found.windows.period_s
+            measured = found.windows.readings[window, :, i]
+            axes.plot(t, measured, ".", color=BLUE, ms=3, label="measured" if k == 0 else None)
+            predicted = measured - found.fit.residuals[window, :, i]
+            axes.plot(t, predicted, color=ORANGE, lw=1.0, label="predicted" if k == 0 else None)
+        axes.set_ylabel(f"{sensor.name} ({sensor.unit})")
+        axes.set_xticks([])
+    panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
+    caption = f"{len(shown)} of the windows, evenly chosen, {span_s:g} s each; every one has a start of its own."
+    return Chart("Measured and predicted", caption, svg_uri(figure), "measured and predicted readings")
+
+
+def _residuals_chart(found: Identified, rig: Rig) -> Chart:
+    """Distribution and autocorrelation of the residuals."""
+    n = len(rig.sensors)
+    figure, panels = new_figure(n, 2, 2.3 * n)
+    for i, (sensor, row) in enumerate(zip(rig.sensors, panels, strict=True)):
+        residuals = found.fit.residuals[..., i] / found.noise.total[i]
+        _histogram(row[0], residuals.ravel())
+        title(row[0], f"{sensor.name}: residual / noise")
+        lags = range(1, min(_LAGS, residuals.shape[1] - 1))
+        row[1].bar(list(lags), [float(np.mean(residuals[:, k:] * residuals[:, :-k])) for k in lags], color=BLUE)
+        row[1].axhline(0.0, color=INK, lw=0.8)
+        row[1].set_ylim(-1, 1)
+        title(row[1], "autocorrelation, lags in periods")
+    caption = (
+        "Noise alone gives the bell (orange) and hardly any correlation (each window's own start leaves a little). "
+        "A correlation that stays says that the plant does something that the model does not."
+    )
+    return Chart("Residuals", caption, svg_uri(figure), "distribution and autocorrelation of the residuals")
+
+
+def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+    axes.hist(values, bins=np.linspace(-4, 4, 41).tolist(), density=True, color=BLUE, alpha=0.7)
+    x = np.linspace(-4, 4, 201)
+    axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=ORANGE, lw=1.2)
+
+
+def _correlation_chart(result: Result) -> Chart:
+    covariance = np.array(result.covariance)
+    scale = np.sqrt(np.diag(covariance))
+    scale[scale == 0] = 1.0
+    correlation = covariance / np.outer(scale, scale)
+    names = [p.name for p in result.parameters]
+    figure, panels = new_figure(1, 1, 0.45 * len(names) + 1.6)
+    axes = panels[0][0]
+    axes.grid(visible=False)
+    axes.imshow(correlation, vmin=-1, vmax=1, cmap="RdBu_r", aspect="auto")
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    for i, j in np.ndindex(*correlation.shape):
+        axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8)
+    caption = "Who draws plants from the result draws all parameters together: the file's samples or its covariance."
+    return Chart("Correlation of the errors", caption, svg_uri(figure), "correlation matrix of the parameters")
+
+
+def write_page(result: Result, found: Identified, rig: Rig, path: Path) -> None:
+    """Write the page; raises OSError."""
+    path.write_text(identification_page(result, found, rig), encoding="utf-8")

@@ -1,0 +1,282 @@
+"""``onrig identify CONFIG|RUN``: the plant behind a device's signals, with joint uncertainty (docs/identification.md).
+
+CONFIG excites the twin, or the device behind ``--device``, within the configuration's limits and under its shield; RUN
+takes the log of a run.  Both leave ``identified.yaml``, which a run takes by ``identified: FILE``, and a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.load import explain, load, load_for_rig
+
+if TYPE_CHECKING:
+    from onrig.runtime.record import Step
+    from onrig.sim.plants import Plant
+    from onrig.sim.plants.excitation import Excitation
+
+_NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
+_NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
+_GENTLE: Final = 2
+"""Parts of the experiment after which the signs are looked at before anything stronger goes out."""
+_MOST_STEPS: Final = 20_000
+"""Of a run, from its beginning, where it explores most."""
+_LINE_EVERY_S: Final = 5.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(prog="onrig identify", description=__doc__)
+    p.add_argument("source", metavar="CONFIG|RUN", help="path or shipped name of a configuration, or a run's folder")
+    p.add_argument("--device", metavar="PORT", help="excite the device behind this port instead of a twin")
+    p.add_argument("--effort", type=float, default=1.0, metavar="SHARE", help="of each actuator's range (default: 1)")
+    p.add_argument("--yes", action="store_true", help="do not ask before a device is driven")
+    p.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the result (default: identified-NAME, or the run's)"
+    )
+    p.add_argument("--study", type=int, metavar="N", help="identify N random twins and compare with the truth")
+    p.add_argument("--seed", type=int, default=0, help="of the twin's noise, or of the study")
+    p.add_overrides()
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Identify; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if find_spec("scipy") is None:
+        return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
+    if not 0 < args.effort <= 1:
+        return complain("identify", f"--effort: expected more than 0 and at most 1, got {args.effort:g}")
+    folder = Path(args.source)
+    if (folder / "config.yaml").is_file():
+        if args.device or args.study or args.overrides:
+            return complain("identify", f"'{folder}' holds a run: --device, --study and --set are for configurations")
+        return _of_run(folder, args.out or folder / "identification")
+    try:
+        config = (
+            load_for_rig(args.source, args.overrides, port=args.device)
+            if args.device
+            else load(args.source, args.overrides)
+        )
+    except ConfigError as error:
+        return explain(error)
+    if config.device.twin is None and config.device.port is None:
+        return complain("identify", f"{args.source} names neither a twin nor a port")
+    if args.study is not None:
+        return _study(config, args.study, args.seed)
+    out = args.out or Path(f"identified-{config.rig.name}")
+    if config.device.port is not None:
+        return _of_device(config, args.effort, out, yes=args.yes)
+    return _of_twin(config, args.effort, args.seed, out)
+
+
+def nominal_plant(config: RunConfig) -> Plant:
+    """Where the search begins: the twin's plant, else the nominal one that the shield answers for.
+
+    Raises ValueError where the configuration tells of neither.
+    """
+    from onrig.sim.plants.registry import simulated
+    from onrig.sim.twin.main import twin_options
+
+    if config.device.twin is not None:
+        return twin_options(config).plant
+    if config.limits.predicted is None:
+        raise ValueError("nothing tells which plant this is: state limits.predicted, or a twin")
+    return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
+
+
+def _of_run(folder: Path, out: Path) -> int:
+    if find_spec("mcap") is None:
+        return complain("identify", _NO_MCAP, ExitCode.PREFLIGHT)
+    from onrig.runtime.log.reading import LogDamaged
+    from onrig.tools.replaying.recorded import recorded_config
+
+    try:
+        config = recorded_config((folder / "config.yaml").read_bytes())
+    except ConfigError as error:
+        return explain(error)
+    try:
+        steps = _logged_steps(folder, config.rig)
+    except LogDamaged as error:
+        return complain("identify", str(error), ExitCode.INTERNAL)
+    if not steps:
+        return complain("identify", f"'{folder}' holds no log (log.mcap) with steps")
+    return _conclude(config, steps, out, f"run {folder.resolve().name}, its first {len(steps)} ticks")
+
+
+def _logged_steps(folder: Path, rig: Rig) -> list[Step]:
+    from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, read_log
+    from onrig.runtime.record import RecordLayout
+
+    layout = RecordLayout.of(rig)
+    steps: list[Step] = []
+    for part in read_log(folder, rig):
+        if isinstance(part, Beginning | Ending | Event | Kept):
+            continue
+        for row in part[: _MOST_STEPS - len(steps)]:
+            steps.append(layout.step(row))
+        if len(steps) >= _MOST_STEPS:
+            break
+    return steps
+
+
+def _of_twin(config: RunConfig, effort: float, seed: int, out: Path) -> int:
+    from onrig.tools.evaluate import lockstep_session
+    from onrig.tools.identification.driving import drive
+
+    def experiment(parts: Sequence[Excitation]) -> list[Step]:
+        return drive(config, lockstep_session(config), parts, seed, _progress(parts))
+
+    return _excited(config, effort, experiment, out, f"its twin, seed {seed}")
+
+
+def _of_device(config: RunConfig, effort: float, out: Path, *, yes: bool) -> int:
+    from onrig.hw.identity import DeviceMismatch, LimitsWider
+    from onrig.hw.messages import Capability
+    from onrig.hw.session import DeviceSession, RequestRefused
+    from onrig.hw.transport import LinkError, open_port
+    from onrig.runtime.control.main import LimitsTooWide, apply_limits, check_pace
+    from onrig.tools.identification.driving import DeviceFault, drive, ranges_of
+
+    port = config.device.port
+    assert port is not None
+    if not yes and not _confirmed(config, ranges_of(config, effort), port.path):
+        return complain("identify", "not confirmed: nothing was driven", ExitCode.PREFLIGHT)
+    try:
+        transport = open_port(port.path, port.baud)
+        try:
+            session = DeviceSession(transport, config.rig, time)
+            hello = session.connect(5.0)
+            check_pace(config, hello)
+            session.configure(config.period_us, config.rig.lease_periods)
+            apply_limits(config, session)
+            seed = 0 if hello.capabilities & Capability.RESET else None
+
+            def experiment(parts: Sequence[Excitation]) -> list[Step]:
+                return drive(config, session, parts, seed, _progress(parts))
+
+            return _excited(config, effort, experiment, out, f"device on {port.path}")
+        finally:
+            transport.close()
+    except (LimitsTooWide, LimitsWider) as error:
+        return complain("identify", f"{port.path}: {error}; tighten the configuration's limits to the device's")
+    except (LinkError, DeviceMismatch, RequestRefused) as error:
+        return complain("identify", f"{port.path}: {error}", ExitCode.HARDWARE)
+    except DeviceFault as error:
+        return complain("identify", f"{port.path}: {error}; see to it and begin again", ExitCode.SAFETY)
+
+
+def _confirmed(config: RunConfig, ranges: dict[str, tuple[float, float]], port: str) -> bool:
+    """Show what is about to move within which limits, and ask."""
+    duration_s = sum(e.duration_s for e in nominal_plant(config).excitations(config.rig, ranges))
+    print(f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:")
+    for a in config.rig.actuators:
+        print(f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}")
+    for name, envelope in config.limits.envelope.items():
+        print(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
+    print("Nobody within reach, a hand on the e-stop.  Go on? (yes) ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
+
+
+def _excited(
+    config: RunConfig, effort: float, experiment: Callable[[Sequence[Excitation]], list[Step]], out: Path, source: str
+) -> int:
+    """Excite gently, look at the signs, then excite in full."""
+    from onrig.tools.identification.driving import ranges_of
+
+    try:
+        plant = nominal_plant(config)
+    except ValueError as error:
+        return complain("identify", str(error))
+    parts = plant.excitations(config.rig, ranges_of(config, effort))
+    steps = experiment(parts[:_GENTLE])
+    if turned := _turned_actuators(config, plant, steps):
+        message = (
+            f"{', '.join(turned)} against the sensors: turn what is connected the wrong way round, then begin again"
+        )
+        return complain("identify", message, ExitCode.PREFLIGHT)
+    steps += experiment(parts[_GENTLE:])
+    return _conclude(config, steps, out, source)
+
+
+def _turned_actuators(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
+    """Actuators that certainly work against the sign that the rig says; the fallback would speed the plant up."""
+    from onrig.sim.identification.identify import connection_of
+    from onrig.sim.identification.recording import stretches
+
+    try:
+        found = connection_of(plant, config.rig, list(stretches(steps, config.rig, config.period_us)))
+    except ValueError:
+        return []
+    if not found.known:
+        return []
+    names = [*(s.name for s in config.rig.sensors), *(a.name for a in config.rig.actuators)]
+    signs = (*found.signs.sensors, *found.signs.actuators)
+    return [name for name, sign in zip(names, signs, strict=True) if sign < 0]
+
+
+def _conclude(config: RunConfig, steps: Sequence[Step], out: Path, source: str) -> int:
+    from onrig.sim.identification.identify import identify
+    from onrig.sim.identification.recording import stretches
+    from onrig.sim.identification.result import result_of, write_result
+    from onrig.sim.plants.integrate import SUBSTEPS
+    from onrig.sim.twin.main import twin_options
+    from onrig.tools.identification.page import sheets, write_page
+
+    try:
+        plant = nominal_plant(config)
+        substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
+        found = identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
+    except ValueError as error:
+        return complain("identify", f"{source}: {error}")
+    result = result_of(found, plant, config.rig, config.limits.predicted, source)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_result(result, out / "identified.yaml")
+        write_page(result, found, config.rig, out / "identification.html")
+    except OSError as error:
+        return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
+    for sheet in sheets(result):
+        print(f"{sheet.title}\n{sheet.text()}\n")
+    print("Not known:")
+    for line in result.not_known:
+        print(f"  {line}")
+    print(f"\nsee {out / 'identification.html'}; a run takes it by --set identified={out / 'identified.yaml'}")
+    return ExitCode.OK
+
+
+def _progress(parts: Sequence[Excitation]) -> Callable[[float], None]:
+    """A line on stderr every few seconds of the wall clock."""
+    duration_s, shown_s = sum(e.duration_s for e in parts), time.monotonic()
+
+    def show(passed_s: float) -> None:
+        nonlocal shown_s
+        if time.monotonic() - shown_s >= _LINE_EVERY_S:
+            shown_s = time.monotonic()
+            print(f"excited for {passed_s:.0f} of {duration_s:.0f} s", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _study(config: RunConfig, twins: int, seed: int) -> int:
+    from onrig.tools.identification.study import run_study, summary
+
+    if config.device.twin is None:
+        return complain("identify", "--study needs a twin (device.twin)")
+    outcomes = []
+    for outcome in run_study(config, twins, seed):
+        outcomes.append(outcome)
+        print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
+    print(summary(outcomes))
+    return ExitCode.OK
