@@ -70,7 +70,10 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     def fitted(windows: Windows, sigma: Array, coordinates: Array, tolerance: float) -> tuple[Fit, Windows]:
         model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
         costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-        told = windows.chosen(costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST))
+        explained = costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST)
+        told = windows.chosen(explained & model.free_of_walls(coordinates))
+        if not told.size:
+            raise ValueError("no window is free of walls and explained by such a plant")
         model = Model(plant, rig, unknowns, told, connection.signs, substeps)
         return Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance), told
 
@@ -79,9 +82,10 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     fit, _ = fitted(short, sigma, coordinates, _COARSE)
     fit, free = _without_untold(fit, unknowns)
     fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, _FINE)
-    return Identified(
-        unknowns, connection, fit, told, long.size - told.size, noise_of(fit, resolutions), joint_of(fit, free), free
-    )
+    noise = noise_of(fit, resolutions)
+    model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+    fit = Shooting(model, noise.total, fit.coordinates, fit.starts).at(fit.coordinates)  # weighted by what it left over
+    return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint_of(fit, free), free)
 
 
 def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:

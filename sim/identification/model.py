@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.recording import HISTORY, Windows
@@ -101,6 +102,15 @@ class Model:
             if at is not None:
                 readings[..., i] += coordinates[:, at, None, None]
         return np.asarray(readings * self._sensor_signs)
+
+    def free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
+        """Windows (W,) in which the plant moved freely throughout, by what was measured."""
+        seen = np.zeros((*self.windows.readings.shape[:2], len(self.plant.state_names)))
+        for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
+            zero = coordinates[at] if at is not None else 0.0
+            seen[..., state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
+        free = np.broadcast_to(self.plant.moves_freely(tuple(np.moveaxis(seen, -1, 0))), seen.shape[:2])
+        return np.asarray(np.all(free, axis=1))
 
     def first_starts(self, coordinates: Array) -> Array:
         """Starts (W, n) to begin with: as measured, a velocity that is not measured from differences."""

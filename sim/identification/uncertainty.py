@@ -1,8 +1,9 @@
 """How sure a fit is: the noise of the sensors, and the joint covariance of the parameters.
 
-Each window has a start of its own, so that windows err independently of each other whatever the errors inside one are
-like (quantisation is not white, and a disturbance of the motion lasts until the window ends).  The covariance is the
-sandwich over windows with each one's leverage taken out (CR3, the jackknife of Bell and McCaffrey 2002).
+The covariance is that of white noise times an inflation.  Each window has a start of its own, so that windows err
+independently of each other whatever the errors inside one are like (quantisation is not white, and a disturbance of the
+motion lasts until the window ends).  How far the windows' scores scatter, against how far they would under white noise,
+is the inflation: one number for all parameters, because a few windows often tell most of a single one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 
 from onrig.sim.identification.fit import Fit
 from onrig.sim.plants.integrate import Array
@@ -33,14 +34,12 @@ class Noise(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """Joint distribution of the coordinates: Student's t around the fit."""
+    """Joint normal distribution of the coordinates around the fit."""
 
     covariance: Array
-    """(p, p)."""
-    freedom: Array
-    """(p,): degrees of freedom of each one."""
-    model: Array
-    """(p, p): what the covariance would be if the errors were white noise."""
+    """(p, p); 0 for those that were not fitted."""
+    inflation: float
+    """By how much the errors within the windows are worse than white noise (1: not at all)."""
 
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
@@ -59,26 +58,21 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
 
 
 def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
-    """Covariance of the free coordinates; 0 for the others.  Raises LinAlgError where the data tell nothing of one."""
-    jacobian, residuals = fit.jacobian[:, :, free], fit.projected
+    """Covariance of the free coordinates; raises LinAlgError where the data tell nothing of one."""
+    jacobian = fit.jacobian[:, :, free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
-    model = np.linalg.inv(np.sum(information, axis=0))
-    scores = np.einsum("wrp,wr->wp", jacobian, residuals)
-    eye = np.eye(len(model))
-    adjusted = np.linalg.solve(eye - information @ model, scores[..., None])[..., 0]
-    influence = adjusted @ model  # (W, p): what each window moved the estimate by
-    covariance = influence.T @ influence
-    weight = np.einsum("pi,wij,pj->wp", model, information, model) / np.diag(model)
-    freedom = 1.0 / np.sum(weight**2, axis=0)
-    p = len(free)
-    whole, white = np.zeros((p, p)), np.zeros((p, p))
+    white = np.linalg.inv(np.sum(information, axis=0))
+    scores = np.einsum("wrp,wr->wp", jacobian, fit.projected)
+    found = np.einsum("wi,ij,wj->", scores, white, scores)
+    leverage = information @ white
+    expected = np.sum(free) - np.einsum("wij,wji->", leverage, leverage)
+    inflation = max(1.0, float(found / expected))
+    whole = np.zeros((len(free), len(free)))
     at = np.flatnonzero(free)
-    whole[np.ix_(at, at)], white[np.ix_(at, at)] = covariance, model
-    degrees = np.full(p, np.inf)
-    degrees[free] = np.maximum(freedom, 2.0)
-    return Joint(whole, degrees, white)
+    whole[np.ix_(at, at)] = inflation * white
+    return Joint(whole, inflation)
 
 
 def half_widths(joint: Joint, level: float = 0.95) -> Array:
     """Half-width of each coordinate's interval (p,)."""
-    return np.asarray(stats.t.ppf(0.5 + 0.5 * level, joint.freedom) * np.sqrt(np.diag(joint.covariance)))
+    return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(joint.covariance)))

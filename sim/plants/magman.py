@@ -19,6 +19,8 @@ from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
 _POINTS: Final = 701
+_NEAR_M: Final = 1e-3
+_REACH_M: Final = 0.012
 _OUT_OF_REACH_M: Final = 1e3
 
 
@@ -83,6 +85,11 @@ class Magman(Plant, frozen=True, tag="magman"):
             xp.where(below, self.wall_speed, xp.where(above, -self.wall_speed, velocity)),
         )
 
+    def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
+        """Whether the ball is a millimetre or more from either wall."""
+        clear = (state[0] > self.wall_low + _NEAR_M) & (state[0] < self.wall_high - _NEAR_M)
+        return np.asarray(clear)
+
     @property
     def lumped(self) -> dict[str, Any]:
         """c1/m and b/m."""
@@ -98,11 +105,13 @@ class Magman(Plant, frozen=True, tag="magman"):
         found = [rest(rig, 1.0)]
         last = len(rig.actuators) - 1
         there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]
+        most = tuple(ranges[a.name][1] for a in rig.actuators)
+        position = [o.name for o in rig.observations].index("position")
         for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
             for pair in there_and_back:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                levels = tuple(share * ranges[rig.actuators[i].name][1] for i in pair)
-                found.append(Excitation(f"{names}, {share:.0%}", 3.2, _to_and_fro(rig, pair, levels)))
+                wish = _to_and_fro(pair, share, most, self.centres, position)
+                found.append(Excitation(f"{names}, {share:.0%}", 3.2, wish))
         return found
 
     @classmethod
@@ -187,14 +196,19 @@ class Magman(Plant, frozen=True, tag="magman"):
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
-def _to_and_fro(rig: Rig, pair: tuple[int, int], levels: tuple[float, ...]) -> Wish:
-    """The one coil, none, the other, none."""
-    safe = tuple(a.safe for a in rig.actuators)
+def _to_and_fro(
+    pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
+) -> Wish:
+    """The one coil, none, the other, none; a ball that is leaving the coils' reach is drawn back first."""
+    ends = centres.index(min(centres)), centres.index(max(centres))
+    low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 
     def wish(t: float, observation: Sequence[float]) -> Command:
+        x = observation[position]
         half, within = divmod(t, 0.4)
-        which = int(half) % 2
-        coil, current = pair[which], levels[which] if within < 0.34 else 0.0
-        return (*safe[:coil], current, *safe[coil + 1 :])
+        coil, level = pair[int(half) % 2], share if within < 0.34 else 0.0
+        if not low < x < high:
+            coil, level = ends[x > low], 1.0
+        return tuple([level * current if i == coil else 0.0 for i, current in enumerate(most)])
 
     return wish

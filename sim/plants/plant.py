@@ -106,6 +106,10 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         """Wrap angles and meet walls, as at a sample."""
         return state
 
+    def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
+        """Whether its dynamics alone move it there: no wall is near."""
+        return True
+
     # -- parameters ----------------------------------------------------------------------------------------------------
 
     def parameters(self) -> list[Parameter]:
