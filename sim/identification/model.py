@@ -19,6 +19,8 @@ ZERO: Final = "zero_"
 _FAR: Final = 1e3
 """Factor that a positive parameter may be off its nominal value."""
 _SMALL: Final = 1e-6
+_KINKED: Final = 2e-4
+"""Step, as a share of the range, for what bends the trajectories at every stop and at every small command."""
 
 
 class Unknown(NamedTuple):
@@ -61,8 +63,8 @@ def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations if o.derivative_of is None}
     fastest = half_range.get(plant.state_names[-1], 1.0)
     found += [
-        Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, 1e-6 * fastest),
-        Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, 1e-6 * reach),
+        Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, _KINKED * fastest),
+        Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, _KINKED * reach),
         Unknown("delay_s", "s", 0.5 * period_s, 0.0, (HISTORY - 1) * period_s, False, 1e-6 * period_s),
     ]
     for sensor in rig.sensors:

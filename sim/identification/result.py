@@ -29,6 +29,7 @@ _LEAST_SPREAD: Final = 0.05
 """The shield answers for at least so much: a plant changes with temperature and wear."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
+_IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
 _HEAD: Final = (
     "# Written by `onrig identify`.  A run takes it by `identified: FILE`; docs/identification.md tells the rest.\n"
 )
@@ -112,9 +113,7 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
 
 def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
     """Plant, noise and zeros; an imperfection that may as well be none is left out."""
-    values = {p.name: p.value for p in parameters}
-    lasting = {n: v for n, v in values.items() if n in plant.identifiable}
-    lasting |= {p.name: p.value for p in parameters if p.name in _IMPERFECTIONS and p.low > 0}
+    lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(found)}
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if p.name.startswith(ZERO) and p.low * p.high > 0}
     relative = [
         std / half
@@ -126,7 +125,10 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
     return {**told, "sensor_zero": zeros} if zeros else told
 
 
-_IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
+def _certain(found: Identified) -> set[str]:
+    """Imperfections that are certainly there."""
+    low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
+    return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
 
 
 def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[str, float | int]:
@@ -138,8 +140,8 @@ def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[st
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
     told["spread"] = math.ceil(100.0 * spread) / 100.0
-    late = next(i for i, u in enumerate(found.unknowns) if u.name == "delay_s")
-    if found.fit.coordinates[late] - found.half_widths[late] > 0:
+    if "delay_s" in _certain(found):
+        late = next(i for i, u in enumerate(found.unknowns) if u.name == "delay_s")
         latest_s = float(found.fit.coordinates[late] + wide[late])
         told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * latest_s) * 100
     return told
@@ -166,7 +168,7 @@ def _not_known(
     for p, known in zip(parameters, found.free.tolist(), strict=True):
         if not known:
             yield f"{p.name}: nothing that was recorded depends on it; it stays {p.value:.6g}."
-        elif p.name in _IMPERFECTIONS and p.low <= 0:
+        elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
             yield f"{p.name}: cannot be told from none; at most {p.high:.3g} {p.unit}. The twin has none."
         elif not p.name.startswith(ZERO) and p.high - p.low > 2 * _VAGUE * p.value:
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, which says little; excite more."

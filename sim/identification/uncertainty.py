@@ -1,9 +1,9 @@
 """How sure a fit is: the noise of the sensors, and the joint covariance of the parameters.
 
-The covariance is that of white noise times an inflation.  Each window has a start of its own, so that windows err
-independently of each other whatever the errors inside one are like (quantisation is not white, and a disturbance of the
-motion lasts until the window ends).  How far the windows' scores scatter, against how far they would under white noise,
-is the inflation: one number for all parameters, because a few windows often tell most of a single one.
+Each window has a start of its own, so that windows err independently of each other whatever the errors inside one are
+like: quantisation is not white, and a disturbance of the motion lasts until the window ends.  The covariance is the
+sandwich over windows with each one's leverage taken out (the jackknife CR3), with the degrees of freedom of Bell and
+McCaffrey 2002, since a few windows often tell most of a parameter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from onrig.sim.identification.fit import Fit
 from onrig.sim.plants.integrate import Array
@@ -21,6 +21,9 @@ _QUANTISED: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
 _TOLD_APART: Final = 0.25
 """Noise below this share of a count's own rounding error cannot be told from it."""
+
+_LEAST_FREEDOM: Final = 4.0
+_UPPER: Final = 0.975
 
 
 class Noise(NamedTuple):
@@ -37,9 +40,9 @@ class Joint(NamedTuple):
     """Joint normal distribution of the coordinates around the fit."""
 
     covariance: Array
-    """(p, p); 0 for those that were not fitted."""
-    inflation: float
-    """By how much the errors within the windows are worse than white noise (1: not at all)."""
+    """(p, p), widened so that normal quantiles give the intervals; 0 for those that were not fitted."""
+    inflation: Array
+    """(p,): variance against that under white noise of the same size."""
 
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
@@ -63,13 +66,16 @@ def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
     white = np.linalg.inv(np.sum(information, axis=0))
     scores = np.einsum("wrp,wr->wp", jacobian, fit.projected)
-    found = np.einsum("wi,ij,wj->", scores, white, scores)
-    leverage = information @ white
-    expected = np.sum(free) - np.einsum("wij,wji->", leverage, leverage)
-    inflation = max(1.0, float(found / expected))
-    whole = np.zeros((len(free), len(free)))
+    without = np.linalg.solve(np.eye(len(white)) - information @ white, scores[..., None])[..., 0]
+    moved = without @ white  # (W, p): by how much the estimate would differ without each window
+    shares = np.einsum("pi,wij,pj->wp", white, information, white) / np.diag(white)
+    freedom = np.maximum(1.0 / np.sum(shares**2, axis=0), _LEAST_FREEDOM)
+    widened = stdtrit(freedom, _UPPER) / ndtri(_UPPER)
+    covariance = moved.T @ moved * np.outer(widened, widened)
+    whole, inflation = np.zeros((len(free), len(free))), np.ones(len(free))
     at = np.flatnonzero(free)
-    whole[np.ix_(at, at)] = inflation * white
+    whole[np.ix_(at, at)] = covariance
+    inflation[at] = np.diag(covariance) / np.diag(white)
     return Joint(whole, inflation)
 
 

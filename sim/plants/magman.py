@@ -196,9 +196,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
-def _to_and_fro(
-    pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
-) -> Wish:
+def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int) -> Wish:
     """The one coil, none, the other, none; a ball that is leaving the coils' reach is drawn back first."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M

@@ -9,7 +9,8 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.identify import Identified
-from onrig.sim.identification.result import Result
+from onrig.sim.identification.model import ZERO
+from onrig.sim.identification.result import Parameter, Result
 from onrig.tools.reports.page import document
 from onrig.tools.reports.sheet import Sheet, escape
 from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
@@ -51,10 +52,7 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
 
 def sheets(result: Result) -> list[Sheet]:
     """Parameters, noise and signs as tables."""
-    rows = [
-        (p.name, p.unit, f"{p.value:.6g}", f"{p.low:.6g}", f"{p.high:.6g}", _share(p.value, p.low, p.high))
-        for p in result.parameters
-    ]
+    rows = [(p.name, p.unit, f"{p.value:.6g}", f"{p.low:.6g}", f"{p.high:.6g}", _share(p)) for p in result.parameters]
     found = [Sheet("Parameters", 2, ("parameter", "unit", "value", "95 % from", "to", "+-"), tuple(rows))]
     noise = [
         (name, f"{n.std:.4g}", f"{n.low:.4g}", f"{n.high:.4g}", f"{n.alone:.4g}", f"{result.signs[name]:+d}")
@@ -67,8 +65,9 @@ def sheets(result: Result) -> list[Sheet]:
     return found
 
 
-def _share(value: float, low: float, high: float) -> str:
-    return f"{0.5 * (high - low) / abs(value):.2%}" if value else ""
+def _share(p: Parameter) -> str:
+    """Half-width as a share of the value, where the value has a size to compare with."""
+    return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
 def _span(found: Identified) -> str:
