@@ -16,9 +16,10 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 
 _MOST_WINDOWS: Final = 80
-_QUARTERS: Final = (0.0, 0.5 * np.pi, np.pi, -0.5 * np.pi)
+_AROUND: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))
+_HOPELESS: Final = 100.0
 _TRIED: Final = 3
-_EVALUATIONS: Final = 8
+_EVALUATIONS: Final = 12
 _COARSE: Final = 1e-3
 _UNEXPLAINED: Final = 10.0
 _CLEAR: Final = 25.0
@@ -45,20 +46,25 @@ def liveliest(windows: Windows) -> Windows:
 def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
-    """Try all signs, with a wrapped sensor's zero in each quarter, and fit the most likely ones."""
+    """Try all signs, with a wrapped sensor's zero in each eighth of a turn, and fit the most likely ones."""
     chosen = liveliest(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     actuators = list(itertools.product(*((1, -1) if both else (1,) for both in bipolar)))
     sensors = [(1, *rest) for rest in itertools.product((1, -1), repeat=len(rig.sensors) - 1)]
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
-    tried = []
+    tried: list[tuple[float, Signs, Array, Array]] = []
     for signs in itertools.starmap(Signs, itertools.product(sensors, actuators)):
         model = Model(plant, rig, unknowns, chosen, signs, substeps)
+        best: tuple[float, Signs, Array, Array] | None = None
         for coordinates in starts:
             costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-            tried.append((float(np.median(costs)), signs, coordinates, costs))
-    tried.sort(key=lambda way: way[0])
+            if best is None or np.median(costs) < best[0]:
+                best = (float(np.median(costs)), signs, coordinates, costs)
+            if tried and best[0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other, wherever zero is
+                break
+        assert best is not None
+        tried = sorted([*tried, best], key=lambda way: way[0])
     told = chosen.chosen(tried[0][3] <= _UNEXPLAINED * max(tried[0][0], 1.0))
 
     def fitted(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
@@ -80,15 +86,15 @@ def find_connection(
 
 
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
-    """Where to begin: each unknown at its start, a wrapped sensor's zero in each quarter."""
+    """Where to begin: each unknown at its start, a wrapped sensor's zero in each eighth of a turn."""
     found = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):
             turned = []
             for coordinates in found:
-                for quarter in _QUARTERS:
+                for zero in _AROUND:
                     other = coordinates.copy()
-                    other[i] = quarter
+                    other[i] = zero
                     turned.append(other)
             found = turned
     return found

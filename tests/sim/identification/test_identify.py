@@ -1,0 +1,118 @@
+"""Twins are found again from what they recorded: parameters, imperfections, noise and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.identify import Identified, identify
+from onrig.sim.identification.recording import Stretch
+from onrig.sim.plants import Pendulum, Plant
+from onrig.sim.twin.options import TwinOptions
+from tests.sim.identification.recorded import LINE, chirped, record
+from tests.sim.plants.spring import Spring
+from tests.sim.twin.bench import RIG
+
+TRUE = Pendulum(mass=0.06, damping=2e-5, dry_friction=0.8, dead_band=0.15, delay_s=0.01)
+PERIODS = 1200
+
+
+@pytest.fixture(scope="module")
+def swung() -> Stretch:
+    return record(TwinOptions(plant=TRUE, sensor_noise=0.002, sensor_zero={"angle": 0.05}), PERIODS, chirped())
+
+
+@pytest.fixture(scope="module")
+def found(swung: Stretch) -> Identified:
+    return identify(Pendulum(), RIG, [swung])
+
+
+def missed_by(found: Identified, truth: Mapping[str, float]) -> dict[str, float]:
+    """Errors as shares of the intervals' half-widths."""
+    estimates = zip(found.unknowns, found.fit.coordinates, found.half_widths, strict=True)
+    return {u.name: abs(c - u.coordinate(truth[u.name])) / h for u, c, h in estimates}
+
+
+def truth_of(plant: Plant, **zeros: float) -> dict[str, float]:
+    imperfections = {n: getattr(plant, n) or 0.0 for n in ("dry_friction", "dead_band", "delay_s")}
+    return {**plant.identifiable, **imperfections, **zeros}
+
+
+def test_the_truth_lies_about_the_intervals(found: Identified) -> None:
+    missed = missed_by(found, truth_of(TRUE, zero_angle=0.05))
+    assert max(missed.values()) < 1.7, missed
+    assert np.mean([m < 1 for m in missed.values()]) > 0.7
+    assert all(found.free)
+    assert found.left_out == 0
+
+
+def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identified) -> None:
+    widths = dict(zip([u.name for u in found.unknowns], found.half_widths, strict=True))
+    assert widths["gravity_per_s2"] < 0.01
+    assert widths["gain_per_v_s2"] < 0.02
+    assert widths["delay_s"] < 0.001
+    assert widths["dead_band"] < 0.03
+
+
+def test_the_sensors_noise_is_told(found: Identified) -> None:
+    np.testing.assert_allclose(found.noise.alone, [0.002 * np.pi, 0.002 * 30.0], rtol=0.08)
+
+
+def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identified) -> None:
+    assert found.connection.signs == ((1, 1), (1,))
+    assert found.connection.known
+    assert found.connection.mirrored
+
+
+@pytest.mark.parametrize("turned", [((1, -1), (1,)), ((1, 1), (-1,)), ((1, -1), (-1,))])
+def test_what_is_connected_the_other_way_round_is_found(
+    swung: Stretch, turned: tuple[tuple[int, int], tuple[int]]
+) -> None:
+    sensors, actuators = turned
+    seen = swung._replace(
+        readings=swung.readings * np.array(sensors),
+        u_start=swung.u_start * actuators[0],
+        u_end=swung.u_end * actuators[0],
+    )
+    found = identify(Pendulum(), RIG, [seen])
+    assert found.connection.signs == turned
+    assert max(missed_by(found, truth_of(TRUE, zero_angle=0.05)).values()) < 1.7
+
+
+def test_a_zero_anywhere_on_the_circle_is_found() -> None:
+    told = record(TwinOptions(plant=TRUE, sensor_noise=0.002, sensor_zero={"angle": 2.5}), 600, chirped())
+    found = identify(Pendulum(), RIG, [told])
+    assert missed_by(found, truth_of(TRUE, zero_angle=2.5))["zero_angle"] < 2
+
+
+def test_a_plant_of_somebody_else_s_package_needs_no_more_than_its_declaration() -> None:
+    plant = Spring(stiffness=52.0, damping=0.8, gain=1.7)
+    told = record(TwinOptions(plant=plant, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
+    found = identify(Spring(), LINE, [told])
+    missed = missed_by(found, truth_of(plant, zero_position=0.0))
+    assert max(missed[n] for n in ("stiffness_per_s2", "damping_per_s", "gain_m_per_v_s2", "delay_s")) < 1.7
+
+
+def test_a_sensor_of_the_velocity_is_not_needed() -> None:
+    blind = Rig(name="blind", sensors=RIG.sensors[:1], actuators=RIG.actuators, observations=RIG.observations[:1])
+    told = record(TwinOptions(plant=TRUE, sensor_noise=0.001), PERIODS, chirped(), blind)
+    found = identify(Pendulum(), blind, [told])
+    missed = missed_by(found, truth_of(TRUE, zero_angle=0.0))
+    assert max(missed[n] for n in TRUE.identifiable) < 2
+
+
+def test_a_rig_that_never_moved_tells_nothing() -> None:
+    still = record(TwinOptions(plant=TRUE, sensor_noise=0.002), 300, lambda k: (0.0,))
+    found = identify(Pendulum(), RIG, [still])
+    free = dict(zip([u.name for u in found.unknowns], found.free.tolist(), strict=True))
+    assert not free["gain_per_v_s2"]
+    assert not free["dead_band"]
+    assert not free["delay_s"]
+
+
+def test_nothing_recorded_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        identify(Pendulum(), RIG, [])
