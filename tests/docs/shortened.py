@@ -26,6 +26,8 @@ def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
         return _bench(rest)
+    if verb == "identify":
+        return _identify(rest)
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
         return [*arguments, "--list"]
     # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
@@ -42,6 +44,13 @@ def _run(rest: list[str], *, ran_before: bool) -> list[str]:
     if _REAL_TIME.search(" ".join(rest)):
         return ["run", *rest, *settings]
     return ["run", *rest, *(["--dry-run"] if ran_before or "--resume" in rest else ["--set", "episodes=2"])]
+
+
+def _identify(rest: list[str]) -> list[str] | None:
+    """One twin of a study; no device, which takes two minutes (tests/tools/identification drives twins)."""
+    if "--device" in rest:
+        return None
+    return ["identify", *("1" if before == "--study" else word for before, word in itertools.pairwise(["", *rest]))]
 
 
 def _bench(rest: list[str]) -> list[str] | None:

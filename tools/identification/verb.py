@@ -58,6 +58,8 @@ def main(arguments: list[str]) -> int:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
     if not 0 < args.effort <= 1:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {args.effort:g}")
+    if args.study is not None and args.study < 1:
+        return complain("identify", f"--study: expected 1 or more twins, got {args.study}")
     folder = Path(args.source)
     if (folder / "config.yaml").is_file():
         if args.device or args.study or args.overrides:

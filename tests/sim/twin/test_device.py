@@ -545,6 +545,14 @@ def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_
     assert sigma == pytest.approx([0.02 * math.pi, 0.02 * 30.0], rel=5 / math.sqrt(800))
 
 
+def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
+    bench = lockstep(TwinOptions(plant=PLANT, sensor_zero={"angle": -3.0}))
+    bench.reset()
+    assert bench.sample().sensors == (round(-3.0 / RESOLUTION), 0)
+    with pytest.raises(ValueError, match=r"sensor_zero\.angel: the rig has no sensor 'angel'"):
+        lockstep(TwinOptions(plant=PLANT, sensor_zero={"angel": 0.1}))
+
+
 def test_actuator_noise_moves_the_plant_but_not_the_report() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, actuator_noise=0.05))
     velocities = []

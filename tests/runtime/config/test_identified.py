@@ -1,0 +1,87 @@
+"""``identified: FILE`` in a run's configuration."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
+from onrig.runtime.supervise.run_folder import write_run_folder
+
+FOUND = """\
+rig: pendulum
+twin: {plant: {kind: pendulum, mass: 0.06, dry_friction: 0.4}, sensor_noise: 0.002}
+predicted: {gravity_per_s2: 26.3, damping_per_s: 0.33, gain_per_v_s2: 6.1, spread: 0.08}
+samples: []
+"""
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Path:
+    path = tmp_path / "identified.yaml"
+    path.write_text(FOUND)
+    return path
+
+
+def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(found: Path) -> None:
+    config = load_run("pendulum", [f"identified={found}"])
+    assert config.device.twin is not None
+    assert config.device.twin["plant"] == {"kind": "pendulum", "mass": 0.06, "dry_friction": 0.4}
+    assert config.device.twin["sensor_noise"] == 0.002
+    box = config.limits.predicted
+    assert box is not None
+    assert box.nominal == {"gravity_per_s2": 26.3, "damping_per_s": 0.33, "gain_per_v_s2": 6.1}
+    assert box.spread == 0.08
+    assert box.velocity == "velocity"
+
+
+def test_other_overrides_go_over_it(found: Path) -> None:
+    config = load_run("pendulum", ["limits.predicted.spread=0.2", f"identified={found}"])
+    assert config.limits.predicted is not None
+    assert config.limits.predicted.spread == 0.2
+
+
+def test_a_real_device_gets_the_shield_s_part_alone(found: Path) -> None:
+    config = load_run("pendulum", ["device={port: {path: /dev/null}}", f"identified={found}"])
+    assert config.device.twin is None
+    assert config.limits.predicted is not None
+    assert config.limits.predicted.spread == 0.08
+
+
+def test_its_hash_travels_with_the_run(found: Path, tmp_path: Path) -> None:
+    config = load_run("pendulum", [f"identified={found}"])
+    digest = f"sha256:{hashlib.sha256(FOUND.encode()).hexdigest()}"
+    assert config.identified == digest
+    save_resolved(config, tmp_path / "resolved.yaml")
+    found.unlink()
+    assert load_resolved(tmp_path / "resolved.yaml") == config
+    write_run_folder(tmp_path / "run", config)
+    assert msgspec.json.decode((tmp_path / "run" / "meta.json").read_bytes())["identified"] == digest
+
+
+def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
+    config = load_run("pendulum")
+    save_resolved(config, tmp_path / "resolved.yaml")
+    assert "identified" not in (tmp_path / "resolved.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "there is no file"),
+        ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', this is 'pendulum'"),
+        ("rig: pendulum\n", "as `onrig identify` writes them"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [f"identified={path}"])
+    (problem,) = error.value.problems
+    assert told in problem.message

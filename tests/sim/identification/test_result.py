@@ -1,0 +1,106 @@
+"""The file of a result: what is in it, and what a run makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.sim.identification.fit import Fit
+from onrig.sim.identification.identify import Connection, Identified
+from onrig.sim.identification.model import Signs, unknowns_of
+from onrig.sim.identification.recording import windows_of
+from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
+from onrig.sim.identification.uncertainty import Joint, Noise
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.options import TwinOptions
+from tests.sim.identification.recorded import PERIOD_S, chirped, record
+from tests.sim.twin.bench import RIG
+
+VALUES = {
+    "gravity_per_s2": 30.0,
+    "damping_per_s": 0.4,
+    "gain_per_v_s2": 7.0,
+    "dry_friction": 0.5,
+    "dead_band": 0.01,
+    "delay_s": 0.01,
+    "zero_angle": 0.03,
+}
+STD = {
+    "gravity_per_s2": 0.002,
+    "damping_per_s": 0.03,
+    "gain_per_v_s2": 0.01,
+    "dry_friction": 0.02,
+    "dead_band": 0.02,
+    "delay_s": 1e-4,
+    "zero_angle": 1e-3,
+}
+
+
+def identified(free: bool = True, mirrored: bool = True) -> Identified:
+    unknowns = unknowns_of(Pendulum(), RIG, PERIOD_S)
+    windows = windows_of([record(TwinOptions(plant=Pendulum()), 60, chirped())], 10)
+    coordinates = np.array([u.coordinate(VALUES[u.name]) for u in unknowns])
+    nothing = np.zeros((windows.size, 11, 2))
+    fit = Fit(coordinates, nothing[:, 0], nothing, nothing[..., 0], nothing, nothing, 1.0)
+    covariance = np.diag([STD[u.name] ** 2 for u in unknowns])
+    told = np.ones(len(unknowns), bool)
+    told[1] = free
+    noise = Noise(np.array([0.0063, 0.06]), np.array([0.00628, 0.0]), np.array([0.01, 0.01]))
+    connection = Connection(Signs((1, 1), (-1,)), coordinates, True, mirrored)
+    return Identified(unknowns, connection, fit, windows, 0, noise, Joint(covariance, np.ones(7)), told)
+
+
+@pytest.fixture
+def result() -> Result:
+    return result_of(identified(), Pendulum(), RIG, None, "a test")
+
+
+def test_it_is_read_back_as_it_was_written(result: Result, tmp_path: Path) -> None:
+    write_result(result, tmp_path / "identified.yaml")
+    assert read_result(tmp_path / "identified.yaml") == result
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("rig: pendulum\n")
+    with pytest.raises(ConfigError):
+        read_result(tmp_path / "other.yaml")
+
+
+def test_the_twin_takes_it(result: Result) -> None:
+    options = msgspec.convert(result.twin, TwinOptions)
+    for name in ("gravity_per_s2", "damping_per_s", "gain_per_v_s2"):
+        assert options.plant.lumped[name] == pytest.approx(VALUES[name])
+    assert options.plant.dry_friction == 0.5
+    assert options.plant.delay_s == 0.01
+    assert options.sensor_zero == {"angle": 0.03}
+
+
+def test_an_imperfection_that_may_as_well_be_none_is_left_out_and_said(result: Result) -> None:
+    assert "dead_band" not in result.twin["plant"]
+    assert any(line.startswith("dead_band: cannot be told from none") for line in result.not_known)
+
+
+def test_the_shield_answers_for_the_widest_lumped_parameter_and_the_delay(result: Result) -> None:
+    assert result.predicted["gravity_per_s2"] == pytest.approx(30.0)
+    assert result.predicted["spread"] == pytest.approx(np.ceil(100 * np.expm1(3.2905 * 0.03)) / 100)
+    assert 10_300 <= result.predicted["late_us"] <= 10_500
+
+
+def test_what_could_not_be_known_is_said() -> None:
+    told = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").not_known)
+    assert "All signs at once" in told
+    assert "damping_per_s: nothing that was recorded depends on it" in told
+    assert "noise of velocity: rounding" in told
+    assert "inertia, mass, gravity, length" in told
+
+
+def test_samples_are_plants_side_by_side(result: Result) -> None:
+    drawn = drawn_plants(result, Pendulum())
+    gravity = drawn.lumped["gravity_per_s2"]
+    assert gravity.shape == (200,)
+    assert np.std(np.log(gravity)) == pytest.approx(0.002, rel=0.2)
+    assert np.min(np.asarray(drawn.dead_band)) == 0.0

@@ -1,0 +1,141 @@
+"""`onrig identify` on twins, and on the log of a run."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from onrig.hw.messages import Status
+from onrig.hw.rig import Rig
+from onrig.runtime.log.mcap_log import McapLog
+from onrig.runtime.record import RecordLayout, Rule
+from onrig.runtime.run_loading import save_resolved
+from onrig.runtime.safety.rules import Ranges
+from onrig.sim.identification.result import read_result
+from onrig.sim.plants import Pendulum
+from onrig.sim.plants.excitation import Excitation, chirp
+from onrig.tools.cli import main
+from onrig.tools.evaluate import lockstep_session
+from onrig.tools.identification import driving
+from onrig.tools.load import load
+
+SHORT = {
+    "device.twin.plant.damping": "2e-5",
+    "device.twin.plant.dry_friction": "0.6",
+    "device.twin.plant.dead_band": "0.1",
+    "device.twin.plant.delay_s": "0.01",
+    "device.twin.sensor_noise": "0.002",
+}
+SETTINGS = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+
+
+def few(self: Pendulum, rig: Rig, ranges: Ranges) -> list[Excitation]:
+    return [chirp(rig, ranges, 0, share, (0.2, 2.5), 8.0) for share in (0.2, 0.5, 1.0)]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pendulum, "excitations", few)
+
+
+def test_a_twin_is_identified_and_a_run_takes_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identify", "pendulum", *SETTINGS, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "All signs at once" in out
+    result = read_result(tmp_path / "identified.yaml")
+    values = {p.name: p for p in result.parameters}
+    assert values["delay_s"].low - 1e-3 < 0.01 < values["delay_s"].high + 1e-3
+    assert values["gravity_per_s2"].value == pytest.approx(24.08, rel=0.02)
+    config = load("pendulum", [f"identified={tmp_path / 'identified.yaml'}"])
+    assert config.identified
+    page = (tmp_path / "identification.html").read_text()
+    assert "gravity_per_s2" in page
+    assert page.count("<figure>") == 3
+
+
+def test_the_shield_sees_every_command() -> None:
+    config = load("pendulum", ["limits.range.voltage=[-0.5, 0.5]", "limits.predicted=null"])
+    steps = driving.drive(config, lockstep_session(config), few(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)}), 0)
+    assert max(abs(s.command[0]) for s in steps) == 5000
+    assert {s.rule for s in steps} == {Rule.NONE, Rule.RANGE}
+    assert len(steps) == 1200
+
+
+def test_it_leaves_the_device_disarmed() -> None:
+    config = load("pendulum")
+    session = lockstep_session(config)
+    driving.drive(config, session, few(Pendulum(), config.rig, {"voltage": (-1.0, 1.0)})[:1], seed=0)
+    session.reset(1)
+    state = session.wait_state(0)
+    assert state is not None
+    assert not state.status & Status.ARMED
+
+
+def test_an_actuator_the_other_way_round_stops_it_before_anything_strong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driven = driving.drive
+
+    def turned(*args: object, **kwargs: object) -> list[object]:
+        steps = driven(*args, **kwargs)  # type: ignore[arg-type]
+        for step in steps:
+            step.u_start, step.u_end = (-step.u_start[0],), (-step.u_end[0],)
+        return list(steps)
+
+    monkeypatch.setattr(driving, "drive", turned)
+    assert main(["identify", "pendulum", *SETTINGS, "--out", str(tmp_path / "out")]) == 3
+    assert "voltage" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identify", "pendulum", "--study", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "signs right: 1 of 1" in out
+    assert "dry_friction" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pendulum", "--effort", "0"], "--effort: expected more than 0"),
+        (["pendulum", "--study", "0"], "--study: expected 1 or more"),
+        (["nowhere"], "there is no 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identify", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_device_is_driven_only_when_somebody_says_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    there, other = os.openpty()
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    port = os.ttyname(other)
+    settings = ["--set", "device.pace=realtime", "--out", str(tmp_path / "out")]
+    assert main(["identify", "pendulum", "--device", port, *settings]) == 3
+    told = capsys.readouterr()
+    assert "voltage: -3 to 3 V" in told.out
+    assert "velocity within -15 to 15" in told.out
+    assert "nothing was driven" in told.err
+    os.close(there)
+    os.close(other)
+
+
+def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
+    config = load("pendulum", [f"{name}={value}" for name, value in SHORT.items()])
+    parts = few(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)})
+    steps = driving.drive(config, lockstep_session(config), parts, seed=1)
+    save_resolved(config, tmp_path / "config.yaml")
+    log = McapLog(config, tmp_path, "session", lambda kind, **values: None)
+    log.add(RecordLayout.of(config.rig).pack(steps))
+    log.close()
+    assert main(["identify", str(tmp_path)]) == 0
+    assert read_result(tmp_path / "identification" / "identified.yaml").rig == "pendulum"
