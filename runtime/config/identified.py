@@ -28,11 +28,12 @@ _LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
 def with_identified(document: Document, beside: Path, rig: object) -> Document:
     """Lay the named file over a configuration; the same document where it names none, or holds a hash already.
 
-    ``rig`` is the name of the configuration's rig, which must be the file's.  Raises ConfigError.
+    ``beside`` is the configuration's folder, ``rig`` the name of the configuration's rig, which must be the file's.  Raises ConfigError.
     """
     name = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(name, str) or name.startswith(HASH):
         return document
+    beside = Path() if (KEY,) in document.overrides else beside  # as any path of the command line
     try:
         path = find(name if Path(name).suffix else f"{name}.yaml", beside=beside)
     except FileNotFoundError as error:

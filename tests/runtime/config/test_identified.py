@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.resolve import find
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from onrig.runtime.supervise.run_folder import write_run_folder
 
@@ -37,6 +38,15 @@ def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(found: Path) -
     assert box.nominal == {"gravity_per_s2": 26.3, "damping_per_s": 0.33, "gain_per_v_s2": 6.1}
     assert box.spread == 0.08
     assert box.velocity == "velocity"
+
+
+def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
+    found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.yaml").write_text(find("pendulum").read_text() + "identified: identified.yaml\n")
+    assert load_run(str(tmp_path / "mine.yaml")).identified
+    monkeypatch.chdir(tmp_path)
+    assert load_run("pendulum", ["identified=identified.yaml"]).identified
 
 
 def test_other_overrides_go_over_it(found: Path) -> None:
