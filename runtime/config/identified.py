@@ -28,7 +28,7 @@ _LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
 def with_identified(document: Document, beside: Path, rig: object) -> Document:
     """Lay the named file over a configuration; the same document where it names none, or holds a hash already.
 
-    ``beside`` is the configuration's folder, ``rig`` the name of its rig, which must be the file's.  Raises ConfigError.
+    ``beside`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
     """
     name = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(name, str) or name.startswith(HASH):

@@ -18,7 +18,7 @@ from onrig.sim.plants.integrate import Array
 _MOST_WINDOWS: Final = 80
 _AROUND: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))
 _HOPELESS: Final = 100.0
-_TRIED: Final = 3
+_TRIED: Final = 4
 _EVALUATIONS: Final = 12
 _COARSE: Final = 1e-3
 _UNEXPLAINED: Final = 10.0
@@ -50,39 +50,40 @@ def find_connection(
     chosen = liveliest(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     actuators = list(itertools.product(*((1, -1) if both else (1,) for both in bipolar)))
-    sensors = [(1, *rest) for rest in itertools.product((1, -1), repeat=len(rig.sensors) - 1)]
+    sensors = list(itertools.product((1, -1), repeat=len(rig.sensors)))
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
-    tried: list[tuple[float, Signs, Array, Array]] = []
+    tried: list[tuple[float, Signs, Array]] = []
+    least = np.full(chosen.size, np.inf)
     for signs in itertools.starmap(Signs, itertools.product(sensors, actuators)):
         model = Model(plant, rig, unknowns, chosen, signs, substeps)
-        best: tuple[float, Signs, Array, Array] | None = None
+        ways = []
         for coordinates in starts:
             costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
-            if best is None or np.median(costs) < best[0]:
-                best = (float(np.median(costs)), signs, coordinates, costs)
-            if tried and best[0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other, wherever zero is
+            ways.append((float(np.median(costs)), signs, coordinates))
+            least = np.minimum(least, costs)
+            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other, wherever zero is
                 break
-        assert best is not None
-        tried = sorted([*tried, best], key=lambda way: way[0])
-    told = chosen.chosen(tried[0][3] <= _UNEXPLAINED * max(tried[0][0], 1.0))
+        tried = sorted([*tried, min(ways, key=lambda way: way[0])], key=lambda way: way[0])
+    told = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
 
     def fitted(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
         model = Model(plant, rig, unknowns, told, signs, substeps)
         fit = Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
         return fit.cost * fit.residuals.size, signs, fit.coordinates
 
-    likely = sorted((fitted(signs, coordinates) for _, signs, coordinates, _ in tried[:_TRIED]), key=lambda w: w[0])
-    _, signs, coordinates = likely[0]
-    turned = [-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True)]
+    likely = sorted((fitted(signs, coordinates) for _, signs, coordinates in tried[:_TRIED]), key=lambda way: way[0])
+    cost, signs, coordinates = likely[0]
+    turned = tuple(-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True))
     opposite = [-c if u.name.startswith(ZERO) else c for c, u in zip(coordinates, unknowns, strict=True)]
-    mirror = fitted(Signs(tuple(-s for s in signs.sensors), tuple(turned)), np.array(opposite))
-    scale = max(1.0, min(mirror[0], likely[0][0]) / told.readings.size)
-    mirrored = abs(mirror[0] - likely[0][0]) < _CLEAR * scale
-    best = likely[0] if mirrored or likely[0][0] < mirror[0] else mirror
-    others = [way for way in likely if way[1] != best[1]]
-    known = all(way[0] - best[0] > _CLEAR * scale for way in others)
-    return Connection(best[1], best[2], known, mirrored)
+    mirror = fitted(Signs(tuple(-s for s in signs.sensors), turned), np.array(opposite))
+    clear = _CLEAR * max(1.0, cost / told.readings.size)
+    mirrored = abs(mirror[0] - cost) < clear
+    if mirror[0] < cost - clear or (mirrored and signs.sensors[0] < 0):
+        signs, coordinates = mirror[1:]
+    others = [way for way in likely if way[1] not in (signs, mirror[1], likely[0][1])]
+    known = all(way[0] - cost > clear for way in others) and (mirrored or mirror[0] - cost > clear)
+    return Connection(signs, coordinates, known, mirrored)
 
 
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:

@@ -26,7 +26,7 @@ _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
 """Times the median of the windows' mean squares; of noise alone they differ by less than half."""
 _LEAST: Final = 1.0
-_TOLD: Final = 0.9
+_TOLD: Final = 0.7
 _MOST_WINDOWS: Final = 400
 """More of them are thinned out evenly: two hundred seconds tell what there is to tell."""
 

@@ -1,0 +1,51 @@
+"""Signs that a plant's geometry gives away, and windows that are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onrig.sim.identification.connections import liveliest
+from onrig.sim.identification.identify import connection_of, identify
+from onrig.sim.identification.recording import Stretch, windows_of
+from onrig.sim.plants import Magman
+from onrig.sim.twin.options import TwinOptions
+from onrig.tools.load import load
+from tests.sim.identification.recorded import record
+
+RIG = load("magman").rig
+TRUE = Magman(c1=6.5e-10, delay_s=0.01)
+
+
+def to_and_fro(k: int) -> tuple[float, ...]:
+    """The first coil and the second in turn."""
+    first = k % 40 < 20
+    return (0.2 if first else 0.0, 0.0 if first else 0.2, 0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def rolled() -> Stretch:
+    return record(TwinOptions(plant=TRUE, sensor_noise=0.001), 400, to_and_fro, RIG)
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1), (-1, 1)])
+def test_coils_that_stand_where_they_stand_tell_the_sensors_signs(rolled: Stretch, signs: tuple[int, int]) -> None:
+    found = connection_of(Magman(), RIG, [rolled._replace(readings=rolled.readings * np.array(signs))])
+    assert found.signs == (signs, (1, 1, 1, 1))
+    assert found.known
+    assert not found.mirrored
+
+
+def test_what_touches_the_ball_is_left_out(rolled: Stretch) -> None:
+    pushed = rolled.readings.copy()
+    pushed[200:, 0] += 0.004
+    found = identify(Magman(), RIG, [rolled._replace(readings=pushed)])
+    assert 1 <= found.left_out <= 8
+    at = [u.name for u in found.unknowns].index("pull_m6_per_a2_s2")
+    assert abs(found.fit.coordinates[at] - np.log(TRUE.lumped["pull_m6_per_a2_s2"])) < 2 * found.half_widths[at]
+
+
+def test_windows_with_motion_are_preferred(rolled: Stretch) -> None:
+    still = rolled._replace(readings=np.repeat(rolled.readings[:1], len(rolled.readings), axis=0))
+    chosen = liveliest(windows_of([still] * 4 + [rolled] * 4, 10))
+    assert np.mean(np.std(chosen.readings[..., 0], axis=1) > 0) > 0.9
