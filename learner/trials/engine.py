@@ -27,6 +27,7 @@ from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.plants import Plant
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
 from onrig.sim.twin.options import TwinOptions
@@ -50,14 +51,19 @@ class Scores(NamedTuple):
 class Trials:
     """Networks, memories and plants of S trials."""
 
-    def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int]) -> None:
-        """Set up one trial per seed (``config.seed`` is ignored); ValueError when it cannot run ``config``."""
+    def __init__(
+        self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], plant: Plant | None = None
+    ) -> None:
+        """Set up one trial per seed (``config.seed`` is ignored); ValueError when it cannot run ``config``.
+
+        ``plant`` is as in :class:`~onrig.learner.trials.rollout.Rollouts`.
+        """
         problems = trials_problems(config, settings)
         if problems:
             raise ValueError("; ".join(problems))
         n, m = len(config.rig.signals), len(config.rig.actuators)
         networks = [stream(seed, Role.NETWORKS) for seed in seeds]
-        self._rollouts = Rollouts(config, seeds)
+        self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
         twin = msgspec.convert(config.device.twin, TwinOptions)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward, episode_steps
+from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.twin.options import TwinOptions
 
@@ -53,10 +54,12 @@ class Rollouts:
     """Runs the episodes of S trials.  Each draws from streams of its own and is computed element by element, so that
     nothing in it depends on the trials beside it."""
 
-    def __init__(self, config: RunConfig, seeds: Sequence[int]) -> None:
+    def __init__(self, config: RunConfig, seeds: Sequence[int], plant: Plant | None = None) -> None:
+        """``plant`` takes the place of the twin's; its parameters may be arrays (2 S,): of each trial's training
+        episodes, then of its evaluation episodes."""
         rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
         self._seeds = seeds
-        self._plant, self._substeps = options.plant, options.substeps
+        self._plant, self._substeps = plant or options.plant, options.substeps
         self._sigma = np.array(
             [options.sensor_noise] * len(rig.observations) + [options.actuator_noise] * len(rig.actuators)
         )

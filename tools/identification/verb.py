@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onrig.runtime.record import Step
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
+    from onrig.tools.identification.study import Outcome
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
@@ -46,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, metavar="DIR", help="folder of the result (default: identified-NAME, or the run's)"
     )
     p.add_argument("--study", type=int, metavar="N", help="identify N random twins and compare with the truth")
+    p.add_argument("--policies", action="store_true", help="learn policies on the study's twins, and compare them too")
     p.add_argument("--seed", type=int, default=0, help="of the twin's noise, or of the study")
     p.add_overrides()
     return p
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> int:
     if config.device.twin is None and config.device.port is None:
         return complain("identify", f"{args.source} names neither a twin nor a port")
     if args.study is not None:
-        return _study(config, args.study, args.seed)
+        return _study(config, args.study, args.seed, policies=args.policies)
     out = args.out or Path(f"identified-{config.rig.name}")
     if config.device.port is not None:
         return _of_device(config, args.effort, out, yes=args.yes)
@@ -271,7 +273,7 @@ def _progress(parts: Sequence[Excitation]) -> Callable[[float], None]:
     return show
 
 
-def _study(config: RunConfig, twins: int, seed: int) -> int:
+def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
     from onrig.tools.identification.study import run_study, summary
 
     if config.device.twin is None:
@@ -281,4 +283,23 @@ def _study(config: RunConfig, twins: int, seed: int) -> int:
         outcomes.append(outcome)
         print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
     print(summary(outcomes))
+    return _compare(config, outcomes) if policies else ExitCode.OK
+
+
+def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
+    if find_spec("torch") is None:
+        return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    from onrig.tools.identification.policies import compare_policies
+    from onrig.tools.reports.sheet import bounded
+
+    def show(episode: int) -> None:
+        if episode % 50 == 0:
+            print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
+
+    try:
+        found = compare_policies(config, outcomes, show)
+    except ValueError as error:
+        return complain("identify", f"--policies: {error}")
+    print(f"policies on the true plant: {found.identified.mean():.3f} learned on the identified twins,")
+    print(f"{found.true.mean():.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
     return ExitCode.OK

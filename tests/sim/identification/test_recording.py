@@ -60,8 +60,8 @@ def test_it_is_cut_where_the_motion_or_the_record_was_interrupted(broken: dict[s
 
 def test_windows_share_no_sample_and_know_the_commands_before_them() -> None:
     n = HISTORY + 12
-    count = np.arange(n - 1.0)[:, None]
-    told = Stretch(0.02, np.arange(n)[:, None] * 1.0, count, count + 1, np.zeros(n - 1))
+    count = np.arange(n - 1, dtype=np.float64)[:, None]
+    told = Stretch(0.02, np.arange(n, dtype=np.float64)[:, None], count, count + 1, np.zeros(n - 1))
     windows = windows_of([told], 5)
     assert (windows.size, windows.periods) == (2, 5)
     np.testing.assert_array_equal(windows.readings[:, :, 0].ravel(), np.arange(HISTORY, HISTORY + 12))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
-from onrig.sim.identification.identify import Connection, Identified
+from onrig.sim.identification.identify import Identified
 from onrig.sim.identification.model import Signs, unknowns_of
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result

@@ -1,0 +1,59 @@
+"""What an identified twin is worth: policies learned on it against policies learned on the true plant, pair by pair.
+
+Both are evaluated on the true plant.  The pairs train side by side as trials, which have neither noise nor delay; of an
+identified twin its lumped parameters, dry friction and dead band count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.engine import Trials
+from onrig.learner.trials.measures import Bounds, mu_final, normalized_curves, paired_difference
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import Array
+from onrig.sim.twin.main import twin_options
+from onrig.tools.identification.study import Outcome
+
+
+class Comparison(NamedTuple):
+    """Final normalised performance on the true plant (N,) each, and the mean of their difference."""
+
+    identified: Array
+    true: Array
+    difference: Bounds
+
+
+def compare_policies(
+    config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
+) -> Comparison:
+    """Learn a pair of policies for each twin of a study, over the configuration's episodes.
+
+    Raises ValueError for a configuration that trials cannot run.
+    """
+    nominal = twin_options(config).plant
+    true = [_parameters(nominal, o, o.truth) for o in outcomes]
+    learned_on = [*(_parameters(nominal, o, o.estimate) for o in outcomes), *true]
+    lanes = [parameters for pair in zip(learned_on, [*true, *true], strict=True) for parameters in pair]
+    plant = nominal.with_identifiable({name: np.array([lane[name] for lane in lanes]) for name in lanes[0]})
+    seeds = [*range(len(outcomes))] * 2
+    trials = Trials(config, msgspec.convert(config.learner, LearnerSettings), seeds, plant)
+    rewards = np.empty((len(seeds), config.episodes))
+    for episode in range(config.episodes):
+        rewards[:, episode] = trials.episode().evaluation
+        progress(episode + 1)
+    final = mu_final(normalized_curves(config.task, rewards))
+    identified, on_true = final[: len(outcomes)], final[len(outcomes) :]
+    return Comparison(identified, on_true, paired_difference(identified, on_true))
+
+
+def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[str, float]:
+    told = dict(zip(outcome.names, coordinates.tolist(), strict=True))
+    lumped = {name: float(np.exp(told[name])) for name in nominal.identifiable}
+    return {**lumped, **{name: max(told[name], 0.0) for name in ("dry_friction", "dead_band")}}
