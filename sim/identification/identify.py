@@ -81,6 +81,8 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
     fit, _ = fitted(short, sigma, coordinates, _COARSE)
     fit, free = _without_untold(fit, unknowns)
+    if not free.any():
+        raise ValueError("these signals tell nothing of such a plant")
     fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, _FINE)
     noise = noise_of(fit, resolutions)
     model = Model(plant, rig, unknowns, told, connection.signs, substeps)

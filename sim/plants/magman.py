@@ -102,6 +102,8 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """Coil by coil from one end to the other and back, weakly and strongly: each draws the ball to and fro."""
+        if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
+            return super().excitations(rig, ranges)
         found = [rest(rig, 1.0)]
         last = len(rig.actuators) - 1
         there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]

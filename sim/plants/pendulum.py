@@ -111,6 +111,8 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """Chirps around the natural frequency, and swings that are pumped up and let go."""
+        if "velocity" not in [o.name for o in rig.observations]:
+            return super().excitations(rig, ranges)
         natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)
         band_hz = (0.2 * natural_hz, 3.0 * natural_hz)
         velocity = [o.name for o in rig.observations].index("velocity")

@@ -47,8 +47,8 @@ def _run(rest: list[str], *, ran_before: bool) -> list[str]:
 
 
 def _identify(rest: list[str]) -> list[str] | None:
-    """One twin of a study; no device, which takes two minutes (tests/tools/identification drives twins)."""
-    if "--device" in rest:
+    """One twin of a study; no device, which takes two minutes, and no policies (tests/tools/identification)."""
+    if "--device" in rest or "--policies" in rest:
         return None
     return ["identify", *("1" if before == "--study" else word for before, word in itertools.pairwise(["", *rest]))]
 

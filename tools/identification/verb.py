@@ -75,14 +75,16 @@ def main(arguments: list[str]) -> int:
         )
     except ConfigError as error:
         return explain(error)
-    if config.device.twin is None and config.device.port is None:
-        return complain("identify", f"{args.source} names neither a twin nor a port")
     if args.study is not None:
         return _study(config, args.study, args.seed, policies=args.policies)
+    try:
+        plant = nominal_plant(config)
+    except ValueError as error:
+        return complain("identify", f"{args.source}: {error}")
     out = args.out or Path(f"identified-{config.rig.name}")
     if config.device.port is not None:
-        return _of_device(config, args.effort, out, yes=args.yes)
-    return _of_twin(config, args.effort, args.seed, out)
+        return _of_device(config, plant, args.effort, out, yes=args.yes)
+    return _of_twin(config, plant, args.effort, args.seed, out)
 
 
 def nominal_plant(config: RunConfig) -> Plant:
@@ -116,7 +118,11 @@ def _of_run(folder: Path, out: Path) -> int:
         return complain("identify", str(error), ExitCode.INTERNAL)
     if not steps:
         return complain("identify", f"'{folder}' holds no log (log.mcap) with steps")
-    return _conclude(config, steps, out, f"run {folder.resolve().name}, its first {len(steps)} ticks")
+    try:
+        plant = nominal_plant(config)
+    except ValueError as error:
+        return complain("identify", f"{folder / 'config.yaml'}: {error}")
+    return _conclude(config, plant, steps, out, f"run {folder.resolve().name}, its first {len(steps)} ticks")
 
 
 def _logged_steps(folder: Path, rig: Rig) -> list[Step]:
@@ -135,17 +141,21 @@ def _logged_steps(folder: Path, rig: Rig) -> list[Step]:
     return steps
 
 
-def _of_twin(config: RunConfig, effort: float, seed: int, out: Path) -> int:
+def _of_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> int:
+    from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
-    from onrig.tools.identification.driving import drive
+    from onrig.tools.identification.driving import DeviceFault, drive
 
     def experiment(parts: Sequence[Excitation]) -> list[Step]:
         return drive(config, lockstep_session(config), parts, seed, _progress(parts))
 
-    return _excited(config, effort, experiment, out, f"its twin, seed {seed}")
+    try:
+        return _excited(config, plant, effort, experiment, out, f"its twin, seed {seed}")
+    except (LinkError, DeviceFault) as error:
+        return complain("identify", f"the twin: {error}", ExitCode.HARDWARE)
 
 
-def _of_device(config: RunConfig, effort: float, out: Path, *, yes: bool) -> int:
+def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes: bool) -> int:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.messages import Capability
     from onrig.hw.session import DeviceSession, RequestRefused
@@ -155,7 +165,7 @@ def _of_device(config: RunConfig, effort: float, out: Path, *, yes: bool) -> int
 
     port = config.device.port
     assert port is not None
-    if not yes and not _confirmed(config, ranges_of(config, effort), port.path):
+    if not yes and not _confirmed(config, plant, ranges_of(config, effort), port.path):
         return complain("identify", "not confirmed: nothing was driven", ExitCode.PREFLIGHT)
     try:
         transport = open_port(port.path, port.baud)
@@ -170,7 +180,7 @@ def _of_device(config: RunConfig, effort: float, out: Path, *, yes: bool) -> int
             def experiment(parts: Sequence[Excitation]) -> list[Step]:
                 return drive(config, session, parts, seed, _progress(parts))
 
-            return _excited(config, effort, experiment, out, f"device on {port.path}")
+            return _excited(config, plant, effort, experiment, out, f"device on {port.path}")
         finally:
             transport.close()
     except (LimitsTooWide, LimitsWider) as error:
@@ -181,9 +191,9 @@ def _of_device(config: RunConfig, effort: float, out: Path, *, yes: bool) -> int
         return complain("identify", f"{port.path}: {error}; see to it and begin again", ExitCode.SAFETY)
 
 
-def _confirmed(config: RunConfig, ranges: dict[str, tuple[float, float]], port: str) -> bool:
+def _confirmed(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:
     """Show what is about to move within which limits, and ask."""
-    duration_s = sum(e.duration_s for e in nominal_plant(config).excitations(config.rig, ranges))
+    duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges))
     print(f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:")
     for a in config.rig.actuators:
         print(f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}")
@@ -194,15 +204,16 @@ def _confirmed(config: RunConfig, ranges: dict[str, tuple[float, float]], port: 
 
 
 def _excited(
-    config: RunConfig, effort: float, experiment: Callable[[Sequence[Excitation]], list[Step]], out: Path, source: str
+    config: RunConfig,
+    plant: Plant,
+    effort: float,
+    experiment: Callable[[Sequence[Excitation]], list[Step]],
+    out: Path,
+    source: str,
 ) -> int:
     """Excite gently, look at the signs, then excite in full."""
     from onrig.tools.identification.driving import ranges_of
 
-    try:
-        plant = nominal_plant(config)
-    except ValueError as error:
-        return complain("identify", str(error))
     parts = plant.excitations(config.rig, ranges_of(config, effort))
     steps = experiment(parts[:_GENTLE])
     if turned := _turned_actuators(config, plant, steps):
@@ -211,7 +222,7 @@ def _excited(
         )
         return complain("identify", message, ExitCode.PREFLIGHT)
     steps += experiment(parts[_GENTLE:])
-    return _conclude(config, steps, out, source)
+    return _conclude(config, plant, steps, out, source)
 
 
 def _turned_actuators(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
@@ -230,7 +241,7 @@ def _turned_actuators(config: RunConfig, plant: Plant, steps: Sequence[Step]) ->
     return [name for name, sign in zip(names, signs, strict=True) if sign < 0]
 
 
-def _conclude(config: RunConfig, steps: Sequence[Step], out: Path, source: str) -> int:
+def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> int:
     from onrig.sim.identification.identify import identify
     from onrig.sim.identification.recording import stretches
     from onrig.sim.identification.result import result_of, write_result
@@ -239,7 +250,6 @@ def _conclude(config: RunConfig, steps: Sequence[Step], out: Path, source: str) 
     from onrig.tools.identification.page import sheets, write_page
 
     try:
-        plant = nominal_plant(config)
         substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
         found = identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -40,6 +41,12 @@ def test_they_begin_gently(plant: Plant, rig: object) -> None:
     first = plant.excitations(rig, ranges)[:2]  # type: ignore[arg-type]
     reach = max(a.high for a in rig.actuators)  # type: ignore[attr-defined]
     assert max(np.abs(commands(e, (0.04, 0.1))).max() for e in first) <= 0.16 * reach
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), Magman(magnets=(0.0,))])
+def test_a_rig_of_other_names_gets_chirps(plant: Plant) -> None:
+    blind = msgspec.structs.replace(LINE, observations=(msgspec.structs.replace(LINE.observations[0], name="x"),))
+    assert "chirp of voltage, 15%" in [e.name for e in plant.excitations(blind, {"voltage": (-5.0, 5.0)})]
 
 
 def test_a_ball_that_leaves_the_coils_reach_is_drawn_back() -> None:
