@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 
 class Benchmark(NamedTuple):

@@ -34,9 +34,9 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.envs import TwinEnv
-from onrig.tools.arguments import complain
+from onrig.tools.evaluate import judge
 from onrig.tools.load import explain, load
-from onrig.tools.verdict import judge
+from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
-from onrig.runtime.replay.checkpoint.identity import identity_of
-from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.run_config import RunConfig
@@ -221,7 +220,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
         from onrig.runtime.log.reading import Beginning, Ending, LogDamaged, read_log
-        from onrig.runtime.log.staged_file import log_files
+        from onrig.runtime.log.sink import log_files
     except ImportError:
         return None
     if not list(log_files(folder)):

@@ -1,0 +1,64 @@
+"""A file that takes pieces whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.log.sink import StagedFile
+
+
+class FullDisk:
+    """A file that takes so many more bytes, and then none."""
+
+    def __init__(self, file: object, room: int) -> None:
+        self._file, self.room = file, room
+
+    def write(self, data: memoryview) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = self._file.write(data[: self.room])  # type: ignore[attr-defined]
+        self.room -= taken
+        return int(taken)
+
+    def fileno(self) -> int:
+        return int(self._file.fileno())  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._file.close()  # type: ignore[attr-defined]
+
+
+def fill(file: StagedFile, room: int) -> None:
+    """From now on the disk has so much room."""
+    file._file = FullDisk(file._file, room)  # type: ignore[assignment]
+
+
+def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
+    file = StagedFile(tmp_path / "f")
+    assert (file.write(b"abc"), file.tell(), file.staged, file.written) == (3, 3, 3, 0)
+    file.flush()
+    assert (tmp_path / "f").read_bytes() == b""
+    file.put()
+    assert ((tmp_path / "f").read_bytes(), file.tell(), file.staged, file.written) == (b"abc", 3, 0, 3)
+    file.close()
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_what_a_full_disk_takes_only_a_part_of_is_taken_back(tmp_path: Path, room: int) -> None:
+    file = StagedFile(tmp_path / "f")
+    file.write(b"abc")
+    file.put()
+    fill(file, room)
+    file.write(b"defg")
+    with pytest.raises(OSError, match="No space"):
+        file.put()
+    assert (tmp_path / "f").read_bytes() == b"abc"
+    file.close()
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        StagedFile(tmp_path / "f")
