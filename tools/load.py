@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,6 @@ from onrig.runtime.run_state.running import running_rigs
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.doctor.ports import no_port
 from onrig.tools.terminal import complain as complain
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -188,6 +188,7 @@ def _capacity(config: RunConfig) -> int:
         return 0
 
 
+_LINK_FILE_BYTES: Final = 4096
 _PATIENCE_S: Final = 30.0
 """The processes of a run whose supervisor was killed end by themselves, and write what they know."""
 _SHOWN: Final = 5
@@ -244,4 +245,32 @@ def _episodes_done(folder: Path) -> int | None:
         episodes = summary.get("episodes")
         if summary.get("exit_reason") == "completed" and isinstance(episodes, int):
             return episodes
+    return None
+
+
+def no_port(path: Path) -> str | None:
+    """What to do about a path that is there and is no port; None for a port, and where nothing is there (yet)."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISREG(mode):
+        try:
+            with path.open(errors="replace") as file:
+                inside = file.read(_LINK_FILE_BYTES).strip()
+        except OSError:
+            inside = ""
+        if inside.startswith("/dev/"):
+            return f"it names a port: use --device {inside}"
+    return "name the port itself"
+
+
+def missing_port(path: Path) -> str | None:
+    """Why nothing can be opened there at this moment; None where something is."""
+    try:
+        path.stat()
+    except OSError as error:
+        return f"there is no such port ({error.strerror}); plug the device in, or start `onrig twin`"
     return None

@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
     from onrig.runtime.log.reading import LogDamaged, count_steps, read_log
-    from onrig.runtime.log.sink import log_files
+    from onrig.runtime.log.staged_file import log_files
 
     if not log_files(folder):
         return complain(

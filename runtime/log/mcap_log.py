@@ -21,7 +21,7 @@ from mcap.writer import CompressionType, Writer
 from onrig.runtime.files import LineTail
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.messages import ActingPolicy, read_event
-from onrig.runtime.log.sink import Event, StagedFile, log_files, next_file
+from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig
@@ -59,7 +59,7 @@ class McapLog:
         config: RunConfig,
         folder: Path,
         session: str,
-        event: Event,
+        event: Callable[..., None],
         kept_state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

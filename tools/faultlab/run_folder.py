@@ -220,7 +220,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
         from onrig.runtime.log.reading import Beginning, Ending, LogDamaged, read_log
-        from onrig.runtime.log.sink import log_files
+        from onrig.runtime.log.staged_file import log_files
     except ImportError:
         return None
     if not list(log_files(folder)):

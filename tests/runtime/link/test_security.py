@@ -23,7 +23,7 @@ from onrig.runtime.link.keys import (
     new_pair,
 )
 from onrig.runtime.link.messages import Accepted, Attach
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from onrig.tools.verbs.learn import endpoint_problem
 from tests.runtime.link.doors import PATIENCE_S, OpenRig

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
-from onrig.tools.bench.cyclictest import CyclictestFailed, command, parse
 from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
 from onrig.tools.bench.loop.report import (
     AtRate,
@@ -32,6 +31,7 @@ from onrig.tools.bench.loop.verb import main
 from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
 from onrig.tools.bench.verb import WHAT
+from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
 from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000

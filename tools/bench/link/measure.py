@@ -24,8 +24,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, untrained, with_memory
-from onrig.tools.faultlab.network import LossyLink
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000

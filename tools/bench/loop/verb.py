@@ -27,7 +27,6 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.pacing import TraceReader
-from onrig.tools.bench import cyclictest
 from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.bench.loop.load import burner, swapper
 from onrig.tools.bench.loop.plan import (
@@ -61,6 +60,7 @@ from onrig.tools.bench.loop.tally import Tally, sendings
 from onrig.tools.bench.processes import CPUS, on_cpus
 from onrig.tools.bench.progress import Progress, progress_for
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
+from onrig.tools.doctor import cyclictest
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.terminal import complain
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from onrig.runtime.link.endpoint import parse_tcp
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 
 PATIENCE_S = 60.0
 

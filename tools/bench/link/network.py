@@ -4,7 +4,7 @@ tcp hides the loss of a packet: to a program, everything behind it comes late.  
 piece in fifty waits for a retransmission, and everything behind it waits too.  A *cut* ends connections and each new
 one; a *freeze* lets nothing pass without ending anything, like a pulled cable.
 
-``python -m onrig.tools.faultlab.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
+``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
 until stdin ends.
 """
 

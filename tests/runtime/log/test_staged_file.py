@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.log.sink import StagedFile
+from onrig.runtime.log.staged_file import StagedFile
 
 
 class FullDisk:
