@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,18 @@ def socket_folder() -> Iterator[Path]:
 
 
 def pytest_configure() -> None:
+    """Settle what this process and all that tests start inherit."""
+    _compile_once()
+    _hear_signals()
+
+
+def _compile_once() -> None:
+    """Keep bytecode even where PYTHONDONTWRITEBYTECODE is set: tests start hundreds of interpreters."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def _hear_signals() -> None:
     """Hear signals even where whoever started the tests ignores them (nohup, a job in the background).
 
     What the tests start would inherit it, and a run that is told to ignore SIGHUP rightly does.
