@@ -14,7 +14,7 @@ import pytest
 from tests.sockets import short_folder
 
 DEAR: Final = ("docs", "processes", "tools/faultlab", "tools/web", "tools/experiments", "tools")
-"""Folders with the dearest files, mostly whole rigs: they come first, so that all workers end at about the same time."""
+"""Folders with the dearest files (whole rigs): they come first, so that all workers end at about the same time."""
 
 
 @pytest.fixture
