@@ -24,6 +24,16 @@ def socket_folder() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="module")
+def no_pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start runs that draw no picture at their end, as on a board without matplotlib: it costs each a second."""
+    folder = tmp_path_factory.mktemp("no-pictures")
+    (folder / "matplotlib.py").write_text("raise ImportError('left out')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files of the dearest folders first, each file's tests in their order."""
     here = Path(__file__).parent

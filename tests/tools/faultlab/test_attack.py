@@ -14,6 +14,8 @@ from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text
 from onrig.tools.faultlab.run_folder import config_of, left_by
 from onrig.tools.faultlab.schedule import Hit
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
 _LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]
 assert isinstance(_LOCKSTEP, LockstepHits)
