@@ -164,7 +164,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     if algorithm != "ppo":
         settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
     if algorithm in ("ddpg", "td3"):
-        # White noise averages out within a swing; this keeps its direction for some six periods.
+        # White noise mostly averages out within a swing; this keeps its direction for some six periods.
         still = np.zeros(len(config.rig.actuators))
         settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
@@ -227,7 +227,7 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     if config.device.twin is None:
         return complain("export_sb3", f"{args.config} names a port, no twin to train on")
-    torch.set_num_threads(1)  # more only get in each other's way in networks of this size
+    torch.set_num_threads(1)  # networks this small gain nothing from more
     try:
         agent = agent_for(config, args.algorithm, args.seed)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_the_best_policy_is_kept_and_each_evaluation_has_a_line(
     assert onrig([*evaluation.split()[1:], "--json"]) == 0
     told = msgspec.json.decode(capsys.readouterr().out)["summary"]["normalized"]
     assert told["mean"] == pytest.approx(scores[2], abs=5e-4)
+
+
+def test_the_page_trains_with_options_that_exist() -> None:
+    page = Path("docs/third-party-policies.md").read_text(encoding="utf-8")
+    (words,) = [shlex.split(line, comments=True) for line in page.splitlines() if line.startswith("python -m")]
+    assert words[:3] == ["python", "-m", export_sb3.__name__]
+    assert export_sb3.parser().parse_args(words[3:]).steps > 0
 
 
 def test_an_interrupted_training_leaves_the_best_so_far(
