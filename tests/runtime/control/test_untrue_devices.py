@@ -100,7 +100,7 @@ def test_a_device_that_is_faulted_without_a_code_from_the_start_is_not_waited_fo
 def test_a_device_at_twice_the_rate_ends_the_run(bench: Bench) -> None:
     lying(bench, lambda s: s._replace(t_us=s.t_us - (s.frame - FROM) * bench.config.period_us // 2))
     assert halted(bench) is FaultName.DEVICE_RATE
-    assert "its clock shows 100 Hz, set were 50 Hz" in " ".join(message for _, message in bench.said)
+    assert "100 Hz by its clock, configured 50 Hz" in " ".join(message for _, message in bench.said)
 
 
 def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
