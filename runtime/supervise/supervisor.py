@@ -293,7 +293,7 @@ class Supervisor:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """End actuators, processes, files, in this order; once actuators are safe, a second interrupt cuts waits short."""
+        """End actuators, processes, files, in order; once actuators are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
         crew = self.crew

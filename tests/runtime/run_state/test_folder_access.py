@@ -77,7 +77,7 @@ def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None
         check_way(link)
     (runs / "notes").write_text("")
     os.chown(runs / "notes", SOMEBODY, SOMEBODY)
-    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; take it away"):
+    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; remove it"):
         check_folder(runs)
 
 
@@ -106,4 +106,4 @@ def test_nor_does_a_report(runs: Path, tmp_path: Path, capsys: pytest.CaptureFix
     (runs / "report.html").symlink_to(tmp_path / "elsewhere")
     assert main(["report", str(runs)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "report.html is a link, and would be written through" in line
+    assert "report.html is a link; remove it" in line
