@@ -51,6 +51,14 @@ class Result(enum.IntEnum):
     NOT_NOW = 4
 
 
+RESULT_HINTS: Final = {
+    Result.UNKNOWN_OP: "the device does not know this operation",
+    Result.BAD_LENGTH: "the device expects another payload",
+    Result.OUT_OF_RANGE: "a value lies outside what the device allows",
+    Result.NOT_NOW: "the device's present state does not allow it",
+}
+
+
 class Capability(enum.IntFlag):
     """What the hello advertises beyond the basics."""
 

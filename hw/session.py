@@ -17,6 +17,7 @@ from onrig.hw.messages import (
     LIMITS_LAYOUT,
     NEXT_FRAME_LAYOUT,
     RESET_LAYOUT,
+    RESULT_HINTS,
     Capability,
     Channel,
     CommandLayout,
@@ -45,13 +46,6 @@ _MAX_DRAIN_READS: Final = 64
 """More than the kernel buffers of a serial line hold; ends the draining of a line that never falls silent."""
 _HELLO_REQUEST: Final = encode_frame(bytes([MessageType.HELLO_REQUEST]))
 _STATE: Final = int(MessageType.STATE)
-
-RESULT_HINTS: Final = {
-    Result.UNKNOWN_OP: "the device does not know this operation",
-    Result.BAD_LENGTH: "the device expects another payload",
-    Result.OUT_OF_RANGE: "a value lies outside what the device allows",
-    Result.NOT_NOW: "the device's present state does not allow it",
-}
 
 
 class RequestRefused(Exception):

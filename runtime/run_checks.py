@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from onrig.hw.rig import rig_problems
+from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.config.resolve import is_file
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, exploration_findings
-from onrig.runtime.link.settings import link_findings
+from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.limits import limit_findings

@@ -16,7 +16,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration
-from onrig.runtime.link.settings import Link
+from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.replay.settings import Selection, capacity_for

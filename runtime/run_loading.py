@@ -13,9 +13,8 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, load_document, origin_of, override, problem_at
+from onrig.runtime.config.document import Document, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
-from onrig.runtime.config.resolve import find
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig

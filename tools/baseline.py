@@ -27,9 +27,8 @@ from onrig.sim.baselines.yardstick import (
     random_baseline,
 )
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
-from onrig.tools.terminal import drawing_stream
+from onrig.tools.terminal import VerbParser, complain, drawing_stream
 
 
 def parser() -> argparse.ArgumentParser:

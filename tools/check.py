@@ -9,8 +9,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_rig, tell
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:

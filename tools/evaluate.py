@@ -1,4 +1,4 @@
-"""Evaluation episodes within one process: the tick and the session of the rig, on a lockstep twin at arm's length.
+"""A policy judged without a rig: the verdict of admission, and evaluation episodes on a lockstep twin in this process.
 
 The same modules take the same decisions from the same bytes as in a lockstep run, so that equal policies and seeds
 give equal rows, bit for bit.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
@@ -16,13 +17,31 @@ from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.admission import Admitted, Refused, admit
+from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, RecordLayout, Step
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
+
+
+def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
+    """Admit a policy or refuse it as the rig would that has nothing in its memory yet."""
+    wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
+    return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
+
+
+def read_model(path: Path, config: RunConfig) -> bytes | Refused:
+    """A policy's bytes; refused unread where they are too many.  Raises OSError."""
+    max_bytes = admission_limits(config).max_bytes
+    size = path.stat().st_size
+    if size > max_bytes:
+        return Refused("size", f"{size} bytes, at most {max_bytes} allowed")
+    return path.read_bytes()
 
 
 def lockstep_session(config: RunConfig) -> DeviceSession:

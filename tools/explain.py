@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 _THEN: Final = {
     "keep": "the run goes on under its last policy and says so",

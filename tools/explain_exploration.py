@@ -21,7 +21,7 @@ from onrig.runtime.explore.settings import (
 )
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 _LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 _BUDGETED: Final = {

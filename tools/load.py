@@ -1,8 +1,10 @@
-"""A run's configuration for the verbs: all its sections, and all that a run would refuse is refused here."""
+"""Configurations for the verbs: all that a run would refuse is refused here; of a run that is to go on, its own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,13 +18,14 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
-from onrig.runtime.run_config import Port, RunConfig, capacity_of
+from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences
 from onrig.runtime.run_loading import Rules, load_run
+from onrig.runtime.run_state.folder_access import FolderBusy, claim
+from onrig.runtime.run_state.running import running_rigs
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.arguments import complain as complain
-from onrig.tools.doctor.ports import no_port
+from onrig.tools.terminal import complain as complain
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 
@@ -164,7 +167,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
     """A first policy that the rig would refuse; that it is slow on this machine is no fault of the configuration."""
     from onrig.runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
-    from onrig.tools.verdict import judge, read_model
+    from onrig.tools.evaluate import judge, read_model
 
     policy = str(config.policy)
     try:
@@ -183,3 +186,91 @@ def _capacity(config: RunConfig) -> int:
         return capacity_of(config)
     except (ValueError, OverflowError):
         return 0
+
+
+_LINK_FILE_BYTES: Final = 4096
+_PATIENCE_S: Final = 30.0
+"""The processes of a run whose supervisor was killed end by themselves, and write what they know."""
+_SHOWN: Final = 5
+
+
+class CannotResume(Exception):
+    """The run cannot go on; the message says why in one line."""
+
+
+def continued(folder: Path, name: str | None, overrides: Sequence[str]) -> RunConfig:
+    """Return the configuration that the run in ``folder`` goes on with: its own, but for what may change.
+
+    ``name``: a configuration that must be the run's, where the command names one.  Raises CannotResume, and ConfigError
+    for a configuration that cannot be used.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise CannotResume(f"'{folder}' holds no run: there is no config.yaml in it")
+    for running in running_rigs():
+        if running.folder == folder.resolve():
+            raise CannotResume(
+                f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
+                "its pause"
+            )
+    run = load_for_rig(str(path))
+    config = load_for_rig(str(path) if name is None else name, overrides)
+    found = [str(difference) for difference in differences(run, config)]
+    if found:
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        said = "; ".join(found[:_SHOWN])
+        raise CannotResume(f"this is not the configuration of the run in '{folder}': {said}{more}")
+    done = _episodes_done(folder)
+    if done is not None and done >= config.episodes:
+        raise CannotResume(
+            f"the run in '{folder}' is complete with {done} episodes; --set episodes=N lets it go on to N"
+        )
+    return config
+
+
+def wait_for_folder(folder: Path) -> None:
+    """Wait until the processes of the last run have left the folder; raises CannotResume."""
+    try:
+        os.close(claim(folder, _PATIENCE_S))
+    except FolderBusy as error:
+        raise CannotResume(f"{error}; wait for it, or end it") from None
+    except OSError as error:
+        raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
+
+
+def _episodes_done(folder: Path) -> int | None:
+    """Training episodes of a run that says it is complete."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
+        episodes = summary.get("episodes")
+        if summary.get("exit_reason") == "completed" and isinstance(episodes, int):
+            return episodes
+    return None
+
+
+def no_port(path: Path) -> str | None:
+    """What to do about a path that is there and is no port; None for a port, and where nothing is there (yet)."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISREG(mode):
+        try:
+            with path.open(errors="replace") as file:
+                inside = file.read(_LINK_FILE_BYTES).strip()
+        except OSError:
+            inside = ""
+        if inside.startswith("/dev/"):
+            return f"it names a port: use --device {inside}"
+    return "name the port itself"
+
+
+def missing_port(path: Path) -> str | None:
+    """Why nothing can be opened there at this moment; None where something is."""
+    try:
+        path.stat()
+    except OSError as error:
+        return f"there is no such port ({error.strerror}); plug the device in, or start `onrig twin`"
+    return None

@@ -17,10 +17,9 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
-from onrig.tools.table import Table
-from onrig.tools.verdict import judge, read_model
+from onrig.tools.terminal import Table, VerbParser, complain
 
 _MEASURED: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
 _FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}

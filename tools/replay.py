@@ -17,12 +17,11 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.progress import progress_for
 from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table, VerbParser, complain
 
 _NO_MCAP: Final = "reading a log needs the package mcap: pip install 'onrig[log]'"
 

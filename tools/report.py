@@ -19,11 +19,10 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_fields
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table, VerbParser, complain
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""

@@ -25,12 +25,20 @@ from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
 from onrig.runtime.supervise.supervisor import Supervisor
-from onrig.tools.arguments import VerbParser, complain
-from onrig.tools.continuing import CannotResume, continued, wait_for_folder
 from onrig.tools.display import display_for
-from onrig.tools.doctor.ports import missing_port, no_port
-from onrig.tools.load import explain, load_for_rig, on_port, tell
-from onrig.tools.web.address import parse_address
+from onrig.tools.load import (
+    CannotResume,
+    continued,
+    explain,
+    load_for_rig,
+    missing_port,
+    no_port,
+    on_port,
+    tell,
+    wait_for_folder,
+)
+from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
 _NO_TORCH: Final = (

@@ -18,8 +18,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
+from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,8 +18,8 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.terminal import VerbParser, complain
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -85,8 +85,8 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     from onrig.tools.bench.progress import progress_for
+    from onrig.tools.faultlab.audit import WatchingMirror
     from onrig.tools.faultlab.balance import checks, failed
-    from onrig.tools.faultlab.mirror import WatchingMirror
     from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak
     from onrig.tools.faultlab.schedule import plan
     from onrig.tools.faultlab.soak import NotUp, Soak

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import Remote, Running, SegmentError
 from onrig.runtime.supervise.requests import Keyboard, keyboard
-from onrig.tools.arguments import VerbParser
-from onrig.tools.terminal import drawing_stream
+from onrig.tools.terminal import VerbParser, drawing_stream
 from onrig.tools.verbs.stop import choose, outcome
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from onrig.hw.clock_sync import ClockSync
+from onrig.hw.clock import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.rehearsal import Rehearsal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 
@@ -24,7 +24,7 @@ class LoopState(msgspec.Struct, frozen=True):
     """Device time so far (lockstep, where a run's time is virtual and does not begin anew)."""
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
-    seat: SeatState = SeatState()
+    switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # as in checkpoints of 0.1
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -32,7 +32,7 @@ _DECODER = msgspec.msgpack.Decoder(LoopState)
 
 
 def encode_state(state: LoopState) -> bytes:
-    """Serialise it for the keepsake."""
+    """Serialise it for the kept_state."""
     return _ENCODER.encode(state)
 
 

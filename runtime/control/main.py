@@ -24,9 +24,9 @@ from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
-from onrig.runtime.control.supervision import Orders
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
@@ -89,12 +89,12 @@ def _pace(scale: float) -> str:
 
 def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
-    board, keepsake = Board(segment), loop_state_in(segment)
-    orders = Orders(board)
-    signal.signal(signal.SIGTERM, lambda signum, frame: orders.signal())
-    signal.signal(signal.SIGINT, lambda signum, frame: orders.signal())
+    board, kept_state = Board(segment), loop_state_in(segment)
+    requests = Requests(board)
+    signal.signal(signal.SIGTERM, lambda signum, frame: requests.signal())
+    signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
-    seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
+    switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
     baud = config.device.port.baud if config.device.port is not None else None
     transport = open_port(port) if baud is None else open_port(port, baud)
     try:
@@ -111,14 +111,14 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
                 report(_ME, "warning", line)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        loop = ControlLoop(config, session, hello, ring, board, seat, orders, keepsake)
+        loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state)
         try:
             # What lies there before the loop's first word is where a resumed run goes on.
-            loop.run(decode_state(keepsake.take()), run_folder / "policies")
+            loop.run(decode_state(kept_state.take()), run_folder / "policies")
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)
-            report(_ME, "event", "what came over the line", policy_swaps=seat.swaps, **counters)
+            report(_ME, "event", "what came over the line", policy_swaps=switch.swaps, **counters)
     finally:
         transport.close()
 

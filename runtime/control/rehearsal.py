@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from onrig.hw.clock_sync import ClockSync
+from onrig.hw.clock import ClockSync
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.episode import begin_episode, never
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, RecordLayout, Step
@@ -55,14 +55,14 @@ class _MadeUpDevice:
 class Rehearsal:
     """One full tick without consequences per ``run``."""
 
-    def __init__(self, config: RunConfig, seat: PolicySeat) -> None:
+    def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
         m = len(rig.actuators)
         # An episode's signal takes milliseconds to draw at a high rate, and the made-up noise stands for it.
         one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
         self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
         self._tick = Tick(config, self._explorer)
-        self._seat = seat
+        self._switch = switch
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = RecordLayout.of(rig)
@@ -90,4 +90,4 @@ class Rehearsal:
         self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(answer.completed or step)))
 
     def _act(self, step: Step) -> None:
-        self._tick.ask(step, self._seat.active, 0)
+        self._tick.ask(step, self._switch.active, 0)

@@ -11,8 +11,8 @@ import enum
 import time
 from typing import Final, NamedTuple
 
-from onrig.runtime.control.conduct import Conduct
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.arming import Arming
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.settings import Staleness
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
@@ -83,16 +83,18 @@ class Listener:
 class LearnerWatch:
     """Carries out between episodes what the silence of a learner asks for, and tells of it."""
 
-    def __init__(self, config: RunConfig, board: Board, conduct: Conduct, explorer: Explorer, seat: PolicySeat) -> None:
+    def __init__(
+        self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer, switch: PolicySwitch
+    ) -> None:
         self._rules = config.staleness
-        self._board, self._conduct, self._explorer, self._seat = board, conduct, explorer, seat
+        self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
         self._listener = Listener(config.staleness, time.monotonic_ns())
 
     def heed(self) -> None:
         """Before an episode: go on, explore less, or stand safe until the learner is heard.  Raises Stopped, Halted."""
         silence = self._look()
         if silence.pauses:
-            self._conduct.stand_until(self._is_heard, silence.line, _HINT)
+            self._arming.stand_until(self._is_heard, silence.line, _HINT)
             silence = self._look()
         self._explorer.restrain(silence.restraint)
 
@@ -108,9 +110,9 @@ class LearnerWatch:
         return silence
 
     def _tell(self, kind: str, what: str, line: str, silence: Silence) -> None:
-        seat, then = self._seat, self._rules.then
+        switch, then = self._switch, self._rules.then
         does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
-        age = f"policy {seat.policy_id} has acted for {seat.age_ticks} ticks"
+        age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"
         report(
             _ME,
             kind,
@@ -118,6 +120,6 @@ class LearnerWatch:
             what=what,
             then=then,
             silent_s=round(silence.silent_s, 1),
-            policy=seat.policy_id,
-            policy_age_ticks=seat.age_ticks,
+            policy=switch.policy_id,
+            policy_age_ticks=switch.age_ticks,
         )

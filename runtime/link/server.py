@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import Tcp, parse_tcp
-from onrig.runtime.link.gate import DOMAIN, Gate
-from onrig.runtime.link.guests import HANDSHAKE_S, Guest
+from onrig.runtime.link.endpoint import Link, Tcp, parse_tcp
+from onrig.runtime.link.guests import DOMAIN, HANDSHAKE_S, Gate, Guest
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -32,7 +31,6 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.porch import Porch, Shed, peer_name
-from onrig.runtime.link.settings import Link
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64

@@ -1,20 +1,193 @@
 """``events.jsonl``: admissions, interventions, misses and faults, one JSON object per line, as they happen.
 
-Its length is bounded, whoever wishes it were not: what repeats itself is counted (``repeats``), and what others can
-bring about fills a part of the file at most (``event_kinds``).  What no longer fits is dropped and counted.
+Kinds of events stand in one table: who can cause one, and which fields make two of a kind the same.  The file's length
+is bounded.  Events that repeat are counted: the first is written at once, those like it in one line when a window
+closes; the window is short at first and doubles while they go on.  What others can bring about fills a part of the file
+at most.  What no longer fits is dropped and counted.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.run_state.event_kinds import Repeats, Told, Value, kind_of, shortened
+Value = int | float | str | bool | None
+Fields = Mapping[str, Value]
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""Of ``events.jsonl``; what is vital is written even beyond."""
+COUNT: Final = "count"
+"""Field of a line that stands for several events: how many."""
+
+
+class Weight(enum.Enum):
+    """Who brings an event about, and so how much of the file such events may fill."""
+
+    OUTSIDE = enum.auto()
+    """A peer or a stranger, as often as he likes."""
+    OWN = enum.auto()
+    """The run itself, at its own pace."""
+    VITAL = enum.auto()
+    """What must never be missing: it always fits."""
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that the file may have with such an event in it; None: any number."""
+        return {Weight.OUTSIDE: MAX_FILE_BYTES // 4, Weight.OWN: MAX_FILE_BYTES * 3 // 4, Weight.VITAL: None}[self]
+
+    @property
+    def longest_text(self) -> int:
+        """Characters of one of its fields."""
+        return 300 if self is Weight.OUTSIDE else 1000
+
+
+class Kind(NamedTuple):
+    """What is known of one kind of event."""
+
+    weight: Weight = Weight.OWN
+    same: tuple[str, ...] | None = None
+    """Fields that two events share which are counted in one line, few values each; None: each has a line of its own."""
+    adds: tuple[str, ...] = ()
+    """Fields that are added up in such a line; of all others it shows the last event's."""
+
+
+_KINDS: Final = {
+    "learner_attached": Kind(Weight.OUTSIDE, ("learner", "pushes")),
+    "learner_resumed": Kind(Weight.OUTSIDE, ("learner", "pushes")),
+    "push_passed": Kind(Weight.OUTSIDE, ("learner",)),
+    "learner_turned_away": Kind(Weight.OUTSIDE, ()),
+    "connections_ended": Kind(Weight.OUTSIDE, ("why",), ("connections",)),
+    "policy_refused": Kind(Weight.OUTSIDE, ("learner", "stage")),
+    "policy_warning": Kind(Weight.OUTSIDE, ("reason",)),
+    "policy_admitted": Kind(Weight.OUTSIDE),
+    "policy_rolled_back": Kind(Weight.OUTSIDE),
+    "policy_probation_failed": Kind(Weight.OUTSIDE),
+    "policy_probation_passed": Kind(Weight.OUTSIDE),
+    "policy_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
+    "rolled_back_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
+    "mirror_differs": Kind(Weight.OUTSIDE, ()),
+    "tick": Kind(Weight.OWN, ("episode", "rule", "cause"), ("missed",)),
+    "error": Kind(Weight.OWN, ("source", "message")),
+    "warning": Kind(Weight.OWN, ("source", "message")),
+    "fault": Kind(Weight.VITAL),
+    "stop": Kind(Weight.VITAL),
+    "ended": Kind(Weight.VITAL),
+    "not_reproducible": Kind(Weight.VITAL),
+    "log_stopped": Kind(Weight.VITAL),
+    "log_goes_on": Kind(Weight.VITAL),
+    "resumed": Kind(Weight.VITAL),
+    "events_dropped": Kind(Weight.VITAL),
+}
+_PLAIN: Final = Kind()
+_VITAL: Final = Kind(Weight.VITAL)
+
+
+def kind_of(kind: str, fields: Fields) -> Kind:
+    """What is known of an event: whatever bears a fault is vital."""
+    return _VITAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
+
+
+def shortened(fields: Fields, longest: int) -> dict[str, Value]:
+    """The fields, with texts cut to ``longest`` characters."""
+    return {
+        name: f"{value[: longest - 3]}..." if isinstance(value, str) and len(value) > longest else value
+        for name, value in fields.items()
+    }
+
+
+def times(fields: Mapping[str, object]) -> int:
+    """How many events a line of ``events.jsonl`` stands for."""
+    count = fields.get(COUNT, 1)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+
+
+FIRST_S: Final = 1.0
+LONGEST_S: Final = 64.0
+MAX_WINDOWS: Final = 64
+"""Open at a time; beyond that the oldest closes."""
+_Key = tuple[Value, ...]
+
+
+class Told(NamedTuple):
+    """An event that is to be written."""
+
+    kind: str
+    fields: dict[str, Value]
+    t_unix_s: float
+
+
+@dataclass
+class _Window:
+    kind: str
+    closes_s: float
+    lasts_s: float
+    count: int = 0
+    last: Told | None = None
+
+
+class Repeats:
+    """Turns events into those that are to be written."""
+
+    def __init__(self) -> None:
+        self._windows: dict[_Key, _Window] = {}
+
+    def take(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[Told]:
+        """Take one event; what is to be written now, in order (``now_s``: monotonic)."""
+        known = kind_of(kind, fields)
+        told = self.due(now_s)
+        if known.same is None:
+            return [*told, Told(kind, dict(fields), t_unix_s)]
+        key: _Key = (kind, *(fields.get(name) for name in known.same))
+        window = self._windows.get(key)
+        if window is None:
+            self._windows[key] = _Window(kind, now_s + FIRST_S, FIRST_S)
+            if len(self._windows) > MAX_WINDOWS:
+                told += self._closed(self._windows.pop(next(iter(self._windows))))
+            return [*told, Told(kind, dict(fields), t_unix_s)]
+        window.count += 1
+        window.last = Told(kind, _added(known, window.last, fields), t_unix_s)
+        return told
+
+    def due(self, now_s: float) -> list[Told]:
+        """What windows that have closed by now counted."""
+        told: list[Told] = []
+        for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
+            window = self._windows.pop(key)
+            told += self._closed(window)
+            if window.count:
+                lasts_s = min(2 * window.lasts_s, LONGEST_S)
+                self._windows[key] = _Window(window.kind, now_s + lasts_s, lasts_s)
+        return told
+
+    def rest(self) -> list[Told]:
+        """What has been counted and not told, at the end."""
+        windows, self._windows = self._windows, {}
+        return [told for window in windows.values() for told in self._closed(window)]
+
+    @staticmethod
+    def _closed(window: _Window) -> list[Told]:
+        if window.last is None:
+            return []
+        kind, fields, t_unix_s = window.last
+        return [Told(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
+
+
+def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
+    added = dict(fields)
+    for name in kind.adds:
+        more, so_far = fields.get(name), None if before is None else before.fields.get(name)
+        if isinstance(more, int) and isinstance(so_far, int):
+            added[name] = more + so_far
+    return added
+
 
 _WAITING: Final = 1000
 """Lines that wait for a full disk to have room again; the oldest go first."""

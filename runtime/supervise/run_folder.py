@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.folder_access import check_folder, check_way

@@ -28,9 +28,9 @@ from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
+from onrig.runtime.supervise.revival import NOTICE_S, Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
-from onrig.runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
 _START_TIMEOUT_S: Final = 60.0
 _AT_ONCE_S: Final = 2.0

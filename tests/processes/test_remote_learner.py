@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
 from onrig.runtime.shm.board import Word
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from tests.processes.observer import digest_of
 from tests.processes.rig import ENDLESS, PATIENCE_S, Run

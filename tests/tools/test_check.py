@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.resolve import shipped
+from onrig.runtime.config.document import shipped
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, duration, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import shown_at
-from onrig.tools.limit_bars import limit_bars
+from onrig.tools.explain_picture import limit_bars
 from onrig.tools.load import load
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SOUND = """\

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
 

@@ -27,6 +27,7 @@ from onrig.hw.transport import LinkError
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import replace_file
 from onrig.runtime.policy.admission import Refused
 from onrig.runtime.policy.contract import (
     INPUT_NAME,
@@ -38,13 +39,11 @@ from onrig.runtime.policy.contract import (
     encode_contract,
 )
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replaced_file import replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.envs import TwinEnv
-from onrig.tools.arguments import complain
-from onrig.tools.evaluate import evaluate
+from onrig.tools.evaluate import evaluate, judge
 from onrig.tools.load import explain, load
-from onrig.tools.verdict import judge
+from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

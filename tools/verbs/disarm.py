@@ -10,7 +10,7 @@ from onrig.hw.disarm import HELLO_S, disarm
 from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
-from onrig.tools.arguments import VerbParser
+from onrig.tools.terminal import VerbParser
 
 
 def parser() -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ from onrig.runtime.link.keys import (
     new_pair,
     write_key,
 )
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,8 +15,8 @@ from onrig.runtime.link.client import PATIENCE_S
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import KeyFault, load_learner_keys
 from onrig.runtime.run_state.report import speak_to_a_person
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_learner
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:

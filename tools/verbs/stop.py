@@ -17,7 +17,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
 from onrig.runtime.run_state.states import State
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 _SAFE_S: Final = 15.0
 """A loop that has not come to it by then hangs; its device's lease has run out long since, but nobody tells."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.sim.twin.main import serve
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
+from onrig.tools.terminal import VerbParser, complain
 
 
 def main(arguments: list[str]) -> int:

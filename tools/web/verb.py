@@ -8,8 +8,8 @@ from pathlib import Path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.runtime.run_state.running import running_rigs
-from onrig.tools.arguments import VerbParser, complain
-from onrig.tools.web.address import parse_address
+from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.web.guard import parse_address
 from onrig.tools.web.process import serve
 
 

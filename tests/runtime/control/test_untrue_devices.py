@@ -135,10 +135,10 @@ def test_a_hello_with_another_boot_id_is_a_restart_though_frames_flow(
 
     monkeypatch.setattr(line, "read", foreign)
     if when == "pause":
-        bench.loop.conduct.machine.state = bench.loop.conduct.machine.state.READY
+        bench.loop.arming.machine.state = bench.loop.arming.machine.state.READY
         bench.device.frame = FROM - 2
         with pytest.raises(LinkFault) as ended:
-            bench.loop.conduct.pause("budget spent", "wait")
+            bench.loop.arming.pause("budget spent", "wait")
     else:
         with pytest.raises(LinkFault) as ended:
             bench.loop.run()

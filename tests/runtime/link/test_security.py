@@ -10,10 +10,9 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from onrig.runtime.link import gate
 from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import parse_tcp
-from onrig.runtime.link.gate import DOMAIN, verdict
+from onrig.runtime.link.guests import DOMAIN, Gate, verdict
 from onrig.runtime.link.keys import (
     LearnerKeys,
     Pair,
@@ -24,7 +23,7 @@ from onrig.runtime.link.keys import (
     new_pair,
 )
 from onrig.runtime.link.messages import Accepted, Attach
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from onrig.tools.verbs.learn import endpoint_problem
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
@@ -128,7 +127,7 @@ class Handshake:
         self.client.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
         self.monitor = self.client.get_monitor_socket(zmq.EVENT_ALL)
 
-    def enters(self, gatekeeper: gate.Gate | None) -> bool:
+    def enters(self, gatekeeper: Gate | None) -> bool:
         self.client.connect(self.server.getsockopt_string(zmq.LAST_ENDPOINT))
         ended = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
         poller = zmq.Poller()
@@ -174,7 +173,7 @@ def test_trap_another_zap_domain_lets_nobody_in() -> None:
     for domain, enters in ((DOMAIN, True), (b"other", False)):
         handshake = Handshake(enforce=1, domain=domain)
         allowed = {bytes(z85.decode(handshake.own.public)): "me"}
-        gatekeeper = gate.Gate(handshake.context, allowed)
+        gatekeeper = Gate(handshake.context, allowed)
         assert handshake.enters(gatekeeper) is enters
         gatekeeper.close()
         handshake.close()

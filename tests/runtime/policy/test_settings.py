@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from onrig.runtime.config.document import shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import shipped
 from onrig.runtime.control.settings import Staleness
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.run_loading import load_run

@@ -21,10 +21,10 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.learners.policy_desk import desk_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.cli import main as onrig
+from onrig.tools.evaluate import judge
 from onrig.tools.examples import export_sb3
 from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from onrig.tools.load import load
-from onrig.tools.verdict import judge
 
 CONFIG = load("pendulum", [])
 

@@ -15,7 +15,7 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import save_resolved
 from onrig.tools.cli import main
-from onrig.tools.web.address import Address, listen_at
+from onrig.tools.web.guard import Address, listen_at
 from onrig.tools.web.live_view import NoView, live_view
 from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM

@@ -13,9 +13,8 @@ import numpy as np
 
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
-from onrig.tools.reports.page import Tile
+from onrig.tools.reports.page import Sheet, Tile
 from onrig.tools.reports.run.charts import VERDICTS
-from onrig.tools.reports.sheet import Sheet
 
 _MOST: Final = 120
 """Rows of the table of events: the first few, and the last ones."""
