@@ -67,8 +67,8 @@ class Bench:
         if not reset:  # somewhere else than where it is to start
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
-        clock = VirtualClock(1_000_000_000)
-        self.session = DeviceSession(LoopbackDevice(self.device, clock).transport, rig, clock)
+        self.clock = VirtualClock(1_000_000_000)
+        self.session = DeviceSession(LoopbackDevice(self.device, self.clock).transport, rig, self.clock)
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
         layout = RecordLayout.of(rig)
