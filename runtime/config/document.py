@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar
@@ -62,8 +63,9 @@ def load_document(path: Path | str) -> Document:
     return parse_document(text, file)
 
 
+@lru_cache(maxsize=32)
 def parse_document(text: str, file: str) -> Document:
-    """Parse YAML text; ``file`` names it in messages.
+    """Parse YAML text; ``file`` names it in messages.  Cached: an experiment reads the same files for every cell.
 
     Raises:
         ConfigError: syntax error, empty or more than one document, duplicate or non-text keys, tags, ambiguous or

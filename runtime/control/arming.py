@@ -1,6 +1,6 @@
-"""Carries out what the state table asks, and waits where it says so: arming, disarming, re-arming, pauses.
+"""Arming, disarming, re-arming and pauses: the actions of the state table, carried out on the device.
 
-What to do is ``onrig.runtime.run_state.states``'; this module has the device, the board and the clock.
+The table itself is ``onrig.runtime.run_state.states``; this module holds the device, the board and the clock.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from onrig.runtime.shm.board import Board, Word
 
 _ME: Final = "control"
 _RECOVERIES: Final = 10
-"""Faults that a run re-arms by itself, between episodes; the next one ends it."""
+"""Faults that a run re-arms by itself, between episodes; the next one ends the run."""
 _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
 _FRAME_S: Final = 1.0
-"""How long to wait for the frame that tells why the device will not arm, at least."""
+"""Minimum wait for the frame that says why the device refuses to arm."""
 _SHOWN_PERIODS: Final = 3
-"""Frames after an answered DISARM of which one is to show it, before the run ends without."""
+"""Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
 _SHOWN_S: Final = 0.3
 _LEASE_S: Final = 0.8
-"""How long to listen for the lease's end where DISARM was not answered; with that request's second it is less than the
-supervisor waits for a loop that is to stop at once."""
+"""How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
+second, less than the supervisor's grace period for an immediate stop."""
 _GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
 
 
 class Arming:
-    """The state a run is in, and the device that is to be in it."""
+    """State of a run, and the device that is kept in it."""
 
     def __init__(
         self, config: RunConfig, session: DeviceSession, board: Board, requests: Requests, *, lockstep: bool
@@ -59,11 +59,11 @@ class Arming:
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
+        """Current state of the run."""
         return self.machine.state
 
     def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
-        """Let an event happen and do what follows from it; RESET is the loop's own, END its way out."""
+        """Apply an event and carry out its actions, except RESET and END, which are the loop's."""
         for action in self.machine.take(event, fault, detail):
             if action is Action.ARM:
                 self.confirmation.arming()
@@ -84,7 +84,7 @@ class Arming:
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
     def begin_episode(self) -> None:
-        """Arm for an episode; a device that will not, because of a latched fault, is recovered first."""
+        """Arm for an episode; recover first if the device refuses because of a latched fault."""
         while True:
             if self._requests.stopped:
                 raise Stopped
@@ -100,9 +100,9 @@ class Arming:
                 return
 
     def _latched(self) -> Frame | None:
-        """The next frame, if it tells of a latched fault; None where there is none or no frame comes."""
+        """Next frame if it reports a latched fault; None if it does not, or if no frame comes."""
         session = self._session
-        before = session.last_frame  # the frame that waits may have been sampled before the fault was latched
+        before = session.last_frame  # a waiting frame may have been sampled before the fault was latched
         limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
         while (state := session.wait_state(limit_ns)) is not None:
             if is_faulted(state):
@@ -112,34 +112,34 @@ class Arming:
         return None
 
     def leave(self) -> None:
-        """End as asked: on the shortest way that the state has."""
+        """End the run by the shortest path from the present state."""
         if self.state is State.DISCONNECTED:
             return
         moves = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
         self.take(Event.STOP_NOW if moves or self._requests.stop >= AT_ONCE else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm, whatever the state, if the line still works; otherwise the device's lease does it.
+        """Disarm in any state; if the link is down, the device's lease does it.
 
-        Then wait for the frame that shows it: a run's last word on its actuators is the device's.
+        Then wait for the state frame that confirms it: only the device knows whether its outputs are safe.
         """
         before = self._session.last_frame
-        # Whatever it is, the lease runs out by itself and the first error is the one to tell.
+        # Whatever the error, the lease expires by itself, and the first error is the one to report.
         with contextlib.suppress(Exception):
-            if self._answers:  # a second's silence once more would be all that came of asking again
+            if self._answers:  # otherwise another request would only time out again
                 self._disarm()
         with contextlib.suppress(Exception):
             self._await_confirmation(before)
         self.reports.send()
 
     def _await_confirmation(self, before: int | None) -> None:
-        """Read until a frame after number ``before`` shows the outputs safe, for as long as one may come."""
+        """Read until a frame newer than ``before`` shows the outputs safe, or none can come any more."""
         session, confirmation = self._session, self.confirmation
-        state = session.wait_state(0)  # it came during the request, and may tell of a lease that ran out meanwhile
+        state = session.wait_state(0)  # arrived during the request; may report that the lease expired
         if state is not None:
             confirmation.take(state)
         if self._lockstep and self._answers:
-            session.reset(0)  # time stands still there: nothing else makes a disarmed device send a frame
+            session.reset(0)  # in virtual time a disarmed device sends no frame unless asked
         wait_s = max(_SHOWN_S if self._answers else _LEASE_S, _SHOWN_PERIODS * self._config.wall_period_ns * 1e-9)
         limit_ns = time.monotonic_ns() + round(wait_s * 1e9)
         while not confirmation.given_after(before) and time.monotonic_ns() < limit_ns:
@@ -150,21 +150,21 @@ class Arming:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
-        """Latch what ended an episode: the device's own fault, or what its frames said that cannot be."""
+        """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
         if is_unfit(state) or contradiction is None:
             self.trip(state)
         else:
             self.fail(*contradiction)
 
     def trip(self, state: Frame) -> None:
-        """Latch the fault that a frame of the device tells of, or that it was found disarmed."""
+        """Latch the fault that a state frame reports, or the one for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
         self.confirmation.take(state)
         fault = device_fault(state.fault, latched=is_faulted(state))
         self.fail(fault, fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "") -> None:
-        """Latch a fault and tell of it: what, why, what to do."""
+        """Latch a fault and report it: what, why, what to do."""
         entry = FAULTS[fault]
         self.take(Event.TRIP, fault, detail)
         said = f" ({detail})" if detail else ""
@@ -174,7 +174,7 @@ class Arming:
         self.reports.send()
 
     def recover(self) -> None:
-        """Go on from a latched fault: by itself where the run may, or when a person re-arms; else raises Halted."""
+        """Re-arm after a latched fault, automatically where allowed, otherwise on request; else raise Halted."""
         fault, detail = self.machine.fault, self.machine.detail
         if fault is None:
             return
@@ -185,10 +185,10 @@ class Arming:
         if entry.rearm is Rearm.RUN:
             self._recoveries += 1
             if self._recoveries > _RECOVERIES:
-                raise Halted(fault, f"the device latched a fault once too often: {detail or entry.cause}")
+                raise Halted(fault, f"too many device faults in this run: {detail or entry.cause}")
             try:
                 self.take(Event.REARM)
-            except RequestRefused as refusal:  # somebody has pressed the e-stop meanwhile, say
+            except RequestRefused as refusal:  # the e-stop was pressed in between, for example
                 latched = self._latched()
                 if refusal.op is not Op.CLEAR_FAULT or latched is None:
                     raise
@@ -210,7 +210,7 @@ class Arming:
                 return
 
     def _gravest(self, fault: FaultName) -> FaultName:
-        """The latched fault, or the one that the device shows since: what a person is to see to, no run re-arms."""
+        """Latched fault, or a newer one of the device that needs a person: no run re-arms that by itself."""
         code = self._session.fault
         newer = device_fault(code) if code else fault
         if FAULTS[fault].rearm is not Rearm.RUN or FAULTS[newer].rearm is Rearm.RUN:
@@ -221,12 +221,12 @@ class Arming:
         return newer
 
     def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
-        """Stand disarmed for ``wait_s`` of the device's time, or until a person resumes; between episodes only.
+        """Pause, disarmed, for ``wait_s`` of device time or until a person resumes; between episodes only.
 
-        Returns how long that was, in the device's time.
+        Returns the length of the pause in device time (s).
 
-        An endless pause that nobody ends within ``resume_timeout_s`` ends the run (Halted).  In lockstep, where time
-        is virtual, a bounded one takes none.
+        An unbounded pause ends the run (Halted) after ``resume_timeout_s``.  In lockstep a bounded pause takes no
+        time: time is virtual.
         """
         if wait_s <= 0:
             return 0.0
@@ -235,7 +235,7 @@ class Arming:
         self.take(Event.PAUSE, detail=f"{cause}; {hint}")
         self.reports.send()
         self._requests.forget_resumes()
-        how_long = "until somebody resumes it" if isinf(wait_s) else f"for {wait_s:.0f} s"
+        how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
         report(_ME, "warning", f"paused {how_long}: {cause}; {hint}; {_GO_ON}", cause=cause, hint=hint)
         if isinf(wait_s):
             if not self._resumed_before(time.monotonic() + self._config.supervision.resume_timeout_s):
@@ -247,9 +247,9 @@ class Arming:
         return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
 
     def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
-        """Stand disarmed until ``condition`` holds or a person resumes; between episodes only.
+        """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
 
-        Where neither comes within ``resume_timeout_s`` the run ends (Halted).
+        Raises Halted if neither happens within ``resume_timeout_s``.
         """
         self.take(Event.PAUSE, detail=f"{cause}; {hint}")
         self.reports.send()
@@ -279,8 +279,8 @@ class Arming:
     def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
         """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``.
 
-        Whenever a process that others wait for was started again, or has concluded another episode of those that happen
-        once more, the time begins anew.
+        The timeout starts over whenever a process that others wait for was restarted, or has finished another of the
+        episodes that it repeats.
         """
         self.reports.send()
         progress = self._progress
@@ -296,14 +296,14 @@ class Arming:
             self._look()
 
     def _look(self) -> None:
-        """Let a moment pass; raises Stopped, or LinkFault where the device was started anew."""
+        """Wait a moment; raises Stopped, or LinkFault if the device rebooted."""
         if self._requests.stopped:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         if self._lockstep:
             time.sleep(_LOOK_LOCKSTEP_S)
-        else:  # keep reading: a line full of old frames would lose the answer to the next request
+        else:  # keep reading: a link full of old frames would lose the answer to the next request
             state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
             if state is not None:
                 self.confirmation.take(state)

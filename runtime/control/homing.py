@@ -1,6 +1,6 @@
-"""Bringing a device that cannot put itself back to the start of an episode: a reset controller in a loop of its own.
+"""Homing: a reset controller in a loop of its own, for devices that cannot reset themselves.
 
-Its commands pass the shield as a policy's do, and its records bear the kind RESET.
+Its commands pass through the shield like a policy's, and its records have the kind RESET.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.runtime.shm.board import Board, Word
 
 
 class Homing:
-    """Drives an armed device to its start, frame by frame, until the controller has a verdict."""
+    """Driver of an armed device to its start state, frame by frame, until the controller has a verdict."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Homing:
         self._arming, self._requests, self._board, self._push = arming, requests, board, push
 
     def home(self, episode: int) -> None:
-        """Arm and drive until the rig is at its start; ``episode`` is what the records bear.
+        """Arm and drive until the rig is at its start; ``episode`` is the index in the records.
 
-        Faults on the way are recovered from, or end the run (Halted).  Raises Stopped.
+        Recovers from faults on the way where it can; otherwise raises Halted.  Raises Stopped.
         """
         self._arming.begin_episode()
         while not self._drive(episode):
@@ -48,7 +48,7 @@ class Homing:
             self._arming.begin_episode()
 
     def _drive(self, episode: int) -> bool:
-        """One reset; False when a fault was latched instead."""
+        """Reset once; False if a fault was latched instead."""
         session, tick, frames, reset = self._session, self._tick, self._frames, self._reset
         tick.begin(episode, Kind.RESET, [])
         frames.begin()

@@ -1,8 +1,8 @@
-"""The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
+"""The control loop: pacing, accounting, and one step record per frame.
 
-One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``onrig.runtime.control.tick``), their order the episode's (``onrig.runtime.control.episode``), states those of
-``onrig.runtime.run_state.states``; this module does what has to do with the world: waiting, sending, writing.
+One thread, no sockets, and nothing that blocks except the wait for the device's next frame.  ``control.tick`` takes the
+decisions, ``control.episode`` fixes their order, ``run_state.states`` defines the states; this module does the I/O:
+waiting, sending, writing.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 
 _WARM_UPS: Final = 200
-"""Dry ticks before the first one, so that nothing is slow the first time it counts."""
+"""Dry ticks before the first real one, so that caches and libraries are warm."""
 
 
 class ControlLoop:
-    """Runs episodes on a connected device; see ``onrig.runtime.control.main`` for the process around it."""
+    """Episodes on a connected device; the process around it is ``onrig.runtime.control.main``."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class ControlLoop:
     def run(self, start: LoopState | None = None, policies: Path = Path()) -> None:
         """Run all training episodes, or those after ``start``, each followed by its evaluation, then disarm.
 
-        ``policies`` is where those are filed that sat here before a resumed run's ``start``.
-        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command where the
-        line still works and by its lease where it does not.
+        ``policies`` is the folder of the policies that acted before a resumed run's ``start``.
+        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command if the link
+        works and otherwise by its lease.
         """
         config, arming = self._config, self.arming
         start = LoopState() if start is None else start
@@ -110,7 +110,7 @@ class ControlLoop:
             raise
         except RequestRefused as error:
             if self._session.was_rebooted():
-                # It refuses whatever it was not told again since.
+                # A rebooted device refuses everything until it is configured again.
                 arming.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
                 raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error
             arming.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
@@ -127,7 +127,7 @@ class ControlLoop:
             self._keep(episode, evaluated=True)
 
     def _go_on_from(self, start: LoopState, policies: Path) -> None:
-        """Be where a run stood that is resumed; its person begins a new session with that."""
+        """Restore the position of a resumed run; a new session of its operator begins."""
         if start.explorer:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
@@ -139,7 +139,7 @@ class ControlLoop:
         self._board[Word.CLOSED] = start.episode
 
     def _keep(self, episode: int, *, evaluated: bool) -> None:
-        """Leave word of where the loop stands, for a run that goes on from here after a crash."""
+        """Store the loop's position, from which a run resumes after a crash."""
         if self._kept_state is not None:
             switch, explorer = self._switch.state(), self._explorer.state()
             state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, switch)
@@ -156,7 +156,7 @@ class ControlLoop:
             self._rehearsal.run()
 
     def _await_barrier(self, episode: int) -> None:
-        """In lockstep, wait until all that follows from ``episode`` (0: from the start) is done below."""
+        """In lockstep, wait until replay and learner have finished ``episode`` (0: the start)."""
         if self._lockstep:
             what = f"the barrier after episode {episode}"
             self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
@@ -183,12 +183,12 @@ class ControlLoop:
         self.arming.take(Event.AT_START)
 
     def _exploration_of(self, episode: int, kind: Kind) -> tuple[list[tuple[float, ...]], PolicySession | None]:
-        """What an episode explores with: a signal, or a policy with other weights."""
+        """Exploration of an episode: a noise signal, or a policy with perturbed weights."""
         signal = self._explorer.begin_episode(kind, episode)
         return signal, perturbed_session(self._explorer, self._switch.active)
 
     def _rest(self) -> None:
-        """Close the episode's exploration; stand still for as long as a spent budget asks."""
+        """Close the episode's exploration; pause for as long as a spent budget requires."""
         before = self._backed_off
         pause = self._explorer.end_episode()
         self._backed_off = self._explorer.back_off
@@ -221,7 +221,7 @@ class ControlLoop:
         self._conclude(state)
 
     def _act(self, step: Step) -> None:
-        """Ask the policy that sits here; in real time, one that is ready may take the switch at this tick's edge."""
+        """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
         switch = self._switch
         if not self._lockstep and not self._explorer.perturbs and switch.swap():
             self._board[Word.POLICY] = switch.policy_id
@@ -229,7 +229,7 @@ class ControlLoop:
         self._tick.ask(step, switch.active, switch.policy_id)
 
     def _send(self, state: State, answer: Answer) -> None:
-        """Send the command; then write the record that it completed, and use what is left of the period."""
+        """Send the command; then write the completed record, and use the slack of the period."""
         session, board, frames, step = self._session, self._board, self._frames, answer.step
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = answer.times_ns
@@ -262,7 +262,7 @@ class ControlLoop:
         received_ns = session.received_ns
         self._board[Word.ANSWERED_NS] = received_ns
         session.send_command(state.frame, answer.command)
-        # A device that takes the command ends one more period with it (lockstep).
+        # In lockstep the device completes one more period with this command.
         answers = self._config.period_us if state.status & Status.ARMED else 0
         self._device_us = frames.resumed_at_us + state.t_us + answers
         frames.account(step, state, answer.completed)
@@ -275,7 +275,7 @@ class ControlLoop:
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:
-        """Go on to the next episode, by way of a recovery where a fault ended this one."""
+        """Proceed to the next episode, after a recovery if a fault ended this one."""
         arming, contradiction = self.arming, self._tick.contradiction
         if is_unfit(state) or contradiction is not None:
             arming.fault(state, contradiction)
@@ -283,25 +283,25 @@ class ControlLoop:
         else:
             arming.take(Event.EPISODE_OVER)
             arming.reports.send()
-            if arming.state is RunState.DISCONNECTED:  # it ended while the command was being faded out
+            if arming.state is RunState.DISCONNECTED:  # the run ended during the fade
                 raise Stopped
         self._rest()
 
     def _rolled_back(self, policy_id: int) -> None:
-        """The predecessor acts from the next tick on; what this one was left with, the shield has judged."""
+        """Report a rollback: the predecessor acts from the next tick on; this tick's command passed the shield."""
         self._board[Word.ROLLED_BACK] = policy_id + 1
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.drop_perturbed()
 
     def _mark_closing(self, step: Step) -> None:
-        """An episode's last record tells of a roll-back in its last tick, though nobody acts in it."""
+        """Flag a rollback of an episode's last tick in its closing record, in which no policy acts."""
         mark = self._switch.take_mark()
         if mark:
             step.flags |= mark
             step.policy_id = self._switch.policy_id
 
     def _is_over_now(self) -> bool:
-        """Asked to stop: at once, or by fading, which begins here and ends here."""
+        """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
         fade = self.arming.fade
         if self._requests.stop >= AT_ONCE:
             return True
@@ -313,7 +313,7 @@ class ControlLoop:
 
     def _push(self, step: Step) -> None:
         if self._lockstep:
-            while self._ring.full:  # nothing may be lost; the replay process will catch up
+            while self._ring.full:  # no record may be lost; the replay process catches up
                 if self._requests.stopped:
                     raise Stopped
                 time.sleep(0.0002)

@@ -1,4 +1,4 @@
-"""What the loop and those outside tell each other through the board: requests, transitions, safe outputs."""
+"""The loop's exchange with other processes through the board: requests, transitions, safe outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE: Final = 2
 
 
 class Requests:
-    """Reads the words of the board and counts the process's own signals; a few hundred nanoseconds per look."""
+    """Stop and resume requests, from the board and the process's own signals; a few hundred nanoseconds per poll."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -27,12 +27,12 @@ class Requests:
         self._looks = 0
 
     def signal(self) -> None:
-        """Note a signal to this process itself: whoever supervised it is gone, so it is obeyed at once."""
+        """Note a signal to this process itself: its supervisor is gone, so it stops at once."""
         self._signals = AT_ONCE
 
     @property
     def stop(self) -> int:
-        """0, GENTLY or AT_ONCE; whoever reads it is alive, and the board says so."""
+        """0, GENTLY or AT_ONCE; each read also counts as a sign of life on the board."""
         board = self._board
         self._looks += 1
         board[Word.LOOKS] = self._looks
@@ -40,16 +40,16 @@ class Requests:
 
     @property
     def stopped(self) -> bool:
-        """Whether the run is to end in any way."""
+        """Whether a stop of either kind was requested."""
         return self.stop > 0
 
     def forget_resumes(self) -> None:
-        """From now on only what is asked later counts."""
+        """Discard earlier resume requests."""
         self._resumed = self._resumes
 
     @property
     def resume(self) -> bool:
-        """Whether somebody has asked to go on since ``forget_resumes``."""
+        """Whether a resume was requested since ``forget_resumes``."""
         return self._resumes > self._resumed
 
     @property
@@ -58,11 +58,11 @@ class Requests:
 
 
 _KEPT: Final = 4096
-"""Transitions that wait for a supervisor that does not read; far more than an episode has."""
+"""Transitions buffered for a supervisor that does not read; far more than an episode has."""
 
 
 class TransitionReports:
-    """Keeps the board's state word and the line to the supervisor in step with the state machine."""
+    """Reports of the state machine's transitions, to the board's state word and to the supervisor."""
 
     def __init__(self, board: Board, source: str) -> None:
         self._board, self._source = board, source
@@ -74,7 +74,7 @@ class TransitionReports:
         self._waiting.append(transition)
 
     def send(self, limit: int = _KEPT) -> None:
-        """Hand on up to ``limit`` of them, as many as the line takes."""
+        """Pass on up to ``limit`` transitions, as many as the pipe takes."""
         while self._waiting and limit > 0:
             t = self._waiting[0]
             message = f"{t.before.name.lower()} -> {t.state.name.lower()}"
@@ -85,7 +85,7 @@ class TransitionReports:
 
 
 def longest_hold_ns(config: RunConfig) -> int:
-    """How long after the receipt of a frame the command that answers it can be in force, by the wall's clock.
+    """Longest time after the receipt of a frame that its answering command can be in force, by the wall clock.
 
     The device accepts it within the period that the frame begins, and then holds it for at most a lease.  0 in
     lockstep, where time stands still between commands.
@@ -94,9 +94,9 @@ def longest_hold_ns(config: RunConfig) -> int:
 
 
 class Confirmation:
-    """The words of the board that tell whether the outputs are safe; the control process's alone.
+    """The board's words on whether the outputs are safe; written by the control process alone.
 
-    An acknowledged DISARM does not tell: only a state frame says what is in force.
+    An acknowledged DISARM is no confirmation: only a state frame says which command is in force.
     """
 
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
@@ -106,16 +106,16 @@ class Confirmation:
         board[Word.HOLD_NS] = longest_hold_ns(config)
 
     def arming(self) -> None:
-        """The device is about to be armed: nothing confirms its outputs until a frame does again."""
+        """Withdraw the confirmation: the device is about to be armed."""
         self._board[Word.SAFE_NS] = 0
         self._board[Word.SAFE_SINCE_NS] = 0
 
     def armed(self) -> None:
-        """Its answer has come: the frames received until now were sampled before, and say nothing of what follows."""
+        """Note the answer to ARM: frames received so far were sampled before it and confirm nothing."""
         self._armed_at = self._session.last_frame
 
     def take(self, state: State) -> None:
-        """Note what a frame says, received while the device is to be disarmed."""
+        """Note a frame received while the device is to be disarmed."""
         board = self._board
         if not shows_safe(state):
             board[Word.SAFE_NS] = 0
@@ -128,7 +128,7 @@ class Confirmation:
             self._shown = state.frame
 
     def given_after(self, frame: int | None) -> bool:
-        """Whether a frame newer than the one of that number (None: any) has shown the outputs safe, and none other."""
+        """Whether a frame newer than ``frame`` (None: any) has shown the outputs safe, and no later one unsafe."""
         if not self._board[Word.SAFE_NS] or self._shown is None:
             return False
         return frame is None or is_before(frame, self._shown)

@@ -1,8 +1,8 @@
-"""Who decides next: takes policies out of the slot, builds and warms them up in the slack, swaps them at a tick edge.
+"""Policy switch: fetches policies from the slot, builds and warms them up in the slack, swaps them at a tick edge.
 
-Building a session costs 0.25 ms and more, with the interpreter locked, so it may only happen in the time that a tick
-leaves over: piece by piece, each only where what is left of the slack is known to be long enough.  A policy that fails
-its probation gives the switch back to its predecessor, whose session is still there.
+Building a session takes 0.25 ms and more while holding the interpreter lock, so it is done in the slack of a tick, in
+pieces, each only if the remaining slack is long enough.  A policy that fails its probation is rolled back to its
+predecessor, whose session is kept.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
 _MARGIN: Final = 4.0
-"""Times the slowest build of late that must be left of the slack.  Builds take 0.3 to 1 ms, now and then 2 or 3: with a
-margin of two, a busy loop at 1 kHz missed ticks by them.  At high rates a policy waits for the end of the episode."""
+"""Slack required for a build, as a multiple of the slowest recent one.  Builds take 0.3 to 1 ms, occasionally 2 or 3:
+with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits for the end of the episode."""
 _FIRST_GUESS_NS: Final = 600_000
 _COPY_NS: Final = 100_000
 _NS_PER_BYTE: Final = 2
-"""Copying and checksumming a model, generously: 4 MiB take about 1 ms on a small board."""
+"""Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
-"""Slack in which the predecessor is run once, so that it is no stranger to the caches when it has to act."""
+"""Slack in which the predecessor is run once, to keep it in the caches in case of a rollback."""
 _PIECES: Final = 3
-"""Fetching a policy, building it, warming it up."""
+"""Steps of a preparation: fetch, build, warm up."""
 _PREDECESSORS: Final = 3
-"""Sessions that are kept: the last policy that was proven, and the newest of those that were replaced unproven."""
+"""Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
 _REMEMBERED: Final = 256
-"""Rolled-back policies that the switch itself knows not to take again; the run folder knows them all."""
+"""Number of rejected policy ids cached here; the run folder lists all of them."""
 _PROBATION: Final = int(Flag.PROBATION)
 _ROLLED_BACK: Final = int(Flag.ROLLED_BACK)
 
@@ -46,26 +46,26 @@ class _Seated(NamedTuple):
 
 
 class SeatedState(msgspec.Struct, frozen=True):
-    """A policy that sits or sat here, as a resumed run takes it up."""
+    """An acting or former policy, as stored for a resumed run."""
 
     policy_id: int
     tenure: Record
 
 
 class SwitchState(msgspec.Struct, frozen=True):
-    """What the switch knows between two episodes; without arguments, an empty one's."""
+    """State of the switch between two episodes; without arguments, that of an empty one."""
 
     seated: tuple[SeatedState, ...] = ()
     """The acting policy last."""
     taken: int = 0
-    """Id of the policy that was last taken out of the slot."""
+    """Id of the last policy fetched from the slot."""
     failed: tuple[int, ...] = ()
 
 
 class PolicySwitch:
-    """The acting policy, its predecessors, and the one being prepared.
+    """Acting policy, its predecessors, and the policy in preparation.
 
-    ``terms`` of the probation of every policy; None: none is rolled back.
+    ``terms``: the probation of every policy; None disables rollback.
     """
 
     def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
@@ -92,11 +92,11 @@ class PolicySwitch:
 
     @property
     def predecessor(self) -> tuple[int, PolicySession] | None:
-        """Who would act if the acting policy failed its probation: id and bound session."""
+        """Policy that acts after a rollback: id and bound session."""
         return self._behind[-1][:2] if self._behind else None
 
     def prepare_until(self, until_ns: int) -> None:
-        """Do one piece of preparation after another as long as the time until ``until_ns`` surely suffices."""
+        """Do pieces of preparation while the time until ``until_ns`` is certain to suffice."""
         for _ in range(_PIECES):
             before = self._fetched, self._built
             self.prepare(until_ns - time.monotonic_ns())
@@ -104,7 +104,7 @@ class PolicySwitch:
                 return
 
     def prepare(self, slack_ns: int) -> None:
-        """Do the next piece of preparation if ``slack_ns`` surely suffices for it."""
+        """Do the next piece of preparation if ``slack_ns`` is certain to suffice."""
         if self._fetched is None:
             if self._slot.version == self._seen or self._ready is not None:
                 self._keep_warm(slack_ns)
@@ -130,7 +130,7 @@ class PolicySwitch:
 
     def _keep_warm(self, slack_ns: int) -> None:
         if self._behind and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
-            with contextlib.suppress(Exception):  # what it answers matters only once it acts
+            with contextlib.suppress(Exception):  # its errors matter only once it acts
                 self._behind[-1].session.run()
 
     def _build(self) -> None:
@@ -140,14 +140,14 @@ class PolicySwitch:
         start = time.monotonic_ns()
         try:
             self._built = PolicySession(fetched.model)
-        except Exception:  # admitted elsewhere, so this is a broken machine: the present policy goes on
+        except Exception:  # it was admitted, so the machine is at fault: keep the present policy
             self._fetched = None
             self.refused += 1
-        # The slowest build so far, slowly forgotten, so that one stall does not forbid swaps for good.
+        # The slowest build, decaying, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
 
     def time_builds(self, times: int = 5) -> None:
-        """Learn at leisure what building costs, by its median: the first build loads libraries, a stall is no cost."""
+        """Measure the median duration of a build, outside the loop; library loading and stalls do not count."""
         if self.active is None:
             return
         durations = []
@@ -167,9 +167,9 @@ class PolicySwitch:
         self._fetched = self._built = None
 
     def swap(self) -> bool:
-        """At a tick edge: let the prepared policy act from now on.  True when it changed.
+        """At a tick edge, activate the prepared policy; True if there was one.
 
-        The first tick after a roll-back is the predecessor's, whatever is ready.
+        The first tick after a rollback always belongs to the predecessor.
         """
         if self._ready is None or self._came_back:
             return False
@@ -178,7 +178,7 @@ class PolicySwitch:
 
     def _install(self, policy_id: int, session: PolicySession) -> None:
         before = self._tenure
-        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is nobody's good
+        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is no fallback
             if self._terms is None or before.passed:
                 self._behind.clear()
             self._behind.append(_Seated(self.policy_id, self.active, before))
@@ -190,9 +190,9 @@ class PolicySwitch:
         self.swaps += 1
 
     def take_newest(self) -> None:
-        """Between episodes, where time does not press: install whatever the slot holds."""
+        """Between episodes, without a time limit: install the newest policy of the slot."""
         while True:
-            if self._ready is not None:  # it may be older than what the slot holds, and would keep it waiting
+            if self._ready is not None:  # may be older than the one in the slot, and would block it
                 self._install(*self._ready)
             if self._fetched is None and self._slot.version == self._seen:
                 return
@@ -200,18 +200,18 @@ class PolicySwitch:
             self.prepare(1 << 62)
             after = (self._seen, self._fetched is not None, self._built is not None)
             if before == after and self._ready is None:
-                return  # the slot is being rewritten this moment; the next edge sees it
+                return  # the slot is being rewritten; the next edge sees it
 
     # -- going on after a crash --------------------------------------------------------------------------------------
 
     def state(self) -> SwitchState:
-        """What a resumed run goes on from: who sits here, who sat here before, and how they did."""
+        """State for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(SeatedState(s.policy_id, s.tenure.record()) for s in (*self._behind, *sitting))
         return SwitchState(seated, self._taken, tuple(self._failed))
 
     def restore(self, state: SwitchState, session_of: Callable[[int], PolicySession | None]) -> None:
-        """Take up a state; who has no session any more is left out.  The slot's policy counts as new if it is newer."""
+        """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
         self._failed.extend(state.failed)
         back = [(s, session_of(s.policy_id)) for s in state.seated]
         seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
@@ -226,21 +226,21 @@ class PolicySwitch:
     # -- probation -------------------------------------------------------------------------------------------------
 
     def marks(self) -> int:
-        """Flags for the record of a tick in which the policy is asked, once for each."""
+        """Flags for the record of a tick in which the policy is asked; call once per record."""
         return (_PROBATION if self._tenure.on_probation else 0) | self.take_mark()
 
     def take_mark(self) -> int:
-        """``ROLLED_BACK`` for the first record after a roll-back, whether the policy is asked in it or not; else 0."""
+        """``ROLLED_BACK`` for the first record after a rollback, whether the policy is asked in it or not; else 0."""
         if not self._came_back:
             return 0
         self._came_back = False
         return _ROLLED_BACK
 
     def judge(self, rule: Rule, policy_ns: int) -> bool:
-        """Take what came of a tick of the acting policy: which rule acted, how long the policy took.
+        """Count a tick of the acting policy: the rule that intervened, the policy's duration.
 
-        True when it has failed its probation and its predecessor sits here again; a run's first policy has none, and
-        goes on under the shield alone.
+        True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor and
+        continues under the shield alone.
         """
         if self._tenure.take(rule, policy_ns) is None or not self._behind:
             return False

@@ -1,8 +1,8 @@
-"""Rehearsing the tick shortly before a frame is due, so that it finds code and data in the caches.
+"""Rehearsal of the tick shortly before a frame is due, so that code and data are in the caches.
 
-At 50 Hz a loop sleeps long enough for everything it needs to be evicted: the first run after such a sleep takes ten
-times as long as one in a row.  The rehearsal runs the same code on objects of its own, with a made-up device at the
-other end of its line; nothing of it leaves this object.
+At 50 Hz the loop sleeps long enough for its code and data to be evicted: the first tick after such a sleep takes ten
+times as long as one without.  The rehearsal runs the same code on objects of its own against a simulated device, and
+has no effect outside this object.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from onrig.runtime.record import Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 
 _FORGET_AFTER: Final = 256
-"""Rehearsals after which the made-up clock starts anew: what it keeps stays small."""
+"""Rehearsals after which the simulated clock restarts, which bounds its memory."""
 
 
 class _MadeUpDevice:
-    """A Transport that has the next frame ready whenever it is asked, and takes every command."""
+    """Transport that always has the next frame ready and accepts every command."""
 
     name = "rehearsal"
 
@@ -53,12 +53,12 @@ class _MadeUpDevice:
 
 
 class Rehearsal:
-    """One full tick without consequences per ``run``."""
+    """One full tick without side effects per ``run``."""
 
     def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
         m = len(rig.actuators)
-        # An episode's signal takes milliseconds to draw at a high rate, and the made-up noise stands for it.
+        # A constant stands for the noise: at a high rate an episode's signal takes milliseconds to draw.
         one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
         self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
         self._tick = Tick(config, self._explorer)

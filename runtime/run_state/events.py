@@ -1,9 +1,9 @@
 """``events.jsonl``: admissions, interventions, misses and faults, one JSON object per line, as they happen.
 
-Kinds of events stand in one table: who can cause one, and which fields make two of a kind the same.  The file's length
-is bounded.  Events that repeat are counted: the first is written at once, those like it in one line when a window
-closes; the window is short at first and doubles while they go on.  What others can bring about fills a part of the file
-at most.  What no longer fits is dropped and counted.
+One table lists the kinds of events: who can cause them, and which fields make two of a kind equal.  The length of the
+file is bounded.  Repeated events are aggregated: the first is written at once, equal ones in one line at the end of a
+window, which starts short and doubles while they continue.  Events that outsiders can cause may fill only a part of
+the file.  What no longer fits is dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ Value = int | float | str | bool | None
 Fields = Mapping[str, Value]
 
 MAX_FILE_BYTES: Final = 64 << 20
-"""Of ``events.jsonl``; what is vital is written even beyond."""
+"""Size limit of ``events.jsonl``; vital events are written even beyond it."""
 COUNT: Final = "count"
-"""Field of a line that stands for several events: how many."""
+"""Field with the number of events that an aggregated line stands for."""
 
 
 class Weight(enum.Enum):
-    """Who brings an event about, and so how much of the file such events may fill."""
+    """Who causes an event, which bounds the share of the file for such events."""
 
     OUTSIDE = enum.auto()
-    """A peer or a stranger, as often as he likes."""
+    """A peer or an outsider, at any rate."""
     OWN = enum.auto()
-    """The run itself, at its own pace."""
+    """The run itself."""
     VITAL = enum.auto()
-    """What must never be missing: it always fits."""
+    """Must never be missing: always written."""
 
     @property
     def room(self) -> int | None:
-        """Bytes that the file may have with such an event in it; None: any number."""
+        """Size of the file (bytes) up to which such an event is written; None: unlimited."""
         return {Weight.OUTSIDE: MAX_FILE_BYTES // 4, Weight.OWN: MAX_FILE_BYTES * 3 // 4, Weight.VITAL: None}[self]
 
     @property
     def longest_text(self) -> int:
-        """Characters of one of its fields."""
+        """Maximum characters per field."""
         return 300 if self is Weight.OUTSIDE else 1000
 
 
 class Kind(NamedTuple):
-    """What is known of one kind of event."""
+    """Properties of one kind of event."""
 
     weight: Weight = Weight.OWN
     same: tuple[str, ...] | None = None
-    """Fields that two events share which are counted in one line, few values each; None: each has a line of its own."""
+    """Fields by which events are aggregated into one line (few values each); None: no aggregation."""
     adds: tuple[str, ...] = ()
-    """Fields that are added up in such a line; of all others it shows the last event's."""
+    """Fields summed in an aggregated line; the others are those of the last event."""
 
 
 _KINDS: Final = {
@@ -91,12 +91,12 @@ _VITAL: Final = Kind(Weight.VITAL)
 
 
 def kind_of(kind: str, fields: Fields) -> Kind:
-    """What is known of an event: whatever bears a fault is vital."""
+    """Kind of an event; any event with a fault is vital."""
     return _VITAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
 
 
 def shortened(fields: Fields, longest: int) -> dict[str, Value]:
-    """The fields, with texts cut to ``longest`` characters."""
+    """Fields with texts cut to ``longest`` characters."""
     return {
         name: f"{value[: longest - 3]}..." if isinstance(value, str) and len(value) > longest else value
         for name, value in fields.items()
@@ -104,7 +104,7 @@ def shortened(fields: Fields, longest: int) -> dict[str, Value]:
 
 
 def times(fields: Mapping[str, object]) -> int:
-    """How many events a line of ``events.jsonl`` stands for."""
+    """Number of events that a line of ``events.jsonl`` stands for."""
     count = fields.get(COUNT, 1)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
 
@@ -112,12 +112,12 @@ def times(fields: Mapping[str, object]) -> int:
 FIRST_S: Final = 1.0
 LONGEST_S: Final = 64.0
 MAX_WINDOWS: Final = 64
-"""Open at a time; beyond that the oldest closes."""
+"""Maximum number of open windows; beyond it the oldest closes."""
 _Key = tuple[Value, ...]
 
 
 class Told(NamedTuple):
-    """An event that is to be written."""
+    """An event to be written."""
 
     kind: str
     fields: dict[str, Value]
@@ -134,13 +134,13 @@ class _Window:
 
 
 class Repeats:
-    """Turns events into those that are to be written."""
+    """Aggregation of repeated events."""
 
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
 
     def take(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[Told]:
-        """Take one event; what is to be written now, in order (``now_s``: monotonic)."""
+        """Take one event; return what is to be written now, in order (``now_s``: monotonic)."""
         known = kind_of(kind, fields)
         told = self.due(now_s)
         if known.same is None:
@@ -157,7 +157,7 @@ class Repeats:
         return told
 
     def due(self, now_s: float) -> list[Told]:
-        """What windows that have closed by now counted."""
+        """Aggregated events of the windows that have closed by now."""
         told: list[Told] = []
         for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
             window = self._windows.pop(key)
@@ -168,7 +168,7 @@ class Repeats:
         return told
 
     def rest(self) -> list[Told]:
-        """What has been counted and not told, at the end."""
+        """Aggregated events not yet written, at the end."""
         windows, self._windows = self._windows, {}
         return [told for window in windows.values() for told in self._closed(window)]
 
@@ -190,15 +190,15 @@ def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
 
 
 _WAITING: Final = 1000
-"""Lines that wait for a full disk to have room again; the oldest go first."""
+"""Lines buffered while the disk is full; the oldest are dropped first."""
 _ENCODER = msgspec.json.Encoder()
 
 
 class EventFile:
-    """Appends events; ``t_unix_s`` is the wall clock, for people (nothing reproducible depends on it).
+    """Writer of ``events.jsonl``; ``t_unix_s`` is the wall clock, for people (nothing reproducible depends on it).
 
-    Several processes append to one file; its length is looked at before every line, so that a run that is resumed, or
-    a process that is started anew, goes on with what room there is left.
+    Several processes append to one file; its length is checked before every line, so that a resumed run or a restarted
+    process respects the room that is left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -209,14 +209,14 @@ class EventFile:
         self._told_dropped = 0
 
     def write(self, kind: str, **fields: Value) -> None:
-        """Append one event, or count it; never raises.  What a full disk does not take is tried again later."""
+        """Append one event, or count it; never raises.  On a full disk it is retried later."""
         now_s = time.monotonic()
         for told in self._repeats.take(kind, fields, now_s, time.time()):
             self._put(told)
         self._flush()
 
     def look(self) -> None:
-        """Write what was counted in the meantime, if it is time; to be called now and then."""
+        """Write the aggregated events that are due; to be called periodically."""
         told = self._repeats.due(time.monotonic())
         for event in told:
             self._put(event)
@@ -243,7 +243,7 @@ class EventFile:
         return written + sum(map(len, self._waiting))
 
     def _drop(self, kind: str) -> None:
-        """Count it; say so at the first, the second, the fourth, ... and at the end."""
+        """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
         self._dropped[kind] += 1
         if self._dropped.total() >= 2 * self._told_dropped:
             self._tell_dropped()
@@ -269,7 +269,7 @@ class EventFile:
             self._waiting.popleft()
 
     def close(self) -> None:
-        """Write what has been counted, and close the file."""
+        """Write the aggregated events, and close the file."""
         for told in self._repeats.rest():
             self._put(told)
         self._tell_dropped()

@@ -242,7 +242,7 @@ def test_a_device_that_cannot_be_reset(tmp_path: Path) -> None:
     assert on_device(tmp_path, PtyDevice(load("pendulum"), capabilities=0)) == (
         ExitCode.HARDWARE,
         "reset: the device has none, the configuration needs one at the start of every episode; give the task a "
-        "`reset` section (in lockstep only a device with RESET will do)",
+        "`reset` section (lockstep requires a device with RESET)",
     )
 
 

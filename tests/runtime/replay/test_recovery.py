@@ -125,7 +125,7 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
     filed(tmp_path, 5)
     path = tmp_path / "episodes.csv"
     path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
-    with pytest.raises(CheckpointError, match=r"episodes\.csv:6: this is no row"):
+    with pytest.raises(CheckpointError, match=r"episodes\.csv:6: invalid row"):
         recovered(tmp_path, counts(rows=10), lockstep=False)
 
 
