@@ -95,7 +95,10 @@ def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.Cap
     [
         (["--episodes", "0"], "--episodes: expected at least 1, got 0"),
         (["--seed", "-1"], "--seed: expected 0 to 2^63 - 1, got -1"),
-        (["--set", "device={port: {path: /dev/ttyACM0}}"], "pendulum names a port; policy eval needs a twin"),
+        (
+            ["--set", "device={port: {path: /dev/ttyACM0}}"],
+            "pendulum names a port; policy eval needs a twin ('device: {twin: ...}')",
+        ),
     ],
 )
 def test_eval_refuses_what_it_cannot_do(
