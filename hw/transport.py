@@ -126,8 +126,8 @@ class DescriptorTransport:
 class LoopbackTransport:
     """A Transport whose other end is a pair of functions in the same process (tests, lockstep without processes).
 
-    ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets at most
-    that (virtual) time pass, and returns what the other end sent in it; without it there is no unsolicited data.
+    ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets that
+    much (virtual) time pass at most, and returns what the other end sent in it; without it there is no unsolicited data.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""``onrig attack``: tries to break a rig from outside and from within, and reports what did.
+"""``onrig attack``: robustness campaign against a rig: fuzzing, hostile peers, killed processes, exhausted resources.
 
-Fuzzed configurations, hostile models, garbage and crowds at the doors, processes killed and stopped at random moments,
-disk, shared memory and descriptors used up, stops on a bad line.  Each finished piece is filed in the folder of the
-attack: the same command continues where it was interrupted.  Nothing but this machine is attacked.
+Fuzzed configurations, hostile models, garbage and connection floods on every interface, processes killed and stopped at
+random, disk, shared memory and file descriptors exhausted, stops over a bad line.  Each finished piece is saved in the
+output folder; the same command resumes an interrupted attack.  Only this machine is attacked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onrig.tools.terminal import VerbParser, complain
 
 
 class Size(NamedTuple):
-    """How much of each there is: pieces, and cases in each."""
+    """Size of each campaign: pieces, and cases per piece."""
 
     configurations: tuple[int, int]
     models: tuple[int, int]
@@ -36,9 +36,9 @@ class Size(NamedTuple):
     exhaustion: int
     stops: int
     episodes: int
-    """Of a lockstep run."""
+    """Length of a lockstep run."""
     longest_s: float | None
-    """For which a process is stopped or something used up; None: also for good."""
+    """Longest time that a process is stopped or a resource exhausted; None includes permanently."""
 
 
 WHOLE: Final = Size((10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (25, 2), (10, 5), 10, 20, 16, None)
@@ -46,7 +46,7 @@ QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (1, 1), (1, 1)
 
 
 def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
-    """All of them, in the order in which they are run."""
+    """All campaigns in execution order."""
     alone, longest_s = Alone(seed, size.episodes), size.longest_s
     return [
         Fuzzing("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1, steady=False),
@@ -63,11 +63,11 @@ def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
 
 NAMES: Final = tuple(campaign.name for campaign in campaigns(0, QUICK))
 Say = Callable[[str, float], object]
-"""Hears what is being done, and how many seconds of the whole it stands for."""
+"""Progress callback: current activity and the seconds of the total it accounts for."""
 
 
 def attack(chosen: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
-    """Do whatever is not yet done of each campaign; everything is filed in ``out``."""
+    """Run the unfinished pieces of each campaign; results go to ``out``."""
     verdicts = []
     for campaign in chosen:
         filed = Filed(out / f"{campaign.name}.jsonl")
@@ -83,7 +83,7 @@ _DEFAULT: Final = "attack"
 
 
 class Begun(msgspec.Struct, forbid_unknown_fields=True):
-    """Arguments that an attack began with."""
+    """Arguments that an attack was started with."""
 
     seed: int
     quick: bool
@@ -91,19 +91,19 @@ class Begun(msgspec.Struct, forbid_unknown_fields=True):
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 everything holds, 70 not")
-    p.add_argument("--quick", action="store_true", help="a handful of each: a minute or two")
-    p.add_argument("--only", metavar="NAME,...", help="these parts alone (--list says which there are)")
-    p.add_argument("--list", action="store_true", help="list the parts, and start nothing")
-    p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses what happens (default: 0)")
+    p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 all requirements held, 70 otherwise")
+    p.add_argument("--quick", action="store_true", help="a few cases of each part; takes a minute or two")
+    p.add_argument("--only", metavar="NAME,...", help="run only these parts (see --list)")
+    p.add_argument("--list", action="store_true", help="list the parts and exit")
+    p.add_argument("--seed", type=int, default=0, metavar="K", help="random seed (default: 0)")
     p.add_argument("--out", type=Path, default=Path(_DEFAULT), metavar="DIR", help=f"default: {_DEFAULT}")
-    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here as Markdown")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures here")
+    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the results table to FILE as Markdown")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures to FILE")
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Attack; returns the exit code, 70 where something did not hold."""
+    """Run the attack; returns the exit code, 70 if a requirement was violated."""
     args = parser().parse_args(arguments)
     try:
         from onrig.tools.attack import NAMES, QUICK, WHOLE, attack, campaigns
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
         return complain("attack", f"--seed: expected 0 or more, got {args.seed}")
     only = args.only.split(",") if args.only else list(NAMES)
     if unknown := [name for name in only if name not in NAMES]:
-        return complain("attack", f"--only: there is no '{unknown[0]}'; there are: {', '.join(NAMES)}")
+        return complain("attack", f"--only: unknown part '{unknown[0]}'; choose from {', '.join(NAMES)}")
     for file in (args.markdown, args.json):
         if file is not None and not file.absolute().parent.is_dir():
             return complain("attack", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _begin(out: Path, begun: Begun) -> str | None:
-    """Begin in a folder, or continue in one that began with the same arguments; what is wrong, or None."""
+    """Start in a folder, or continue an attack with the same arguments; returns the problem, or None."""
     file = out / "attack.json"
     if file.exists():
         try:
@@ -167,7 +167,7 @@ def _begin(out: Path, begun: Begun) -> str | None:
             return f"--out: '{out}' holds an attack with --seed {before.seed}{quick}; choose another folder"
         return None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        return f"--out: '{out}' holds something already; choose another folder"
+        return f"--out: '{out}' is not empty; choose another folder"
     out.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.encode(begun))
     return None

@@ -1,7 +1,6 @@
-"""A policy judged without a rig: the verdict of admission, and evaluation episodes on a lockstep twin in this process.
+"""Policy evaluation without a rig: the admission verdict, and episodes on an in-process lockstep twin.
 
-The same modules take the same decisions from the same bytes as in a lockstep run, so that equal policies and seeds
-give equal rows, bit for bit.
+The modules are those of a lockstep run, so the same policy and seed give the same rows, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from onrig.sim.twin.main import twin_options
 
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Admit a policy or refuse it as the rig would that has nothing in its memory yet."""
+    """Admission verdict of a rig whose memory is still empty."""
     wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
     return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
 
 
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:
-    """A policy's bytes; refused unread where they are too many.  Raises OSError."""
+    """A policy's bytes; an oversized file is refused unread.  Raises OSError."""
     max_bytes = admission_limits(config).max_bytes
     size = path.stat().st_size
     if size > max_bytes:
@@ -45,9 +44,9 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 
 
 def lockstep_session(config: RunConfig) -> DeviceSession:
-    """Connect to a lockstep twin of the configuration's own in this process, configured and limited as for a run.
+    """Session with an in-process lockstep twin, configured and limited as for a run.
 
-    Faults on the line, which the twin's process would inject, are left out.
+    Line faults, which the twin's process would inject, are left out.
     """
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
     reader = FrameReader()
@@ -70,9 +69,9 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Run evaluation episodes 1 ... ``episodes`` without noise, each with the device seed that a run would give it.
+    """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed it has in a run.
 
-    Raises LinkError when the twin falls silent (its plant has left the numbers, say).
+    Raises LinkError when the twin stops answering (if its plant diverges, say).
     """
     rig = config.rig
     session, tick = lockstep_session(config), Tick(config)

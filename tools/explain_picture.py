@@ -1,4 +1,4 @@
-"""The picture of ``onrig check --plot``: exploration over the run, its noise, what cuts it back, and every limit."""
+"""The picture of ``onrig check --plot``: exploration over the run, sample noise, gates, and every limit."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 _MARGIN: Final = 0.35
-"""What is drawn beyond the outermost bound."""
+"""Margin drawn beyond the outermost bound."""
 _FARTHEST: Final = 3.0
 
 _FALLBACK, _HOLDS, _POLICY, _RIG, _CONFIGURED = "#f4b6b0", "#f7dfa5", "#bfe3c3", "0.88", "#a9d3e8"
 _COLOURS: Final = {
     "the fallback acts": _FALLBACK,
-    "it holds on, once it acts": _HOLDS,
+    "it keeps control once it acts": _HOLDS,
     "the policy acts": _POLICY,
     "range of the rig": _RIG,
     "configured range": _CONFIGURED,
@@ -57,7 +57,7 @@ _MARKS: Final = {
 
 @dataclass
 class LimitBar:
-    """One row: stretches and marks at normalised positions, values in SI at the bounds above and below."""
+    """One row: stretches and marks at normalised positions, with the bounds labelled in SI."""
 
     label: str
     stretches: list[tuple[str, float, float]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class LimitBar:
     above: list[tuple[float, str]] = field(default_factory=list)
     below: list[tuple[float, str]] = field(default_factory=list)
     tick_reach: tuple[float, float] | None = None
-    """How far the output gets in one tick from its safe value."""
+    """Range reachable in one tick from the output's safe value."""
 
 
 def limit_bars(config: RunConfig) -> list[LimitBar]:
@@ -92,7 +92,7 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
         infinity = float("inf")
         bar.stretches += [
             ("the fallback acts", -infinity, infinity),
-            ("it holds on, once it acts", at(envelope.low), at(envelope.high)),
+            ("it keeps control once it acts", at(envelope.low), at(envelope.high)),
             ("the policy acts", at(low), at(high)),
         ]
         bar.above = [(at(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
@@ -126,7 +126,7 @@ def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
 
 
 def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
-    """Draw the rows, the first on top."""
+    """Draw the rows, first on top."""
     bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _FARTHEST]
     reach = max([1.0, *bounds]) + _MARGIN
     shown: set[str] = set()
@@ -143,7 +143,7 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
         for x in (-1.0, 1.0):
             axes.plot((x, x), (row - 0.23, row + 0.23), color="0.45", lw=1)
         if bar.tick_reach is not None:
-            axes.plot(bar.tick_reach, (row, row), color="k", lw=2, label=label("reach of one tick from there"))
+            axes.plot(bar.tick_reach, (row, row), color="k", lw=2, label=label("reach of one tick from safe"))
         for meaning, x in bar.marks:
             shape, size, colour = _MARKS[meaning]
             kind = label(meaning)
@@ -185,16 +185,16 @@ _ONE: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g
 
 
 class Row(NamedTuple):
-    """Panels beside each other, and their height in inches."""
+    """Side-by-side panels and their height in inches."""
 
     height: float
     panels: tuple[Callable[[Axes], None], ...]
 
 
 def plot_explanation(config: RunConfig, path: Path) -> bool:
-    """Draw the picture into a file; False where matplotlib is not installed.
+    """Draw the picture into a file; False if matplotlib is not installed.
 
-    Raises OSError where the file cannot be written, ValueError for a suffix that matplotlib does not know.
+    Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not know.
     """
     try:
         import matplotlib
@@ -222,7 +222,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:
-    """Return what there is to draw, from the top."""
+    """Rows to draw, from the top."""
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
@@ -282,7 +282,7 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
 
 
 def _noise(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
-    """The signals that this very run adds to its first actuator, gates apart: the same streams, the same draws."""
+    """Exploration noise on the first actuator as this run draws it (same random streams), before the gates."""
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     shown = min(steps, _TRACE_STEPS)
     time_s = [k * config.period_us * 1e-6 for k in range(shown)]

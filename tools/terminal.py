@@ -1,8 +1,8 @@
-"""Verbs and the terminal: their arguments, what is wrong with them in one line, tables, and text made printable.
+"""Terminal input and output of the verbs: argument parser, one-line errors, tables, printable text.
 
-All that verbs print is made printable here, once.  Only those that draw (progress bars, `onrig watch`) write control
-characters on purpose; they take `drawing_stream`, and make what they show of others printable themselves.  Imports
-nothing that takes time: `onrig stop` and `onrig doctor` begin here.
+All output of the verbs is made printable here.  Only those that draw (progress bars, `onrig watch`) write control
+characters; they use `drawing_stream` and escape foreign text themselves.  Imports nothing slow, since `onrig stop` and
+`onrig doctor` start here.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from onrig.runtime.printable import printable_lines
 
 
 class PrintableStream:
-    """A text stream that passes on what is printable, and the rest as escapes."""
+    """Text stream that escapes unprintable characters."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
 
     def write(self, text: str) -> int:
-        """Write a text; returns its length."""
+        """Write text; returns its length."""
         clean = printable_lines(text)
         try:
             self.beneath.write(clean)
-        except UnicodeEncodeError:  # a terminal that knows ASCII alone
+        except UnicodeEncodeError:  # an ASCII-only terminal
             encoding = self.beneath.encoding or "ascii"
             self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
@@ -45,7 +45,7 @@ class PrintableStream:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Let nothing but printable text through to standard output and standard error."""
+    """Context in which standard output and standard error escape unprintable characters."""
     out, err = sys.stdout, sys.stderr
     mine = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
     sys.stdout, sys.stderr = mine
@@ -57,7 +57,7 @@ def printable_streams() -> Iterator[None]:
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """The stream beneath, for who moves the cursor on purpose."""
+    """Underlying stream, for callers that move the cursor."""
     return cast(TextIO, getattr(stream, "beneath", stream))
 
 
@@ -66,10 +66,10 @@ _NAME: Final = r"[\w.+-]+"
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Argument parser whose errors are one line, without the usage in front."""
+    """Argument parser with one-line errors, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it and leave with exit code 2."""
+        """Print the error and exit with code 2."""
         if choice := _CHOICE.fullmatch(message):
             from onrig.runtime.config.problem import hint
 
@@ -84,7 +84,7 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print one line on what is wrong with a command (and stands in no file); returns the exit code."""
+    """Print a one-line error about a command; returns the exit code."""
     sys.stderr.write(f"onrig {verb}: {message}\n")
     return code
 

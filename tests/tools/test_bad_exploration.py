@@ -98,7 +98,7 @@ CASES = {
     "a twin that cannot go back, in lockstep": (
         "{plant: {kind: pendulum}}",
         "{plant: {kind: pendulum}, reset: «false}",
-        "in lockstep the twin must be able to put itself back",
+        "in lockstep the twin must be able to reset itself",
     ),
 }
 

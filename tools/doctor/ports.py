@@ -106,7 +106,7 @@ def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         return
     leads = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:
-        yield failed("port", f"{leads}: this is no serial port", "name the port itself at device.port.path")
+        yield failed("port", f"{leads}: not a serial port", "name the port itself at device.port.path")
         return
     if not facts.accessible:
         remedy = f"sudo usermod -aG {facts.group} {user}, then log out and in again"

@@ -179,7 +179,7 @@ def describe(
         hint = "plug the device in: the udev rule is made of what it says of itself"
         raise Refused(f"{port}: there is no such port; {hint}", ExitCode.HARDWARE)
     if not facts.is_terminal:
-        raise Refused(f"{port}: this is no serial port; name the port itself")
+        raise Refused(f"{port}: not a serial port; name the port itself")
     if config.local_learner and find_spec("torch") is None:
         raise Refused(
             "the learner needs torch: pip install 'onrig[learner]', or local_learner=false", ExitCode.PREFLIGHT

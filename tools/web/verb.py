@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int:
         if len(rigs) != 1:
             found = ", ".join(str(r.folder) for r in rigs)
             return complain(
-                "web", f"say which run: {found}" if rigs else "no run of this user is under way; name a run folder"
+                "web", f"say which run: {found}" if rigs else "no run of this user is active; name a run folder"
             )
         folder = rigs[0].folder
     if not (folder / "config.yaml").exists():
-        return complain("web", f"'{folder}' is no run folder")
+        return complain("web", f"'{folder}' is not a run folder")
     try:
         parse_address(args.listen)
     except ValueError as error:

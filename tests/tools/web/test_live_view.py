@@ -119,7 +119,7 @@ def test_an_address_that_is_none_is_a_usage_error(
 
 def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["web", str(tmp_path)]) == ExitCode.CONFIGURATION
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: Path) -> None:

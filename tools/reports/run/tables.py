@@ -75,7 +75,7 @@ def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
     lines = []
     s = m.summary
     if not s:
-        lines.append("There is no summary: the run goes on, or was killed before it could say how it ended.")
+        lines.append("There is no summary: the run is still running, or was killed before it wrote one.")
     elif s.get("exit_reason") != "completed":
         lines.append(f"It did not complete: {s.get('exit_reason', '?')}.")
     if number(s.get("dropped_records")):
