@@ -127,7 +127,8 @@ class LoopbackTransport:
     """A Transport whose other end is a pair of functions in the same process (tests, lockstep without processes).
 
     ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets that
-    much (virtual) time pass at most, and returns what the other end sent in it; without it there is no unsolicited data.
+    much (virtual) time pass at most, and returns what the other end sent in it.
+    Without it there is no unsolicited data.
     """
 
     def __init__(

@@ -309,13 +309,8 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],
         ExitCode.CONFIGURATION,
-<<<<<<< HEAD
         "onrig learn: --connect: 'localhost' is not an endpoint; expected tcp://HOST:PORT, with * for every interface; "
-        "on this machine also ipc://PATH\n",
-=======
-        "onrig learn: --connect: 'localhost' is no endpoint; it reads tcp://HOST:PORT, with * for every interface; "
         "for this machine ipc://PATH also works\n",
->>>>>>> main
     ),
 }
 
