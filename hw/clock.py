@@ -1,17 +1,16 @@
-"""The host's clock, and the map of the device's time onto it, from state frames alone.
+"""Host clock, and the estimate of device time on it, from state frames alone.
 
-A clock is passed in wherever time matters, so that tests and lockstep run in virtual time; the standard module ``time``
-is a ``Clock`` as it stands.
+Code that depends on time takes a clock, so that tests and lockstep run in virtual time; the standard module ``time``
+satisfies the protocol ``Clock``.
 
-A frame can be received late, never early: receipt times lie on or above the line ``host = offset + rate * device`` of a
-frame that was not held up.  The estimate is the line below all samples that has the smallest sum of distances to them
-(Moon, Skelly & Towsley, "Estimation and removal of clock skew from network delay measurements", INFOCOM 1999, §IV); it
-is the edge of the lower convex hull that spans the mean device time.  However late a sample is, it is left out by
-construction; nothing needs a threshold.
+A frame can be received late, never early: receipt times lie on or above the line ``host = offset + rate * device`` of
+undelayed frames.  The estimate is the line below all samples with the smallest sum of distances to them (Moon, Skelly &
+Towsley, "Estimation and removal of clock skew from network delay measurements", INFOCOM 1999, §IV): the edge of the
+lower convex hull that spans the mean device time.  Late samples have no influence by construction, without a threshold.
 
-Deviation: the paper fits one recorded trace.  Here two hulls grow side by side, the younger one started when the older
-was half as old as it may get; the older one answers and is then dropped, so that a drift of the crystals is followed
-and memory stays bounded.  A point joins a hull in O(1) amortised; all sums are integers and exact.
+Deviation: the paper fits one recorded trace.  Here two hulls overlap: the younger one starts when the older has reached
+half its maximum age; the older one gives the estimate until it is dropped.  The estimate thus follows crystal drift, in
+bounded memory.  Adding a point takes O(1) amortised time; all sums are exact integers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Clock(Protocol):
 
 
 class VirtualClock:
-    """Time that passes only when it is told to."""
+    """Clock that moves only when advanced."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns
@@ -46,7 +45,7 @@ class VirtualClock:
 
 _NS_PER_US: Final = 1000
 _MIN_SPAN_NS: Final = 2_000_000_000
-"""Shorter than this a slope says more about jitter than about crystals, and the nominal rate is taken."""
+"""Shortest span for a slope estimate; below it jitter dominates, and the nominal rate is used."""
 _REFIT_EVERY: Final = 16
 
 
@@ -92,7 +91,7 @@ class ClockSync:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything (the device was started anew)."""
+        """Discard all samples (after a reboot of the device)."""
         self._old = _LowerHull()
         self._young = _LowerHull()
         self._origin_us = 0
@@ -105,12 +104,12 @@ class ClockSync:
 
     @property
     def ready(self) -> bool:
-        """True once there was a sample."""
+        """Whether there has been a sample."""
         return self._last_us >= 0
 
     @property
     def drift_ppm(self) -> float:
-        """By how much the device's clock runs slow against the host's, in parts per million of its nominal rate."""
+        """Lag rate of the device clock against the host's, in parts per million of its nominal rate."""
         return (self._rate / self._nominal - 1.0) * 1e6
 
     def add(self, t_device_us: int, t_recv_ns: int) -> None:
@@ -135,7 +134,7 @@ class ClockSync:
             self._fit()
 
     def host_time_ns(self, t_device_us: int) -> int:
-        """Return when a frame of this device time would have been received at best (ns); ValueError before any sample.
+        """Return the earliest receipt time (ns) of a frame of this device time; ValueError before any sample.
 
         ``t_recv_ns - host_time_ns(t)`` is the lateness of a frame: zero or more, up to rounding.
         """

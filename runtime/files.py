@@ -1,4 +1,4 @@
-"""Files that several processes look at: replaced so that they are whole, and followed as they grow."""
+"""Files shared between processes: atomic replacement, and the tail of a growing file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file whole or not at all, by way of one beside it that nobody can have foreseen; raises OSError.
+    """Replace a file atomically, by way of a temporary file with an unpredictable name; raises OSError.
 
-    A link that is the user's own is followed; somebody else's is refused, whatever it leads to.  What is no file (a
-    terminal, a pipe, /dev/null) is written to.
+    A link of the user's own is followed, a link of another user is refused.  What is not a regular file (a terminal, a
+    pipe, /dev/null) is written to directly.
     """
     try:
         status = path.lstat()
@@ -22,7 +22,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         status = None
     if status is not None and stat.S_ISLNK(status.st_mode):
         if status.st_uid not in (os.geteuid(), 0):
-            raise PermissionError(1, "it is somebody else's link", str(path))
+            raise PermissionError(1, "a link of another user", str(path))
         path = path.resolve()
         status = path.stat() if path.exists() else None
     if status is not None and not stat.S_ISREG(status.st_mode):
@@ -41,9 +41,9 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder that is ours alone (a run's), by way of one beside it.
+    """Replace a file in a folder that only this user can write to (a run's), by way of a temporary file beside it.
 
-    ``durable``: a power cut, too, leaves the old content or the new.  Raises OSError, and leaves nothing half-written.
+    ``durable``: even a power failure leaves the old content or the new.  Raises OSError without a partial file.
     """
     fresh = path.with_name(f"{path.name}.tmp")
     try:
@@ -62,7 +62,7 @@ def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = Fa
 
 
 def sync(path: Path) -> None:
-    """See a file's content, or a folder's names, onto the disk; raises OSError."""
+    """Flush a file's content, or a folder's entries, to disk; raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -72,23 +72,23 @@ def sync(path: Path) -> None:
 
 _AT_ONCE_BYTES: Final = 1 << 20
 _LONGEST_BYTES: Final = 1 << 20
-"""A line that is longer is none of ours."""
+"""Longest line accepted."""
 
 
 class LineTail:
-    """Follows a file that other processes append to, and that may not be there yet."""
+    """Tail of a file that other processes append to, and that may not exist yet."""
 
     def __init__(self, path: Path, *, from_end: bool = False, at_once_bytes: int = _AT_ONCE_BYTES) -> None:
-        """``from_end``: leave out what is there now.  ``at_once_bytes``: read at one look, so that none takes long."""
+        """``from_end``: skip the present content.  ``at_once_bytes``: maximum read per call."""
         self._path, self._at_once_bytes = path, at_once_bytes
         self._at = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""
 
     def lines(self) -> list[bytes]:
-        """Return the lines (without their ends) that have come since the last look; none where it cannot be read."""
+        """Return the new lines since the last call, without line ends; none if the file cannot be read."""
         try:
             size = self._path.stat().st_size
-            if size < self._at:  # another file of this name: a run folder that was begun anew
+            if size < self._at:  # a new file of the same name, in a recreated run folder
                 self._at, self._rest = 0, b""
             if size == self._at:
                 return []

@@ -198,7 +198,7 @@ def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
 def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
     assert failed.code == ExitCode.CONFIGURATION
-    assert "computed with a twin's plant, the device here is on a port at selection.synthetic" in failed.line
+    assert "this device is on a port at selection.synthetic" in failed.line
 
 
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],
         ExitCode.CONFIGURATION,
-        "onrig learn: --connect: 'localhost' is no endpoint; it reads tcp://HOST:PORT, with * for every interface; "
+        "onrig learn: --connect: 'localhost' is not an endpoint; expected tcp://HOST:PORT, with * for every interface; "
         "for this machine ipc://PATH also works\n",
     ),
 }
