@@ -4,8 +4,8 @@
 NaN, and with them the states of its plant and its scores.  No other action is put in their place: a score from a
 diverged policy would look like that of a bad one.
 
-A training episode, then its updates, as on the rig.  The evaluation episode runs beside the training episode, so under
-the policy from before those updates.
+A training episode is followed by its updates, as on the rig.  The evaluation episode runs in parallel with the training
+episode, hence with the policy before those updates.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms.registry import ALGORITHMS, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.memories import Memories, TrialsSynthetic
 from onrig.learner.trials.rollout import Rollouts
-from onrig.learner.trials.synthetic import TrialsSynthetic
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream
@@ -37,7 +36,7 @@ CHUNK: Final = 100
 
 
 class Scores(NamedTuple):
-    """What one episode of S trials came to."""
+    """Scores of one episode of S trials."""
 
     train: NDArray[np.float64]
     """(S,) mean raw reward per step of the training episode."""
@@ -74,7 +73,7 @@ class Trials:
         """Episodes done."""
 
     def episode(self) -> Scores:
-        """Do the next training episode of every trial and the updates after it."""
+        """Run the next training episode of every trial and the updates after it."""
         self.episodes = episode = self.episodes + 1
         self._acting.begin_episode(episode)
         rollout = self._rollouts(episode, self._acting)
@@ -100,7 +99,7 @@ class Trials:
 
 
 def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
-    """List why a configuration cannot be run as trials; empty when it can."""
+    """Reasons why a configuration cannot run as trials; empty if it can."""
     if config.device.twin is None:
         return ["trials run on a twin: give device.twin"]
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -110,7 +109,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminate:
-        problems.append("trials have episodes that end by time alone: task.terminate must be empty")
+        problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:

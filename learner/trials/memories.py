@@ -1,6 +1,7 @@
-"""What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
+"""Memories of S trials: a keeper and a sampler each, with all rows in one array, so that one gather serves all.
 
-Keepers and samplers are the rig's; generations, mirrors and checkpoints an experiment does without.
+Keepers and samplers are those of a rig; generations, mirrors and checkpoints are not needed.  Synthetic
+experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` in batches.
 """
 
 from __future__ import annotations
@@ -8,32 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.layout import Flag, Slots
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.replay.memory.transitions import Transitions
+from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.task import episode_steps
+from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
+from onrig.sim.synthetic.model import PlantModel
+from onrig.sim.twin.options import TwinOptions
 
 Rows = NDArray[np.float32]
 
 
 class Altered(NamedTuple):
-    """What one episode offers where experiences are made synthetic (``onrig.runtime.replay.memory.transitions``)."""
+    """Experiences of one episode, some of them synthetic (``onrig.runtime.replay.memory.transitions``)."""
 
     rows: Rows
     """(S, T, width): the measured rows, some of them replaced."""
     synthetic: NDArray[np.bool_]
     """(S, T): which."""
     renews: NDArray[np.bool_]
-    """(S, T): whether the offer decides anew what its slot holds."""
+    """(S, T): whether the offer may replace the content of its slot."""
 
 
 class Memories:
@@ -72,15 +81,15 @@ class Memories:
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._stored = [0] * len(seeds)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
-        """(K, S, B): where the minibatches drawn last lie."""
+        """(K, S, B): slots of the minibatches drawn last."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
 
     @property
     def ready(self) -> bool:
         """Whether every memory holds a whole minibatch.
 
-        Where experiences are dropped at random this waits until that is as good as certain, whoever the trials are: a
-        look at what each of them holds would make the start of one depend on the others.
+        If experiences are dropped at random, this waits until it is practically certain for any trial: checking the
+        actual counts would make the start of one trial depend on the others.
         """
         surely = self._batch if self._write_probability == 1.0 else 4 * self._batch + 40
         return self.offered * self._write_probability >= surely
@@ -94,7 +103,7 @@ class Memories:
         return np.concatenate(parts, axis=2)
 
     def begin_episode(self, episode: int) -> None:
-        """Tell the samplers how far the run is."""
+        """Set the samplers' training episode."""
         self._sampling.begin_episode(episode)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -112,7 +121,7 @@ class Memories:
             rows, slots = rows[kept], slots[kept]
             written.append(slots)
             if len(set(slots.tolist())) < len(slots):
-                # Of the rows for one slot the last one stays.
+                # The last row written to a slot wins.
                 slots, last = np.unique(slots[::-1], return_index=True)
                 rows = rows[::-1][last]
             self.rows[trial, slots] = rows
@@ -167,20 +176,68 @@ class Memories:
         return minibatches, noise
 
     def updated(self, td: NDArray[np.floating]) -> None:
-        """Tell samplers and keepers the TD errors (K, S, B) of the minibatches drawn last."""
+        """Pass the TD errors (K, S, B) of the minibatches drawn last to samplers and keepers."""
         errors = td.astype(np.float32, copy=False)
         self._sampling.updated(errors)
         if self._keeper_listens:
             self._unheard.append((self.slots, np.abs(errors)))
 
     def _tell_keepers(self) -> None:
-        """Tell keepers all TD errors since the last episode at once, which is in time and much quicker."""
+        """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
         if not self._unheard:
             return
         slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
         self._unheard.clear()
         for trial, keeper in enumerate(self._keepers):
             of_trial = errors[:, trial].reshape(-1)
-            # A diverged trial's errors are no numbers; they rank nothing.
+            # A diverged trial's errors are NaN and are not ranked.
             finite = np.isfinite(of_trial)
             keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+
+
+class TrialsSynthetic:
+    """Replaces some experiences of S trials by synthetic ones."""
+
+    def __init__(self, config: RunConfig, seeds: Sequence[int]) -> None:
+        twin = msgspec.convert(config.device.twin, TwinOptions)
+        self._synthetic = config.selection.synthetic or Synthetic()
+        self._seeds = seeds
+        self._steps = episode_steps(config.task, config.rate_hz)
+        self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
+        self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
+
+    def __call__(self, episode: int, rollout: Rollout, measured: Rows, acting: Acting) -> Altered:
+        """Replace a fraction of an episode's rows (S, T, width), whose policies have not learned since."""
+        S, T, n, m = len(self._seeds), self._steps, self._n, self._m
+        each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
+        joined = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
+        draws = joined._replace(action=acting.on_levels(joined.action))
+
+        def policy(rows: NDArray[np.int64], observation: NDArray[np.float32]) -> NDArray[np.floating]:
+            everywhere = np.zeros((S * T, n), np.float32)
+            everywhere[rows] = observation
+            return acting.elsewhere(everywhere.reshape(S, T, n)).reshape(S * T, m)[rows]
+
+        nothing = np.zeros(S * T, np.uint32)
+        transitions = Transitions(
+            rollout.observation.reshape(S * T, n),
+            rollout.action.reshape(S * T, m),
+            rollout.reward.reshape(-1),
+            rollout.next_observation.reshape(S * T, n),
+            nothing,
+            nothing,
+            rollout.exploration.reshape(-1),
+            nothing,
+            nothing,
+        )
+        noise = acting.signal.reshape(S * T, m)
+        altered, renews = resynthesise(self._synthetic, self._model, transitions, draws, noise, policy)
+        rows = measured.copy().reshape(S * T, -1)
+        synthetic = (altered.flags & Flag.SYNTHETIC).astype(np.bool_)
+        parts = [altered.observation, altered.action, altered.next_observation]
+        parts += [altered.reward[:, None], altered.exploration[:, None]]
+        computed = np.concatenate(parts, axis=1)
+        rows[synthetic, : computed.shape[1]] = computed[synthetic]
+        # Computed transitions are noise-free.
+        rows[synthetic, computed.shape[1] :] = 0.0
+        return Altered(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))

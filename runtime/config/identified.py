@@ -12,9 +12,8 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.document import Document, load_document, override, problem_at
+from onrig.runtime.config.document import Document, find, load_document, override, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath
-from onrig.runtime.config.resolve import find
 from onrig.runtime.config.yaml_nodes import Data, value_at
 
 KEY: Final = "identified"

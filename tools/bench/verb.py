@@ -1,4 +1,4 @@
-"""``onrig bench WHAT``: measures a part of Onrig, with peers beside it where they are installed."""
+"""``onrig bench WHAT``: benchmarks of Onrig, next to peer libraries where they are installed."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 
 class Benchmark(NamedTuple):
     """One benchmark of the list."""
 
     module: str
-    """Below ``onrig.tools.bench``; its ``main`` takes the arguments."""
+    """Below ``onrig.tools``; its ``main`` takes the arguments."""
     measures: str
 
 
 WHAT: Final = {
     "loop": Benchmark(
-        "loop.verb", "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest"
+        "bench.loop.verb", "timing of the control loop on this board at 50 to 2000 Hz, next to cyclictest"
     ),
     "replay": Benchmark(
-        "replay.verb", "insert, sample and update of the memory of experiences, beside other libraries' buffers"
+        "bench.replay.verb", "insert, sample and update of the replay memory, next to other libraries' buffers"
     ),
     "learner": Benchmark(
-        "learner.verb",
-        "updates of DDPG, one trial and many at once, beside Stable-Baselines3's and what one core can do",
+        "bench.learner.verb",
+        "DDPG updates, single and batched trials, next to Stable-Baselines3 and the limit of one core",
     ),
     "link": Benchmark(
-        "link.verb", "a policy from its last gradient step into the rig; experiences per second, with and without keys"
+        "bench.link.verb",
+        "time from the last gradient step to the rig; experiences per second, with and without keys",
     ),
     "faults": Benchmark(
-        "faults",
-        "the fault matrix: cable pulled, processes killed, disk full, ...: how soon the actuators are safe",
+        "faultlab.bench",
+        "fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",
     ),
 }
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the first argument; the rest belongs to the benchmark (WHAT --help)."""
+    """Build the parser of the first argument; the benchmark parses the rest."""
     p = VerbParser(
         prog="onrig bench",
         description=__doc__,
         usage="onrig bench WHAT [--json FILE] [ARGUMENT ...]",
         epilog="; ".join(f"{what}: {benchmark.measures}" for what, benchmark in WHAT.items()),
     )
-    p.add_argument("what", metavar="WHAT", choices=WHAT, help=f"one of {', '.join(WHAT)}; WHAT --help tells more")
+    p.add_argument("what", metavar="WHAT", choices=WHAT, help=f"one of {', '.join(WHAT)}; details: WHAT --help")
     return p
 
 
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
     what = parser().parse_args(arguments[:1]).what
     try:
-        module = importlib.import_module(f"onrig.tools.bench.{WHAT[what].module}")
+        module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

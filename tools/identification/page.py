@@ -11,8 +11,7 @@ from onrig.hw.rig import Rig
 from onrig.sim.identification.identify import Identified
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.result import Parameter, Result
-from onrig.tools.reports.page import document
-from onrig.tools.reports.sheet import Sheet, escape
+from onrig.tools.reports.page import Sheet, document, escape
 from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load, load_for_rig
+from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
     from onrig.runtime.record import Step
@@ -300,7 +300,7 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
     if find_spec("torch") is None:
         return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     from onrig.tools.identification.policies import compare_policies
-    from onrig.tools.reports.sheet import bounded
+    from onrig.tools.reports.page import bounded
 
     def show(episode: int) -> None:
         if episode % 50 == 0:

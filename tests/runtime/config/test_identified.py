@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import find
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from onrig.runtime.supervise.run_folder import write_run_folder
 
