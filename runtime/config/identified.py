@@ -1,7 +1,7 @@
-"""``identified: FILE``: a plant that `onrig identify` found takes the place of a configuration's own.
+"""``identified: FILE``: the result of `onrig identify` overrides a configuration's plants.
 
-The file's ``twin`` goes over ``device.twin``, its ``predicted`` over ``limits.predicted``, where there is one.  The key
-itself then holds the file's hash, which so travels with the run.
+The file's ``twin`` overrides ``device.twin``, its ``predicted`` overrides ``limits.predicted``, if present.  The key
+then holds the file's hash, which is recorded with the run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
 
 
 def with_identified(document: Document, beside: Path, rig: object) -> Document:
-    """Lay the named file over a configuration; the same document where it names none, or holds a hash already.
+    """Configuration with the named file's overrides; unchanged if it names none or already holds a hash.
 
     ``beside`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
     """
     name = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(name, str) or name.startswith(HASH):
         return document
-    beside = Path() if (KEY,) in document.overrides else beside  # as any path of the command line
+    beside = Path() if (KEY,) in document.overrides else beside  # relative to the working directory
     try:
         path = find(name if Path(name).suffix else f"{name}.yaml", beside=beside)
     except FileNotFoundError as error:

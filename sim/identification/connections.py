@@ -1,9 +1,9 @@
-"""How a rig is connected: which sensors and actuators count the other way round, and roughly where an angle is zero."""
+"""Connection of a rig: reversed sensors and actuators, and a rough zero of each wrapped sensor."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,27 +18,28 @@ from onrig.sim.plants.integrate import Array
 _MOST_WINDOWS: Final = 80
 _AROUND: Final = tuple(float(k * np.pi / 4) for k in (0, 1, -1, 2, -2, 3, -3, 4))
 _HOPELESS: Final = 100.0
+_MOST_COMBINED: Final = 6
 _TRIED: Final = 4
 _EVALUATIONS: Final = 12
 _COARSE: Final = 1e-3
 _UNEXPLAINED: Final = 10.0
 _CLEAR: Final = 25.0
-"""By how much the sum of squares must differ between two ways of connection (five standard deviations)."""
+"""Difference in the sum of squares that separates two hypotheses (five standard deviations)."""
 
 
 class Connection(NamedTuple):
-    """The most likely way, what is known of it, and the coordinates found on the way."""
+    """The best hypothesis, how certain it is, and the coordinates fitted for it."""
 
     signs: Signs
     coordinates: Array
     known: bool
-    """Whether the signs are certain one by one."""
+    """Whether each sign is certain."""
     mirrored: bool
-    """Whether all of them the other way round would explain the signals as well."""
+    """Whether reversing all of them explains the signals equally well."""
 
 
 def liveliest(windows: Windows) -> Windows:
-    """The windows with most motion, enough of them to tell signs."""
+    """Windows with the most motion, enough of them to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
     return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
 
@@ -46,23 +47,21 @@ def liveliest(windows: Windows) -> Windows:
 def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
-    """Try all signs, with a wrapped sensor's zero in each eighth of a turn, and fit the most likely ones."""
+    """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
     chosen = liveliest(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
-    actuators = list(itertools.product(*((1, -1) if both else (1,) for both in bipolar)))
-    sensors = list(itertools.product((1, -1), repeat=len(rig.sensors)))
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
     tried: list[tuple[float, Signs, Array]] = []
     least = np.full(chosen.size, np.inf)
-    for signs in itertools.starmap(Signs, itertools.product(sensors, actuators)):
+    for signs in _hypotheses(len(rig.sensors), bipolar):
         model = Model(plant, rig, unknowns, chosen, signs, substeps)
         ways = []
         for coordinates in starts:
             costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
             ways.append((float(np.median(costs)), signs, coordinates))
             least = np.minimum(least, costs)
-            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other, wherever zero is
+            if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other for any zero
                 break
         tried = sorted([*tried, min(ways, key=lambda way: way[0])], key=lambda way: way[0])
     told = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
@@ -86,8 +85,22 @@ def find_connection(
     return Connection(signs, coordinates, known, mirrored)
 
 
+def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:
+    """All combinations of signs; single reversals only on rigs with many channels."""
+    reversible = [True] * n_sensors + list(bipolar)
+    if sum(reversible) <= _MOST_COMBINED:
+        ways = list(itertools.product(*((1, -1) if may else (1,) for may in reversible)))
+    else:
+        singles = (
+            tuple(-1 if i == k else 1 for i in range(len(reversible))) for k, may in enumerate(reversible) if may
+        )
+        ways = [(1,) * len(reversible), *singles]
+    for way in ways:
+        yield Signs(way[:n_sensors], way[n_sensors:])
+
+
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
-    """Where to begin: each unknown at its start, a wrapped sensor's zero in each eighth of a turn."""
+    """Initial coordinates, with each wrapped sensor's zero in steps of an eighth of a turn."""
     found = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO + s.name for s in rig.sensors):

@@ -1,7 +1,7 @@
-"""Least squares on simulated trajectories: multiple shooting over short windows, each with a start of its own.
+"""Least squares on simulated trajectories: multiple shooting over short windows with free initial states.
 
-The starts are eliminated (variable projection with Kaufman's Jacobian; Golub and Pereyra 2003), so that the solver sees
-the parameters alone.  What a window cannot say because its start is free is in none of its residuals.
+The initial states are eliminated by variable projection (Golub and Pereyra 2003, with Kaufman's Jacobian), so the
+solver sees only the parameters.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from onrig.sim.identification.model import Model
 from onrig.sim.plants.integrate import Array
 
 _ROUNDS: Final = 2
-"""Of the starts for each set of parameters; what is left of their error enters the projected residuals squared."""
+"""Gauss-Newton rounds of the initial states per evaluation; their error enters the projected residuals squared."""
 _LAST_ROUNDS: Final = 8
 _FAR_OFF: Final = 1e6
-"""Residual of a trajectory that left the numbers."""
+"""Residual of a trajectory that is not finite."""
 
 
 class Fit(NamedTuple):
-    """Where the solver ended."""
+    """Solution of a fit."""
 
     coordinates: Array
     """(p,)."""
@@ -32,11 +32,11 @@ class Fit(NamedTuple):
     residuals: Array
     """(W, L + 1, s): measured minus predicted, in the sensors' units."""
     projected: Array
-    """(W, (L + 1) s): what of the weighted residuals the starts cannot explain."""
+    """(W, (L + 1) s): weighted residuals with the initial states projected out."""
     jacobian: Array
-    """(W, (L + 1) s, p): of the weighted predictions, the starts' part removed."""
+    """(W, (L + 1) s, p): Jacobian of the weighted predictions, initial states projected out."""
     leverage: Array
-    """(W, L + 1, s): share of each residual that the starts took."""
+    """(W, L + 1, s): leverage of the initial states on each residual."""
     cost: float
     """Mean square of the weighted residuals."""
 

@@ -1,4 +1,4 @@
-"""From recorded stretches to a plant: connection, parameters, noise and their joint uncertainty."""
+"""Plant identification: connection signs, parameters, noise and joint uncertainty from recorded signals."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
 
 SHORT_S: Final = 0.2
-"""Windows in which a plant that is far from the nominal one still stays near what was measured."""
+"""Windows for the first fit: a poor initial guess cannot diverge far within them."""
 LONG_S: Final = 0.5
+"""Windows for the final fit."""
 _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
-"""Periods."""
+"""Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
-"""Times the median of the windows' mean squares; of noise alone they differ by less than half."""
+"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays within half of it."""
 _LEAST: Final = 1.0
 _TOLD: Final = 0.7
+"""Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
 _MOST_WINDOWS: Final = 400
-"""More of them are thinned out evenly: two hundred seconds tell what there is to tell."""
+"""Longer recordings are thinned out evenly."""
 
 
 class Identified(NamedTuple):
-    """What is known of a plant."""
+    """Result of an identification."""
 
     unknowns: tuple[Unknown, ...]
     connection: Connection
     fit: Fit
     windows: Windows
     left_out: int
-    """Windows that no such plant explains: a wall was met, or something touched the rig."""
+    """Number of windows excluded as outliers, such as contact with a wall or a hand."""
     noise: Noise
     joint: Joint
     free: NDArray[np.bool_]
-    """(p,): which unknowns were fitted."""
+    """(p,): the identifiable parameters; the others keep their initial value."""
 
     @property
     def half_widths(self) -> Array:
@@ -52,9 +54,9 @@ class Identified(NamedTuple):
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:
-    """Fit a plant to what was recorded; raises ValueError where that is too little.
+    """Identification from recorded stretches; raises ValueError if the data are insufficient.
 
-    ``plant`` is the nominal one, whose lumped parameters may be off by a factor of several.
+    ``plant`` is the initial guess; its lumped parameters may be off by a factor of several.
     """
     if not recorded:
         raise ValueError("nothing was recorded")
@@ -73,7 +75,7 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
         explained = costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST)
         told = windows.chosen(explained & model.free_of_walls(coordinates))
         if not told.size:
-            raise ValueError("no window is free of walls and explained by such a plant")
+            raise ValueError("no window fits this plant and is free of contact with a wall")
         model = Model(plant, rig, unknowns, told, connection.signs, substeps)
         return Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance), told
 
@@ -82,16 +84,17 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     fit, _ = fitted(short, sigma, coordinates, _COARSE)
     fit, free = _without_untold(fit, unknowns)
     if not free.any():
-        raise ValueError("these signals tell nothing of such a plant")
-    fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, _FINE)
-    noise = noise_of(fit, resolutions)
+        raise ValueError("no parameter of this plant is identifiable from these signals")
+    for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
+        fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
     model = Model(plant, rig, unknowns, told, connection.signs, substeps)
-    fit = Shooting(model, noise.total, fit.coordinates, fit.starts).at(fit.coordinates)  # weighted by what it left over
+    fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
+    noise = noise_of(fit, resolutions)
     return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint_of(fit, free), free)
 
 
 def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:
-    """How the rig is connected, by a short recording; raises ValueError where that is too short."""
+    """Connection signs from a short recording; raises ValueError if it is too short."""
     if not recorded:
         raise ValueError("nothing was recorded")
     period_s = recorded[0].period_s
@@ -106,9 +109,9 @@ def _thinned(windows: Windows) -> Windows:
 
 
 def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
-    """Find the unknowns that the signals tell something of; the others are put back to their start, imperfections to 0.
+    """Separate identifiable parameters from the others, which return to their initial value (imperfections to 0).
 
-    What is told is compared with a prior as wide as a factor e, or as a quarter of the bounds.
+    The information is compared with a prior of a factor e, or of a quarter of the bounds.
     """
     jacobian = fit.jacobian.reshape(-1, len(unknowns))
     information = jacobian.T @ jacobian
@@ -125,7 +128,7 @@ def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray
 
 
 def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:
-    """Standard deviations from third differences, which leave little of a smooth motion; rounding at least."""
+    """Standard deviations (s,) from third differences, which suppress smooth motion; at least the rounding error."""
     differences = np.concatenate([np.diff(s.readings, 3, axis=0) for s in recorded if len(s.readings) > 3])
     return np.asarray(np.maximum(np.sqrt(np.mean(differences**2, axis=0) / 20.0), resolutions / np.sqrt(12.0)))
 

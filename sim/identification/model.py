@@ -1,4 +1,4 @@
-"""The model that is fitted: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
+"""The fitted model: a plant with unknown parameters behind sensors and actuators of unknown sign and zero."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 
 ZERO: Final = "zero_"
-"""Begins the name of the unknown that says what a sensor reads where the plant is at 0."""
+"""Name prefix of a sensor's zero: its reading at state 0."""
 _FAR: Final = 1e3
-"""Factor that a positive parameter may be off its nominal value."""
+"""Largest factor between a positive parameter and its initial guess."""
 _SMALL: Final = 1e-6
 _KINKED: Final = 2e-4
-"""Step, as a share of the range, for what bends the trajectories at every stop and at every small command."""
+"""Difference step, as a share of the range, of parameters whose trajectories have kinks (stops, small commands)."""
 
 
 class Unknown(NamedTuple):
-    """One parameter to be found, and the coordinate that it is looked for in."""
+    """An unknown parameter and the coordinate it is fitted in."""
 
     name: str
     unit: str
@@ -34,33 +34,33 @@ class Unknown(NamedTuple):
     logarithmic: bool
     """Whether the coordinate is the logarithm."""
     step: float
-    """Of the coordinate, for differences."""
+    """Difference step of the coordinate."""
 
     def coordinate(self, value: float) -> float:
-        """The coordinate of a value."""
+        """Coordinate of a value."""
         return float(np.log(value)) if self.logarithmic else value
 
     def value(self, coordinate: Any) -> Any:
-        """The value at a coordinate, or at an array of them."""
+        """Value at a coordinate or at an array of coordinates."""
         return np.exp(coordinate) if self.logarithmic else coordinate
 
 
 class Signs(NamedTuple):
-    """+1, or -1 for what is connected the other way round."""
+    """Signs of the channels: +1, or -1 if reversed."""
 
     sensors: tuple[int, ...]
     actuators: tuple[int, ...]
 
 
 def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
-    """What is to be found: the plant's lumped parameters and its imperfections, and the zero of each place sensor."""
+    """Unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor."""
     units = {p.name: p.unit for p in plant.parameters()}
     found = []
     for name, nominal in plant.identifiable.items():
         low, high = nominal / _FAR, nominal * _FAR
         found.append(Unknown(name, units.get(name, ""), nominal, low, high, True, _SMALL))
     reach = min(max(abs(a.low), abs(a.high)) for a in rig.actuators)
-    half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations if o.derivative_of is None}
+    half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
     fastest = half_range.get(plant.state_names[-1], 1.0)
     found += [
         Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, _KINKED * fastest),

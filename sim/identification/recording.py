@@ -1,4 +1,4 @@
-"""What a device reported, as signals in SI units, and the short windows that a model is fitted to."""
+"""Recorded signals in SI units, and the short windows a model is fitted to."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from onrig.runtime.record import Step
 from onrig.sim.plants.integrate import Array
 
 HISTORY: Final = 6
-"""Periods before a window whose commands are kept: a command may reach the plant that late."""
+"""Periods of earlier commands kept with each window, the upper bound of the delay."""
 
 
 class Stretch(NamedTuple):
-    """Consecutive frames: n samples, one period apart, and what was put out in the n - 1 periods between them."""
+    """Consecutive frames: n samples, one period apart, and the output in the n - 1 periods between them."""
 
     period_s: float
     readings: Array
-    """(n, s): of each sensor; angles go on beyond a turn."""
+    """(n, s): sensor readings; angles are unwrapped."""
     u_start: Array
     """(n - 1, m): the command in force at the start of each period."""
     u_end: Array
     """(n - 1, m): the one in force at its end."""
     tau_s: Array
-    """(n - 1,): when it switched from one to the other, from the sample on."""
+    """(n - 1,): time of the switch between them, from the sample on."""
 
 
 class Windows(NamedTuple):
-    """W windows of L periods each; no sample is in two of them."""
+    """W disjoint windows of L periods each."""
 
     period_s: float
     readings: Array
@@ -55,12 +55,12 @@ class Windows(NamedTuple):
         return int(self.readings.shape[1]) - 1
 
     def chosen(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
-        """Some of the windows, by index or mask."""
+        """Subset of the windows, by index or mask."""
         return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
 
 
 def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
-    """Cut the steps of a run into stretches without a lost frame, a reset, a pause or a fault."""
+    """Stretches of a run without a lost frame, a reset, a pause or a fault."""
     run: list[Step] = []
     for step in steps:
         follows = bool(run) and not step.status & Status.FIRST and _follows(run[-1], step, period_us)
@@ -98,7 +98,7 @@ def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretc
 
 
 def windows_of(recorded: Sequence[Stretch], periods: int) -> Windows:
-    """Cut stretches into windows of so many periods; raises ValueError where no stretch is long enough for one."""
+    """Windows of the given length; raises ValueError if no stretch is long enough."""
     cut: list[tuple[Array, Array, Array, Array]] = []
     for s in recorded:
         for first in range(HISTORY, len(s.readings) - periods, periods + 1):

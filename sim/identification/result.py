@@ -1,4 +1,4 @@
-"""The result as a file: what the twin takes, what the shield must answer for, and how sure all of it is."""
+"""The result file: parameters for the twin, the spread for the shield, and the joint uncertainty."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ from onrig.sim.twin.options import sensor_half_range
 
 SAMPLES: Final = 200
 SHIELDED: Final = 0.999
-"""Level of the intervals that the shield answers for."""
+"""Confidence level of the intervals the shield covers."""
 _LEAST_SPREAD: Final = 0.05
-"""The shield answers for at least so much: a plant changes with temperature and wear."""
+"""Lower bound of the spread: a plant changes with temperature and wear."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
-_HEAD: Final = (
-    "# Written by `onrig identify`.  A run takes it by `identified: FILE`; docs/identification.md tells the rest.\n"
-)
+_HEAD: Final = "# Written by `onrig identify`; use it in a run as `identified: FILE` (docs/identification.md).\n"
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,35 +42,35 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float
     high: float
     logarithmic: bool
-    """Whether covariance and samples are about its logarithm's scale."""
+    """Whether the covariance is of its logarithm."""
 
 
 class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Standard deviation of a sensor's readings around the truth (SI), rounding included, with its 95 % interval."""
+    """Standard deviation of a sensor's error (SI), rounding included, with its 95 % interval."""
 
     std: float
     low: float
     high: float
     alone: float
-    """Without the rounding to counts; 0 where that hides it."""
+    """Without rounding to counts; 0 if rounding hides it."""
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `identified.yaml` holds."""
+    """Content of `identified.yaml`."""
 
     rig: str
     source: str
-    """Where the signals are from."""
+    """Origin of the signals."""
     twin: dict[str, Any]
-    """Goes over ``device.twin``."""
+    """Overrides of ``device.twin``."""
     predicted: dict[str, float | int]
-    """Goes over ``limits.predicted``."""
+    """Overrides of ``limits.predicted``."""
     parameters: tuple[Parameter, ...]
     noise: dict[str, SensorNoise]
     signs: dict[str, int]
-    """+1, or -1 where a sensor or actuator counts the other way round."""
+    """Sign of each sensor and actuator: +1, or -1 if reversed."""
     not_known: tuple[str, ...]
-    """What these signals could not tell, and why."""
+    """What is not identifiable from these signals, and why."""
     covariance: tuple[tuple[float, ...], ...]
     """Of the parameters in their order; of the logarithm where ``logarithmic``."""
     samples: tuple[tuple[float, ...], ...]
@@ -80,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def result_of(found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, source: str) -> Result:
-    """Write down what was found; ``plant`` is the nominal one, ``box`` what the shield answers for up to now."""
+    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's present plants."""
     widths = found.half_widths
     parameters = tuple(
         _parameter(u, c, w) for u, c, w in zip(found.unknowns, found.fit.coordinates, widths, strict=True)
@@ -112,7 +110,7 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
 
 
 def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
-    """Plant, noise and zeros; an imperfection that may as well be none is left out."""
+    """Plant, noise and zeros, without insignificant imperfections."""
     lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(found)}
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if p.name.startswith(ZERO) and p.low * p.high > 0}
     relative = [
@@ -126,13 +124,13 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
 
 
 def _certain(found: Identified) -> set[str]:
-    """Imperfections that are certainly there."""
+    """Significant imperfections."""
     low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
     return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
 
 
 def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[str, float | int]:
-    """The lumped parameters, the spread around them, and how late a command may act."""
+    """Lumped parameters, their spread, and the longest delay."""
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
@@ -148,7 +146,7 @@ def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[st
 
 
 def _samples(found: Identified) -> Array:
-    """Draws (SAMPLES, p) of the joint distribution, within the bounds."""
+    """Samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
     rng = np.random.default_rng(0)
     drawn = rng.multivariate_normal(found.fit.coordinates, found.joint.covariance, SAMPLES, method="eigh")
     columns = [np.clip(u.value(drawn[:, i]), u.low, u.high) for i, u in enumerate(found.unknowns)]
@@ -160,51 +158,48 @@ def _not_known(
 ) -> Iterator[str]:
     if found.connection.mirrored:
         yield (
-            "All signs at once: with every sensor and actuator the other way round this plant moves alike, so only "
-            "whether they agree is known. Turn the rig by hand and look which way its sensor counts."
+            "All signs at once: this plant is symmetric, so reversing all channels gives the same signals. "
+            "Turn the rig by hand to see which way its sensor counts."
         )
     elif not found.connection.known:
-        yield "Signs: another way of connection explains the signals nearly as well; excite more."
+        yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
     for p, known in zip(parameters, found.free.tolist(), strict=True):
         if not known:
-            yield f"{p.name}: nothing that was recorded depends on it; it stays {p.value:.6g}."
+            yield f"{p.name}: the recorded signals do not depend on it; it stays {p.value:.6g}."
         elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
-            yield f"{p.name}: cannot be told from none; at most {p.high:.3g} {p.unit}. The twin has none."
+            yield f"{p.name}: not significantly different from 0; at most {p.high:.3g} {p.unit}. The twin has none."
         elif not p.name.startswith(ZERO) and p.high - p.low > 2 * _VAGUE * p.value:
-            yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, which says little; excite more."
+            yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, not enough excitation."
     scale = np.sqrt(np.diag(found.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = found.joint.covariance / np.outer(scale, scale)
     for i, j in np.argwhere(np.triu(np.abs(correlation) > _CLOSE, 1)):
         one, other = parameters[i].name, parameters[j].name
-        yield f"{one} and {other} apart (correlation {correlation[i, j]:+.3f}): draw both together."
+        yield f"{one} and {other} separately (correlation {correlation[i, j]:+.3f}): always sample both together."
     for name, sensor in noise.items():
         if not sensor.alone:
-            yield f"The noise of {name}: rounding to counts hides it; it is well below {sensor.std:.3g}."
+            yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."
     lumped = set(plant.lumped)
     if lumped:
         alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.told_apart]
         yield (
-            f"{', '.join(alike)} one by one: motion depends on {', '.join(plant.lumped)} only; the twin's values are "
-            "one choice that gives these."
+            f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
+            "one choice with these."
         )
 
 
 def write_result(result: Result, path: Path) -> None:
-    """Write the file; raises OSError."""
+    """Write a result file; raises OSError."""
     path.write_text(_HEAD + dump(msgspec.to_builtins(result)), encoding="utf-8")
 
 
 def read_result(path: Path) -> Result:
-    """Read it back; raises ConfigError with every problem."""
+    """Read a result file; raises ConfigError with every problem."""
     return convert(load_document(path), (), Result)
 
 
 def drawn_plants(result: Result, plant: Plant) -> Plant:
-    """The plants of the joint distribution, as one plant whose parameters are arrays over the samples.
-
-    The delay, which is the same for all trials, is left out.
-    """
+    """Samples of the joint distribution as one plant whose parameters are arrays over the samples, without delay."""
     columns = np.array(result.samples).T
     values = dict(zip([p.name for p in result.parameters], columns, strict=True))
     inside = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}

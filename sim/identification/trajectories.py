@@ -1,4 +1,4 @@
-"""Trajectories of many variations of a plant over many windows at once, under commands that arrive late."""
+"""Batched trajectories of many plant variations over many windows, under delayed commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array, advance
 
 _HARDLY: Final = 0.05
-"""Of a step.  A delay near half a period would otherwise fall on either side of it; dry friction would notice."""
+"""Tolerance of the step count, in steps: it must not flip for delays near half a period."""
 
 
 class Pieces(NamedTuple):
-    """What reaches the plant in each period: three commands, one after the other."""
+    """Commands that reach the plant in each period: three in succession."""
 
     durations_s: tuple[Array, Array, Array]
     """(V, W, L) each."""
@@ -25,7 +25,7 @@ class Pieces(NamedTuple):
 
 
 def delayed(windows: Windows, delay_s: Array) -> Pieces:
-    """Commands of the windows as they reach the plant after each of V delays (V,).
+    """Commands of the windows as they reach the plant after each delay (V,).
 
     With a delay of q T + f period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.
     """
@@ -48,7 +48,7 @@ def delayed(windows: Windows, delay_s: Array) -> Pieces:
 def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:
     """States (V, W, L + 1, n) from starts (V, W, n), for a plant whose parameters are numbers or arrays (V, 1).
 
-    ``substeps`` is what the twin takes in a period; as there, a piece of one takes its share, rounded up.
+    ``substeps`` per period as on the twin; a piece of a period takes its share, rounded up.
     """
     pieces = delayed(windows, delay_s)
     steps = [_steps(substeps * float(np.max(d)) / windows.period_s) for d in pieces.durations_s]
@@ -68,5 +68,5 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
 
 
 def _steps(needed: float) -> int:
-    """Integration steps of a piece; one that is hardly longer than a whole number takes that number."""
+    """Integration steps of a piece, rounded up with a tolerance."""
     return 0 if needed <= 0.0 else max(1, math.ceil(needed - _HARDLY))

@@ -1,9 +1,9 @@
-"""How sure a fit is: the noise of the sensors, and the joint covariance of the parameters.
+"""Uncertainty of a fit: sensor noise and the joint covariance of the parameters.
 
-Each window has a start of its own, so that windows err independently of each other whatever the errors inside one are
-like: quantisation is not white, and a disturbance of the motion lasts until the window ends.  The covariance is the
-sandwich over windows with each one's leverage taken out (the jackknife CR3), with the degrees of freedom of Bell and
-McCaffrey 2002, since a few windows often tell most of a parameter.
+Each window has its own initial state, so errors of different windows are independent even if errors within a window are
+correlated (quantisation is not white, and a disturbance persists until the window ends).  The covariance is the
+cluster-robust sandwich over windows with jackknife correction (CR3) and the degrees of freedom of Bell and McCaffrey
+2002, because often a few windows carry most of the information on a parameter.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _UPPER: Final = 0.975
 
 
 class Noise(NamedTuple):
-    """Standard deviations of the sensors (s,), rounding included, and of their noise alone."""
+    """Standard deviations of the sensors (s,), with and without rounding to counts."""
 
     total: Array
     alone: Array
-    """0 where the rounding to counts hides it."""
+    """0 if rounding hides it."""
     spread: Array
     """Standard error of the logarithm of ``total``."""
 
@@ -40,13 +40,13 @@ class Joint(NamedTuple):
     """Joint normal distribution of the coordinates around the fit."""
 
     covariance: Array
-    """(p, p), widened so that normal quantiles give the intervals; 0 for those that were not fitted."""
+    """(p, p), scaled so that normal quantiles give the intervals; 0 for fixed coordinates."""
     inflation: Array
-    """(p,): variance against that under white noise of the same size."""
+    """(p,): ratio to the variance under white noise."""
 
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
-    """Noise from the residuals, corrected for what the starts took of them."""
+    """Noise from the residuals, corrected for the degrees of freedom of initial states and parameters."""
     left = np.sum(1.0 - fit.leverage, axis=(0, 1))
     per_window = np.sum(fit.residuals**2, axis=1)
     taken = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
@@ -61,13 +61,13 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
 
 
 def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
-    """Covariance of the free coordinates; raises LinAlgError where the data tell nothing of one."""
+    """Joint distribution of the free coordinates; raises LinAlgError for a singular problem."""
     jacobian = fit.jacobian[:, :, free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
     white = np.linalg.inv(np.sum(information, axis=0))
     scores = np.einsum("wrp,wr->wp", jacobian, fit.projected)
     without = np.linalg.solve(np.eye(len(white)) - information @ white, scores[..., None])[..., 0]
-    moved = without @ white  # (W, p): by how much the estimate would differ without each window
+    moved = without @ white  # (W, p): change of the estimate without each window
     shares = np.einsum("pi,wij,pj->wp", white, information, white) / np.diag(white)
     freedom = np.maximum(1.0 / np.sum(shares**2, axis=0), _LEAST_FREEDOM)
     widened = stdtrit(freedom, _UPPER) / ndtri(_UPPER)

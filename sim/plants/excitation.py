@@ -1,4 +1,4 @@
-"""Excitations: what a plant is moved with so that its motion tells its parameters; every command passes the shield."""
+"""Excitations for identification: signals that make a plant's parameters observable.  The shield limits them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onrig.hw.rig import Rig
 
 Wish = Callable[[float, Sequence[float]], tuple[float, ...]]
-"""From the seconds since it began and the observation (n,) in SI to the command (m,) that is wished for."""
+"""Desired command (m,) as a function of elapsed seconds and the observation (n,), both SI."""
 
 
 class Excitation(NamedTuple):
@@ -34,7 +34,7 @@ def chirp(
     band_hz: tuple[float, float],
     duration_s: float,
 ) -> Excitation:
-    """A sine of rising frequency on one actuator, around its safe output or, where that is an end, within its range."""
+    """Sine of rising frequency on one actuator around its safe output."""
     safe = [a.safe for a in rig.actuators]
     name = rig.actuators[actuator].name
     low, high = (share * (limit - safe[actuator]) for limit in ranges[name])
@@ -56,7 +56,7 @@ def square(
     period_s: float,
     duration_s: float,
 ) -> Excitation:
-    """Steps from one end of an actuator's range to the other, whose edges tell its delay."""
+    """Square wave between the ends of an actuator's range; its edges show the delay."""
     safe = [a.safe for a in rig.actuators]
     name = rig.actuators[actuator].name
     ends = [safe[actuator] + share * (limit - safe[actuator]) for limit in ranges[name]]

@@ -86,7 +86,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         )
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
-        """Whether the ball is a millimetre or more from either wall."""
+        """Whether the ball is at least a millimetre from either wall."""
         clear = (state[0] > self.wall_low + _NEAR_M) & (state[0] < self.wall_high - _NEAR_M)
         return np.asarray(clear)
 
@@ -101,7 +101,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Coil by coil from one end to the other and back, weakly and strongly: each draws the ball to and fro."""
+        """Neighbouring coils in turn, from one end to the other and back, weakly and strongly."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return super().excitations(rig, ranges)
         found = [rest(rig, 1.0)]
@@ -199,7 +199,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
 
 def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int) -> Wish:
-    """The one coil, none, the other, none; a ball that is leaving the coils' reach is drawn back first."""
+    """Two coils in alternation; a ball that leaves their reach is first drawn back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 

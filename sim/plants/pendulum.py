@@ -110,7 +110,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return {"kind": "pendulum", "angle": "angle", "velocity": velocity, "actuator": rig.actuators[0].name}
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Chirps around the natural frequency, and swings that are pumped up and let go."""
+        """Chirps around the natural frequency, a square wave, and free swings."""
         if "velocity" not in [o.name for o in rig.observations]:
             return super().excitations(rig, ranges)
         natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)

@@ -91,7 +91,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     state_names: ClassVar[tuple[str, ...]]
     told_apart: ClassVar[tuple[str, ...]] = ()
-    """Fields that motion tells apart from the lumped parameters (``onrig identify``)."""
+    """Fields that are identifiable besides the lumped parameters (``onrig identify``)."""
 
     @property
     def n_actions(self) -> int:
@@ -107,7 +107,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return state
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
-        """Whether its dynamics alone move it there: no wall is near."""
+        """Whether a state is clear of walls."""
         return True
 
     # -- parameters ----------------------------------------------------------------------------------------------------
@@ -149,17 +149,17 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def identifiable(self) -> dict[str, Any]:
-        """Parameters that motion can tell apart, all positive: the lumped ones and fields that stand for themselves."""
+        """Identifiable parameters, all positive: the lumped ones and the fields in ``told_apart``."""
         return {**self.lumped, **{name: self.number(name) for name in self.told_apart}}
 
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with other identifiable parameters and imperfections, each a number or an array over trials."""
+        """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
         lumped = {name: values[name] for name in self.lumped}
         others = {name: value for name, value in values.items() if name not in lumped}
         return (self.with_lumped(lumped) if lumped else self).varied(others)
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """What tells the parameters, the gentlest first: by default chirps of each actuator in turn."""
+        """Excitations for identification, the gentlest first; by default chirps of each actuator in turn."""
         found = [rest(rig, 2.0)]
         for share in (0.15, 0.5, 1.0):
             for i in range(len(rig.actuators)):

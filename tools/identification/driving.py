@@ -1,4 +1,4 @@
-"""The experiment on a device: excitations through the ordinary tick, so that the shield sees every command."""
+"""The identification experiment: excitations through the ordinary tick and its shield."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LEAST_SILENCE_NS = 1_000_000_000
 
 
 class DeviceFault(Exception):
-    """The device latched a fault during the experiment; it is safe."""
+    """The device latched a fault during the experiment."""
 
 
 def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
-    """What the experiment may put out: the configuration's range of each actuator, narrowed towards the safe output."""
+    """Range of each actuator, narrowed towards its safe output by ``effort``."""
     allowed = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     safe = {a.name: a.safe for a in config.rig.actuators}
     return {
@@ -40,9 +40,9 @@ def drive(
     seed: int | None = None,
     progress: Callable[[float], None] = lambda passed_s: None,
 ) -> list[Step]:
-    """Arm, excite, and disarm again whatever happens; the completed steps.
+    """Completed steps of an experiment on an armed device, which is disarmed again in any case.
 
-    ``seed`` resets a device that can reset itself.  Raises LinkError where it falls silent, DeviceFault where it
+    ``seed`` resets a device with RESET.  Raises LinkError where it falls silent, DeviceFault where it
     latches a fault.
     """
     tick = Tick(config)

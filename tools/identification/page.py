@@ -1,4 +1,4 @@
-"""The page of an identification: what was found, how well it fits, and what could not be known."""
+"""HTML page of an identification: parameters, fit, and what is not identifiable."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _LAGS: Final = 12
 
 
 def identification_page(result: Result, found: Identified, rig: Rig) -> str:
-    """Build the page; without matplotlib it has no pictures."""
+    """Text of the page; without matplotlib it has no pictures."""
     parts = [
         f"<h1>{escape(result.rig)}: a plant identified</h1>",
         f'<p class="lead">{escape(result.source)}; {found.windows.size} windows of {_span(found)} fitted, '
-        f"{found.left_out} left out that no such plant explains.</p>",
+        f"{found.left_out} excluded.</p>",
     ]
     turned = [name for name, sign in result.signs.items() if sign < 0]
     if turned:
-        told = f"{', '.join(turned)}: counts the other way round than the rig's description says."
+        told = f"{', '.join(turned)}: reversed with respect to the rig's description."
         parts.append(f'<div class="warn"><p>{escape(told)}</p></div>')
     parts += [sheet.html() for sheet in sheets(result)]
-    parts.append("<h2>What could not be known</h2><ul>")
-    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>Nothing that was looked for.</li>"]
+    parts.append("<h2>Not identifiable</h2><ul>")
+    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>All parameters were identified.</li>"]
     parts.append("</ul>")
     try:
         charts = [_windows_chart(found, rig), _residuals_chart(found, rig), _correlation_chart(result)]
@@ -89,7 +89,7 @@ def _windows_chart(found: Identified, rig: Rig) -> Chart:
         axes.set_ylabel(f"{sensor.name} ({sensor.unit})")
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
-    caption = f"{len(shown)} of the windows, evenly chosen, {span_s:g} s each; every one has a start of its own."
+    caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
     return Chart("Measured and predicted", caption, svg_uri(figure), "measured and predicted readings")
 
 
@@ -107,8 +107,8 @@ def _residuals_chart(found: Identified, rig: Rig) -> Chart:
         row[1].set_ylim(-1, 1)
         title(row[1], "autocorrelation, lags in periods")
     caption = (
-        "Noise alone gives the bell (orange) and hardly any correlation (each window's own start leaves a little). "
-        "A correlation that stays says that the plant does something that the model does not."
+        "White noise gives the normal distribution (orange) and almost no correlation. Persistent correlation means "
+        "that the model lacks something."
     )
     return Chart("Residuals", caption, svg_uri(figure), "distribution and autocorrelation of the residuals")
 
@@ -133,7 +133,7 @@ def _correlation_chart(result: Result) -> Chart:
     axes.set_yticks(range(len(names)), names)
     for i, j in np.ndindex(*correlation.shape):
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8)
-    caption = "Who draws plants from the result draws all parameters together: the file's samples or its covariance."
+    caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
     return Chart("Correlation of the errors", caption, svg_uri(figure), "correlation matrix of the parameters")
 
 

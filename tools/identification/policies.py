@@ -1,7 +1,6 @@
-"""What an identified twin is worth: policies learned on it against policies learned on the true plant, pair by pair.
+"""Paired comparison of policies trained on identified twins and on the true plants, all evaluated on the true plants.
 
-Both are evaluated on the true plant.  The pairs train side by side as trials, which have neither noise nor delay; of an
-identified twin its lumped parameters, dry friction and dead band count.
+The pairs train in one batch of trials, without noise and delay: lumped parameters, dry friction and dead band differ.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Comparison(NamedTuple):
 def compare_policies(
     config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
 ) -> Comparison:
-    """Learn a pair of policies for each twin of a study, over the configuration's episodes.
+    """Comparison of one pair of policies per twin of a study, over the configuration's episodes.
 
     Raises ValueError for a configuration that trials cannot run.
     """

@@ -1,7 +1,7 @@
-"""A study of how far identification can be trusted: twins drawn at random, identified, and compared with the truth.
+"""Coverage study: random twins are identified and compared with the truth.
 
-Drawn are the lumped parameters (anywhere within +-30 % of the configuration's), the sensors' noise and zero, dry
-friction and a dead band; the delay is 10 ms.  Signs are turned at random in what was recorded.
+Random are the lumped parameters (within 30 % of the configuration's), the sensors' noise and zero, dry friction and
+dead band; the delay is 10 ms.  Half of the recordings have reversed actuators.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ DELAY_S: Final = 0.01
 
 
 class Outcome(NamedTuple):
-    """One twin: for each unknown the truth, the estimate and the half-width of its interval, in its coordinate."""
+    """Result for one twin: truth, estimate and half-width of the interval of each unknown, in its coordinate."""
 
     names: tuple[str, ...]
     truth: Array
     estimate: Array
     half_width: Array
     relative: Array
-    """Half-width as a share of the truth; NaN for a zero, which has no size to compare with."""
+    """Half-width as a share of the truth; NaN for zeros."""
     signs_right: bool
     left_out: int
 
 
 def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
-    """One random twin."""
+    """A random twin."""
     rig, plant = config.rig, options.plant
     half = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
     reach = min(max(abs(a.low - a.safe), abs(a.high - a.safe)) for a in rig.actuators)
@@ -68,7 +68,7 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
 
 
 def run_twin(config: RunConfig, seed: int, index: int) -> Outcome:
-    """Draw, excite and identify one twin."""
+    """Outcome of one random twin."""
     rng = np.random.default_rng((seed, index))
     nominal = twin_options(config).plant
     twin = draw_twin(twin_options(config), config, rng)
@@ -86,19 +86,19 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome:
 
 
 def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
-    """The stretch as it would have been recorded with some actuators the other way round."""
+    """The stretch as recorded with some actuators reversed."""
     turn = np.array(signs, np.float64)
     return stretch._replace(u_start=stretch.u_start * turn, u_end=stretch.u_end * turn)
 
 
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
-    """The truth by the unknowns' names."""
+    """True values by name."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
 def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
-    """Compare with the truth; the sensors' noise is compared as ``noise_NAME``."""
+    """Comparison with the truth; a sensor's noise is named ``noise_NAME``."""
     values = true_values(twin, twin.plant)
     truth = np.array([u.coordinate(values[u.name]) for u in found.unknowns])
     relative = [
@@ -120,13 +120,13 @@ def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_ri
 
 
 def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome]:
-    """Identify so many twins, one after the other."""
+    """Outcomes of random twins, one after the other."""
     for index in range(twins):
         yield run_twin(config, seed, index)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Coverage and half-width of each unknown's interval, and of all together."""
+    """Table of coverage and median half-width of the intervals."""
     names = outcomes[0].names
     inside = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
     median = np.median([o.relative for o in outcomes], axis=0)

@@ -1,7 +1,7 @@
-"""``onrig identify CONFIG|RUN``: the plant behind a device's signals, with joint uncertainty (docs/identification.md).
+"""``onrig identify CONFIG|RUN``: estimate a plant's parameters from its device's signals (docs/identification.md).
 
-CONFIG excites the twin, or the device behind ``--device``, within the configuration's limits and under its shield; RUN
-takes the log of a run.  Both leave ``identified.yaml``, which a run takes by ``identified: FILE``, and a page.
+CONFIG excites the twin, or the device on ``--device``, within the configuration's limits and under its shield; RUN uses
+the log of a run.  Both write ``identified.yaml``, which a run uses as ``identified: FILE``, and an HTML page.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
 _GENTLE: Final = 2
-"""Parts of the experiment after which the signs are looked at before anything stronger goes out."""
+"""Number of gentle excitations, after which the signs are checked."""
 _MOST_STEPS: Final = 20_000
-"""Of a run, from its beginning, where it explores most."""
+"""Of a run, from its beginning, where exploration is strongest."""
 _LINE_EVERY_S: Final = 5.0
 
 
@@ -42,12 +42,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", metavar="CONFIG|RUN", help="path or shipped name of a configuration, or a run's folder")
     p.add_argument("--device", metavar="PORT", help="excite the device behind this port instead of a twin")
     p.add_argument("--effort", type=float, default=1.0, metavar="SHARE", help="of each actuator's range (default: 1)")
-    p.add_argument("--yes", action="store_true", help="do not ask before a device is driven")
+    p.add_argument("--yes", action="store_true", help="do not ask before driving a device")
     p.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the result (default: identified-NAME, or the run's)"
     )
-    p.add_argument("--study", type=int, metavar="N", help="identify N random twins and compare with the truth")
-    p.add_argument("--policies", action="store_true", help="learn policies on the study's twins, and compare them too")
+    p.add_argument("--study", type=int, metavar="N", help="identify N random twins and report coverage")
+    p.add_argument("--policies", action="store_true", help="also compare policies trained on the study's twins")
     p.add_argument("--seed", type=int, default=0, help="of the twin's noise, or of the study")
     p.add_overrides()
     return p
@@ -88,17 +88,14 @@ def main(arguments: list[str]) -> int:
 
 
 def nominal_plant(config: RunConfig) -> Plant:
-    """Where the search begins: the twin's plant, else the nominal one that the shield answers for.
-
-    Raises ValueError where the configuration tells of neither.
-    """
+    """Initial guess: the twin's plant, else the shield's nominal one; raises ValueError if there is neither."""
     from onrig.sim.plants.registry import simulated
     from onrig.sim.twin.main import twin_options
 
     if config.device.twin is not None:
         return twin_options(config).plant
     if config.limits.predicted is None:
-        raise ValueError("nothing tells which plant this is: state limits.predicted, or a twin")
+        raise ValueError("the plant is unknown: give limits.predicted, or a twin")
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
@@ -166,7 +163,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
     port = config.device.port
     assert port is not None
     if not yes and not _confirmed(config, plant, ranges_of(config, effort), port.path):
-        return complain("identify", "not confirmed: nothing was driven", ExitCode.PREFLIGHT)
+        return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         transport = open_port(port.path, port.baud)
         try:
@@ -188,18 +185,18 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
     except (LinkError, DeviceMismatch, RequestRefused) as error:
         return complain("identify", f"{port.path}: {error}", ExitCode.HARDWARE)
     except DeviceFault as error:
-        return complain("identify", f"{port.path}: {error}; see to it and begin again", ExitCode.SAFETY)
+        return complain("identify", f"{port.path}: {error}; clear its cause and start again", ExitCode.SAFETY)
 
 
 def _confirmed(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:
-    """Show what is about to move within which limits, and ask."""
+    """Whether a person confirms the experiment and its limits."""
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges))
     print(f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:")
     for a in config.rig.actuators:
         print(f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}")
     for name, envelope in config.limits.envelope.items():
         print(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
-    print("Nobody within reach, a hand on the e-stop.  Go on? (yes) ", end="", flush=True)
+    print("Keep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"
 
 
@@ -211,22 +208,20 @@ def _excited(
     out: Path,
     source: str,
 ) -> int:
-    """Excite gently, look at the signs, then excite in full."""
+    """Excite gently, check the signs, then excite fully."""
     from onrig.tools.identification.driving import ranges_of
 
     parts = plant.excitations(config.rig, ranges_of(config, effort))
     steps = experiment(parts[:_GENTLE])
     if turned := _turned_actuators(config, plant, steps):
-        message = (
-            f"{', '.join(turned)} against the sensors: turn what is connected the wrong way round, then begin again"
-        )
+        message = f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"
         return complain("identify", message, ExitCode.PREFLIGHT)
     steps += experiment(parts[_GENTLE:])
     return _conclude(config, plant, steps, out, source)
 
 
 def _turned_actuators(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
-    """Actuators that certainly work against the sign that the rig says; the fallback would speed the plant up."""
+    """Channels that are certainly reversed: the shield's fallback would accelerate the plant."""
     from onrig.sim.identification.identify import connection_of
     from onrig.sim.identification.recording import stretches
 
@@ -263,15 +258,15 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
         return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
     for sheet in sheets(result):
         print(f"{sheet.title}\n{sheet.text()}\n")
-    print("Not known:")
+    print("Not identifiable:")
     for line in result.not_known:
         print(f"  {line}")
-    print(f"\nsee {out / 'identification.html'}; a run takes it by --set identified={out / 'identified.yaml'}")
+    print(f"\nsee {out / 'identification.html'}; use it in a run: --set identified={out / 'identified.yaml'}")
     return ExitCode.OK
 
 
 def _progress(parts: Sequence[Excitation]) -> Callable[[float], None]:
-    """A line on stderr every few seconds of the wall clock."""
+    """Progress line on stderr every few seconds."""
     duration_s, shown_s = sum(e.duration_s for e in parts), time.monotonic()
 
     def show(passed_s: float) -> None:
