@@ -126,7 +126,7 @@ class _Process:
         if code == -signal.SIGKILL:
             return "its worker was killed (out of memory?)"
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"its worker ended {how}: {said[-1] if said else 'it said nothing'}"
+        return f"its worker ended {how}: {said[-1] if said else 'no output'}"
 
     def stop(self) -> None:
         self._process.terminate()
