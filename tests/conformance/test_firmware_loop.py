@@ -27,6 +27,17 @@ class Firmware(FreshConformance):
     def press_estop(self, *, pressed: bool) -> None:
         self.device.press_estop(pressed=pressed)
 
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.device.kill_sensors(dead=dead)
+
+    def hang_up(self, host: Host) -> Host:
+        self.device.link_lost()
+        return host
+
+    def restart(self, host: Host) -> Host:
+        self.device.restart()
+        return host.again()
+
 
 class TestLockstepPendulum(Firmware, LockstepConformance):
     pass

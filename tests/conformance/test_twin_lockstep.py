@@ -41,6 +41,17 @@ class Fresh(FreshConformance):
     def press_estop(self, *, pressed: bool) -> None:
         self.device.press_estop(pressed=pressed)
 
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.device.sensors_dead = dead
+
+    def hang_up(self, host: Host) -> Host:
+        self.device.link_lost()
+        return host
+
+    def restart(self, host: Host) -> Host:
+        self.device.reboot()
+        return host.again()
+
 
 class TestLockstepPendulum(Fresh, LockstepConformance):
     pass

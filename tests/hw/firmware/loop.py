@@ -42,10 +42,22 @@ class FirmwareLoop:
 
     def __init__(self, rig: str, clock: VirtualClock, *, time_scale: float = 1.0, boot_id: int = 1) -> None:
         self._library, self._clock, self._scale = library(), clock, time_scale
-        self._loop = self._library.onrig_loop_new(rig.encode(), time_scale, boot_id)
-        assert self._loop, f"no rig '{rig}' in the firmware"
+        self._rig, self._boot_id, self._since_us = rig, boot_id, 0
+        self._loop = self._started()
         self._out = ctypes.create_string_buffer(_OUT_BYTES)
         self.transport = LoopbackTransport(self.bytes, self._wait)
+
+    def _started(self) -> int:
+        loop = self._library.onrig_loop_new(self._rig.encode(), self._scale, self._boot_id)
+        assert loop, f"no rig '{self._rig}' in the firmware"
+        return int(loop)
+
+    def restart(self) -> None:
+        """Switch off and on: another boot id, as from a counter in flash; device time starts anew."""
+        self._library.onrig_loop_free(self._loop)
+        self._since_us += self.now_us
+        self._boot_id += 1
+        self._loop = self._started()
 
     def __del__(self) -> None:
         if self._loop:
@@ -54,7 +66,7 @@ class FirmwareLoop:
     @property
     def now_us(self) -> int:
         """Device time."""
-        return round(self._clock.now_ns * self._scale) // 1000
+        return round(self._clock.now_ns * self._scale) // 1000 - self._since_us
 
     def bytes(self, data: bytes) -> bytes:
         """Hand over bytes now; what the device sends in answer."""
@@ -89,7 +101,7 @@ class FirmwareLoop:
         clock = self._clock
         due_us = self._library.onrig_loop_due_us(self._loop) if self._scale else 0
         # The first nanosecond of the clock at which the device's microsecond has come.
-        due_ns = -int(-(due_us * 1000) // self._scale) if due_us else 0
+        due_ns = -int(-((due_us + self._since_us) * 1000) // self._scale) if due_us else 0
         if not due_us or due_ns > clock.now_ns + timeout_ns:
             clock.advance(timeout_ns)
             return b""

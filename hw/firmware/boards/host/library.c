@@ -70,7 +70,7 @@ uint64_t onrig_loop_due_us(const struct onrig_loop *loop) {
 }
 
 void onrig_loop_estop(struct onrig_loop *loop, bool pressed, uint64_t now_us) {
-    onrig_device_estop(&loop->simulator.device, pressed, now_us);
+    onrig_device_estop(&loop->simulator.device, pressed, onrig_simulator_now_us(&loop->simulator, now_us));
 }
 
 void onrig_loop_sensors_dead(struct onrig_loop *loop, bool dead) {
@@ -78,11 +78,11 @@ void onrig_loop_sensors_dead(struct onrig_loop *loop, bool dead) {
 }
 
 void onrig_loop_link_lost(struct onrig_loop *loop, uint64_t now_us) {
-    onrig_device_link_lost(&loop->simulator.device, now_us);
+    onrig_device_link_lost(&loop->simulator.device, onrig_simulator_now_us(&loop->simulator, now_us));
 }
 
 void onrig_loop_fail(struct onrig_loop *loop, uint64_t now_us) {
-    onrig_device_fail(&loop->simulator.device, now_us);
+    onrig_device_fail(&loop->simulator.device, onrig_simulator_now_us(&loop->simulator, now_us));
 }
 
 /* What the plant feels (SI). */

@@ -2,7 +2,8 @@
  *
  *     onrig-device --rig pendulum-hw [--pace realtime|lockstep|TIMES] [--link FILE] [--boot-id N]
  *
- * The path of its port goes to stdout, and to FILE. SIGUSR1 presses the e-stop, SIGUSR2 releases it; SIGTERM ends it.
+ * The path of its port goes to stdout, and to FILE. SIGTERM ends it. Faults on demand: SIGUSR1 presses the e-stop and
+ * SIGUSR2 releases it; SIGRTMIN cuts the sensors off and SIGRTMIN + 1 connects them again.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
@@ -24,13 +25,13 @@ struct options {
     uint32_t boot_id;
 };
 
-static volatile sig_atomic_t stopped, estop_pressed;
+static volatile sig_atomic_t stopped, estop_pressed, sensors_dead;
 
 static void on_signal(int signum) {
-    if (signum == SIGUSR1)
-        estop_pressed = 1;
-    else if (signum == SIGUSR2)
-        estop_pressed = 0;
+    if (signum == SIGUSR1 || signum == SIGUSR2)
+        estop_pressed = signum == SIGUSR1;
+    else if (signum == SIGRTMIN || signum == SIGRTMIN + 1)
+        sensors_dead = signum == SIGRTMIN;
     else
         stopped = 1;
 }
@@ -108,9 +109,10 @@ static void serve(struct onrig_simulator *simulator, struct onrig_line *line) {
     while (!stopped) {
         uint64_t now = now_us(device, scale, &since_ns);
         if (scale > 0.0) onrig_device_tick(device, now);
-        onrig_device_estop(device, estop_pressed, now);
         size_t n = onrig_line_read(line, bytes, sizeof bytes, wait_ns(device, scale, now));
         now = now_us(device, scale, &since_ns);
+        simulator->sensors_dead = sensors_dead;
+        onrig_device_estop(device, estop_pressed, now);
         if (line->hung_up && connected) onrig_device_link_lost(device, now);
         connected = !line->hung_up;
         onrig_simulator_bytes(simulator, bytes, n, now);
@@ -122,7 +124,7 @@ int main(int n, char **arguments) {
     struct onrig_simulator simulator;
     struct onrig_line line;
     struct sigaction action = {.sa_handler = on_signal};
-    const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGRTMIN, SIGRTMIN + 1};
     if (!parse(n, arguments, &options)) {
         fprintf(stderr, "usage: %s --rig NAME [--pace realtime|lockstep|TIMES] [--link FILE] [--boot-id N]\n",
                 arguments[0]);

@@ -9,9 +9,10 @@
 
 static void move(struct onrig_simulator *simulator, uint64_t t_us) {
     uint32_t period_us = simulator->device.period_us;
+    if (t_us <= simulator->moved_us) return;
     uint64_t duration_us = t_us - simulator->moved_us;
     simulator->moved_us = t_us;
-    if (duration_us == 0 || period_us == 0 || simulator->at_start) return;
+    if (period_us == 0 || simulator->at_start) return;
     unsigned substeps = (unsigned)((SUBSTEPS * duration_us + period_us - 1) / period_us);
     onrig_plant_advance(
         simulator->plant, simulator->state, simulator->action, (double)duration_us * 1e-6, substeps);
@@ -84,13 +85,17 @@ bool onrig_simulator_start(
     return false;
 }
 
+uint64_t onrig_simulator_now_us(const struct onrig_simulator *simulator, uint64_t now_us) {
+    return simulator->port.time_scale > 0.0f ? now_us : simulator->device.sampled_us;
+}
+
 void onrig_simulator_bytes(struct onrig_simulator *simulator, const uint8_t *bytes, size_t n, uint64_t now_us) {
     struct onrig_device *device = &simulator->device;
     bool lockstep = !(simulator->port.time_scale > 0.0f);
     for (size_t i = 0; i < n; i++) {
         size_t body = onrig_reader_take(&simulator->reader, bytes[i]);
         if (body == 0) continue;
-        onrig_device_handle(device, simulator->reader.chunk + 1, body, lockstep ? device->sampled_us : now_us);
+        onrig_device_handle(device, simulator->reader.chunk + 1, body, onrig_simulator_now_us(simulator, now_us));
         if (lockstep && onrig_device_awaits_sample(device))
             onrig_device_tick(device, device->sampled_us + device->period_us);
     }

@@ -25,7 +25,9 @@ struct onrig_simulator {
 bool onrig_simulator_start(
     struct onrig_simulator *simulator, const char *rig, float time_scale, uint32_t boot_id, void *line,
     void (*send)(void *line, const uint8_t *wire, size_t n));
-/* Take bytes from the line. In lockstep now_us counts for nothing, and the samples that they bring are taken. */
+/* The time that counts: in lockstep it stands still whatever the clock says. */
+uint64_t onrig_simulator_now_us(const struct onrig_simulator *simulator, uint64_t now_us);
+/* Take bytes from the line, and in lockstep the samples that they bring. */
 void onrig_simulator_bytes(struct onrig_simulator *simulator, const uint8_t *bytes, size_t n, uint64_t now_us);
 
 #endif
