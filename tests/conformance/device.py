@@ -65,11 +65,12 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
 
     # -- §2 messages -----------------------------------------------------------------------------------------------
 
-    @pytest.mark.rules("P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
+    @pytest.mark.rules("P201", "P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
     def test_the_hello_is_sound(self, host: Host) -> None:
         hello = host.hello
         assert hello.protocol == m.PROTOCOL_VERSION
         assert 0 < hello.period_min_us <= self.period_us <= hello.period_max_us
+        assert hello.n_sensors + 2 * hello.n_actuators <= m.MAX_STATE_COUNTS
         assert hello.lease_max >= LONG
         assert hello.time_scale >= 0.0
 

@@ -152,7 +152,7 @@ class PacedConformance(DeviceConformance):
         assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
         assert {s.u_end for s in later} == {host.safe}
         assert host.result(Op.CLEAR_FAULT) == Result.OK
-        read = host.wait().frame
+        read = host.fresh().frame
         assert host.result(Op.ARM) == Result.OK
         host.wait()
         assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
