@@ -109,6 +109,7 @@ def message_of(vector: Vector) -> object:
 
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v.message}-{v.fields.get('op', '')}")
+@pytest.mark.rules("H801")
 def test_each_vector_holds_in_both_directions(vector: Vector) -> None:
     if vector.message == "HELLO_REQUEST":
         assert vector.raw["body"] == bytes([m.MessageType.HELLO_REQUEST])
@@ -135,6 +136,7 @@ def test_the_channel_vectors_are_the_payloads_of_the_describe_responses() -> Non
 
 
 @pytest.mark.parametrize("line", block("refused").splitlines())
+@pytest.mark.rules("H802")
 def test_each_chunk_to_be_refused_is_refused_for_its_reason(line: str) -> None:
     reason, *words = line.split()
     with pytest.raises({"CRC": CrcError, "COBS": CobsError}[reason]):
@@ -213,6 +215,7 @@ def test_the_limits_of_a_frame_are_the_code_s() -> None:
     assert "every 100 ms, ten times in all" in PAGE
 
 
+@pytest.mark.rules("H701")
 def test_the_line_rates_follow_from_the_sizes_on_the_wire() -> None:
     for rate, *cells in table_after("## 7. Line rate"):
         numbers = [int(cell) for cell in cells]
