@@ -24,7 +24,7 @@ from tests.processes.rig import Process
 def device_of(test_class: type[FirmwareOnPty]) -> Iterator[None]:
     """A device process that the tests of a class find by its attributes."""
     test_class.rig = load("pendulum", []).rig
-    command = [device_program(), "--rig", test_class.rig.name, "--pace", test_class.pace]
+    command = [str(device_program()), "--rig", test_class.rig.name, "--pace", test_class.pace]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
         test_class.process = process = Process(popen.pid)
         try:

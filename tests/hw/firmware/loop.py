@@ -45,7 +45,7 @@ class FirmwareLoop:
         self._rig, self._boot_id, self._since_us = rig, boot_id, 0
         self._loop = self._started()
         self._out = ctypes.create_string_buffer(_OUT_BYTES)
-        self.transport = LoopbackTransport(self.bytes, self._wait)
+        self.transport = LoopbackTransport(self.hear, self._wait)
 
     def _started(self) -> int:
         loop = self._library.onrig_loop_new(self._rig.encode(), self._scale, self._boot_id)
@@ -68,7 +68,7 @@ class FirmwareLoop:
         """Device time."""
         return round(self._clock.now_ns * self._scale) // 1000 - self._since_us
 
-    def bytes(self, data: bytes) -> bytes:
+    def hear(self, data: bytes) -> bytes:
         """Hand over bytes now; what the device sends in answer."""
         n = self._library.onrig_loop_bytes(self._loop, data, len(data), self.now_us, self._out)
         return self._out.raw[:n]
