@@ -1,0 +1,47 @@
+/* The simulated rig on an MPS2 under QEMU: the timer's interrupt samples, the main loop hears the host. */
+#include "../sim/simulator.h"
+#include "board.h"
+
+#ifndef ONRIG_RIG
+#define ONRIG_RIG "pendulum-hw"
+#endif
+#ifndef ONRIG_TIME_SCALE
+#define ONRIG_TIME_SCALE 1.0f /* 0: lockstep */
+#endif
+
+static struct onrig_simulator simulator;
+
+/* QEMU has no entropy: it is given a seed at its start, and the count goes on when the board restarts by itself. */
+static struct {
+    uint32_t seed;
+    uint32_t starts;
+} kept __attribute__((section(".kept")));
+
+static void wake_for_next_sample(void) {
+    const struct onrig_device *device = &simulator.device;
+    onrig_board_wake_at(device->period_us ? device->sampled_us + device->period_us : 0);
+}
+
+void onrig_on_timer(void) {
+    onrig_device_tick(&simulator.device, onrig_board_now_us());
+    wake_for_next_sample();
+}
+
+int main(void) {
+    const bool lockstep = !(ONRIG_TIME_SCALE > 0.0f);
+    onrig_board_start();
+    kept.starts++;
+    onrig_simulator_start(
+        &simulator, ONRIG_RIG, ONRIG_TIME_SCALE, kept.seed + 0x9E3779B9u * kept.starts, NULL, onrig_board_send);
+    for (;;) {
+        uint8_t byte;
+        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and no byte slips in before wfi */
+        if (!onrig_board_byte(&byte)) {
+            __asm volatile("wfi\n cpsie i" ::: "memory");
+            continue;
+        }
+        onrig_simulator_bytes(&simulator, &byte, 1, onrig_board_now_us());
+        if (!lockstep && byte == 0) wake_for_next_sample();
+        __asm volatile("cpsie i" ::: "memory");
+    }
+}
