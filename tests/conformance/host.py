@@ -38,6 +38,12 @@ class Wire:
         self.last_before_configure = 0
         """Number of the last frame before the last CONFIGURE."""
 
+    def forget(self) -> None:
+        """Begin anew with what comes now."""
+        self.states.clear()
+        self.bodies.clear()
+        self.raw.clear()
+
     @property
     def name(self) -> str:
         return self._transport.name
