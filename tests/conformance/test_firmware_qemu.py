@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,7 +16,7 @@ from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
-from tests.hw.firmware.build import qemu
+from tests.hw.firmware.build import Board, qemu
 from tests.sockets import short_folder
 
 
@@ -25,7 +24,7 @@ from tests.sockets import short_folder
 def board(request: pytest.FixtureRequest) -> Iterator[None]:
     """One board for all tests of a class, each of which connects anew."""
     test_class: type[OnQemu] = request.cls
-    with short_folder() as folder, qemu(test_class.image, folder) as (_, test_class.line):
+    with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
         yield
 
 
@@ -33,21 +32,27 @@ def board(request: pytest.FixtureRequest) -> Iterator[None]:
 def powered(request: pytest.FixtureRequest) -> Iterator[None]:
     """A board for each test."""
     test_class: type[OnQemu] = request.cls
-    with short_folder() as folder, qemu(test_class.image, folder) as (_, test_class.line):
+    with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
         yield
 
 
 class OnQemu:
-    """How to connect.  A UART tells nothing of who is at its other end, and nobody presses a button in QEMU."""
+    """How to connect.  A UART tells nothing of who is at its other end."""
 
     image: ClassVar[str]
-    line: ClassVar[Path]
+    board: ClassVar[Board]
     rig: ClassVar[Rig] = load("pendulum", []).rig
 
     def connect(self) -> Host:
-        host = Host(open_port(str(self.line)), self.rig, time)
+        host = Host(open_port(str(self.board.line)), self.rig, time)
         host.wire.forget()  # what has stood in the socket since nobody read from it
         return host
+
+    def press_estop(self, *, pressed: bool) -> None:
+        self.board.set_pin(2, int(pressed))
+
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.board.set_pin(3, int(dead))
 
 
 @pytest.mark.usefixtures("board")
@@ -73,13 +78,10 @@ class TestFresh(OnQemu, FreshConformance):
             yield host
             host.close()
 
-    def press_estop(self, *, pressed: bool) -> None:
-        pytest.skip("nobody is there to press the emergency stop")
-
     def restart(self, host: Host) -> Host:
         host.close()
         folder = self.later.enter_context(short_folder())
-        _, line = self.later.enter_context(qemu(self.image, folder, seed=2))
-        again = Host(open_port(str(line)), self.rig, time)
+        board = self.later.enter_context(qemu(self.image, folder, seed=2))
+        again = Host(open_port(str(board.line)), self.rig, time)
         self.later.callback(again.close)
         return again

@@ -11,7 +11,13 @@ from typing import Final
 
 import pytest
 
-from tests.conformance import test_firmware_loop, test_firmware_pty, test_twin_lockstep, test_twin_pty
+from tests.conformance import (
+    test_firmware_loop,
+    test_firmware_pty,
+    test_firmware_qemu,
+    test_twin_lockstep,
+    test_twin_pty,
+)
 from tests.conformance.faults import FaultConformance
 from tests.conformance.page import rules
 
@@ -20,10 +26,13 @@ DEVICES: Final = {
     "twin on a pty": test_twin_pty,
     "firmware in virtual time": test_firmware_loop,
     "firmware on a pty": test_firmware_pty,
+    "firmware on an emulated board": test_firmware_qemu,
 }
 NOT_SHOWN: Final = {
     # Its process takes its boot id from the configuration, and its faults from a plan made before it starts.
     "twin on a pty": {"P220", "P301", "P242", "P251", "P252", "P312", "P313", "P601"},
+    # A UART does not show that the host has closed the line.
+    "firmware on an emulated board": {"P314"},
 }
 _HOOKS: Final = ("press_estop", "kill_sensors", "hang_up")
 _TESTS: Final = Path(__file__).parents[1]

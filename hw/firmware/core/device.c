@@ -2,6 +2,19 @@
 
 #include <string.h>
 
+void onrig_device_send(const struct onrig_device *device, const uint8_t *body, size_t n) {
+    uint8_t wire[ONRIG_MAX_WIRE];
+    device->port->send(device->port->board, wire, onrig_encode(body, n, wire));
+}
+
+static void say_hello(const struct onrig_device *device) {
+    const struct onrig_port *port = device->port;
+    uint8_t body[ONRIG_MAX_BODY];
+    uint32_t capabilities = port->reset ? ONRIG_CAN_RESET : 0;
+    onrig_device_send(
+        device, body, onrig_put_hello(body, device->rig, capabilities, device->boot_id, port->time_scale));
+}
+
 void onrig_device_start(
     struct onrig_device *device, const struct onrig_rig *rig, const struct onrig_port *port, uint32_t boot_id) {
     memset(device, 0, sizeof *device);
@@ -11,6 +24,7 @@ void onrig_device_start(
     onrig_output_unlimit(&device->output, rig);
     onrig_output_restart(&device->output, rig);
     port->actuate(port->board, 0, device->output.end.counts);
+    say_hello(device); /* whoever was talking to it before it restarted knows at once */
 }
 
 uint32_t onrig_device_next_frame(const struct onrig_device *device) {
@@ -21,11 +35,6 @@ uint32_t onrig_device_next_frame(const struct onrig_device *device) {
 uint32_t onrig_device_tau_us(const struct onrig_device *device, uint64_t now_us) {
     /* A board that samples late has ticked by now, so the offset lies within the period. */
     return now_us > device->sampled_us ? (uint32_t)(now_us - device->sampled_us) : 0;
-}
-
-void onrig_device_send(const struct onrig_device *device, const uint8_t *body, size_t n) {
-    uint8_t wire[ONRIG_MAX_WIRE];
-    device->port->send(device->port->board, wire, onrig_encode(body, n, wire));
 }
 
 static void put_out(const struct onrig_device *device, uint64_t now_us) {
@@ -107,7 +116,8 @@ static void sample(struct onrig_device *device) {
     uint8_t body[ONRIG_MAX_BODY];
     device->sampled_us += device->period_us;
     bool sound = sense(device, sensors);
-    const struct onrig_output ended = device->output;
+    const struct onrig_setpoint start = device->output.start, end = device->output.end;
+    uint32_t tau_us = device->output.switched ? device->output.tau_us : device->period_us;
     bool first = device->first;
     onrig_output_next_period(&device->output);
     judge_period(device, sound);
@@ -119,11 +129,11 @@ static void sample(struct onrig_device *device) {
         .status = status_from_now_on(device, first),
         .fault = device->fault,
         .lease_left = onrig_lease_left(&device->lease),
-        .answers = ended.end.answers,
-        .tau_us = ended.switched ? ended.tau_us : device->period_us,
+        .answers = end.answers,
+        .tau_us = tau_us,
         .sensors = sensors,
-        .u_start = ended.start.counts,
-        .u_end = ended.end.counts,
+        .u_start = start.counts,
+        .u_end = end.counts,
     };
     onrig_device_send(device, body, onrig_put_state(body, device->rig, &state));
 }
@@ -148,15 +158,10 @@ void onrig_device_handle(struct onrig_device *device, const uint8_t *body, size_
     case ONRIG_COMMAND: command(device, body, n, now_us); break;
     case ONRIG_REQUEST: onrig_device_request(device, body, n, now_us); break;
     case ONRIG_HELLO_REQUEST:
-        if (n == 1) {
-            uint8_t hello[ONRIG_MAX_BODY];
-            uint32_t capabilities = device->port->reset ? ONRIG_CAN_RESET : 0;
-            /* A new session may count its requests from where the last one ended. */
-            device->request_n = 0;
-            onrig_device_send(
-                device, hello,
-                onrig_put_hello(hello, device->rig, capabilities, device->boot_id, device->port->time_scale));
-        }
+        if (n != 1) break;
+        /* A new session may count its requests from where the last one ended. */
+        device->request_n = 0;
+        say_hello(device);
         break;
     default: break;
     }

@@ -41,7 +41,8 @@ struct onrig_device {
     size_t response_n;
 };
 
-/* Power-on: the safe output is put out; unconfigured. Another boot_id at each start. The rig and the port stay the board's. */
+/* Power-on: the safe output is put out, one HELLO is sent; unconfigured. Another boot_id at each start. The rig and the
+ * port stay the board's. */
 void onrig_device_start(
     struct onrig_device *device, const struct onrig_rig *rig, const struct onrig_port *port, uint32_t boot_id);
 

@@ -15,11 +15,12 @@ from typing import Final
 
 import pytest
 
-from tests.processes.rig import until
+from tests.processes.rig import Process, until
 
 ROOT: Final = Path(__file__).parents[3]
 SOURCES: Final = ROOT / "hw" / "firmware"
 PRODUCTS: Final = ROOT / "build" / "firmware"
+_PSRAM_BYTES: Final = 16 << 20
 
 
 def need(*tools: str) -> None:
@@ -51,23 +52,40 @@ def built(target: str = "host", **variables: str) -> str:
     return made.stdout
 
 
+class Board:
+    """The firmware on a board that QEMU emulates; ``line`` is the Unix socket of its UART."""
+
+    def __init__(self, process: Process, line: Path, memory: Path) -> None:
+        self.process, self.line, self._memory = process, line, memory
+
+    def set_pin(self, word: int, value: int) -> None:
+        """Write a word of the memory that the board shares with us (``boards/mps2/main.c``)."""
+        with self._memory.open("r+b") as memory:
+            memory.seek(4 * word)
+            memory.write(value.to_bytes(4, "little"))
+
+
 @contextlib.contextmanager
-def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The firmware on a board that QEMU emulates: its process, and the Unix socket that is its serial line."""
+def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[Board]:
+    """Start a board; ``folder`` has a short name and takes its socket and its memory."""
     need("qemu-system-arm", "arm-none-eabi-gcc")
     built("qemu")
-    line = folder / "uart"
-    command = ["qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-monitor", "none"]
-    command += ["-serial", f"unix:{line},server=on,wait=off", "-kernel", str(PRODUCTS / f"mps2-{image}.elf")]
-    command += ["-device", f"loader,addr=0x20010000,data={seed:#x},data-len=4"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+    line, memory = folder / "uart", folder / "memory"
+    shared = f"memory-backend-file,id=psram,size={_PSRAM_BYTES},mem-path={memory},share=on"
+    command = ["qemu-system-arm", "-M", "mps2-an386,memory-backend=psram", "-object", shared]
+    command += ["-display", "none", "-monitor", "none", "-serial", f"unix:{line},server=on,wait=off"]
+    command += ["-kernel", str(PRODUCTS / f"mps2-{image}.elf")]
+    memory.write_bytes(seed.to_bytes(4, "little"))
+    os.truncate(memory, _PSRAM_BYTES)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as popen:
+        process = Process(popen.pid)
         try:
-            until(lambda: line.exists() and connects(line), "QEMU")
-            yield process, line
+            until(lambda: line.exists() and connects(line), "QEMU", process)
+            yield Board(process, line, memory)
         finally:
             process.kill()
-            process.wait()
-            line.unlink(missing_ok=True)
+            popen.wait()
+            process.close()
 
 
 def connects(line: Path) -> bool:

@@ -158,7 +158,9 @@ def test_the_firmware_says_byte_for_byte_what_the_twin_says(name: str, seed: int
     options = TwinOptions(plant=PLANTS[name], period_min_us=1000)
     start = dict.fromkeys(PLANTS[name].state_names, 0.0)
     twin = LoopbackDevice(TwinDevice(rig, options, start, time_scale=1.0), clocks[0]).transport
-    firmware = FirmwareLoop(rig.name, clocks[1]).transport
+    device = FirmwareLoop(rig.name, clocks[1])
+    device.tick()  # says hello at power-on, as the twin need not
+    firmware = device.transport
     layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
     readers = FrameReader(), FrameReader()
     frame, said = 0, 0

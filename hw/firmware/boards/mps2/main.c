@@ -11,11 +11,18 @@
 
 static struct onrig_simulator simulator;
 
-/* QEMU has no entropy: it is given a seed at its start, and the count goes on when the board restarts by itself. */
-static struct {
+/* QEMU has neither entropy nor pins: whoever starts it writes here. The count goes on when the board restarts. */
+static volatile struct {
     uint32_t seed;
     uint32_t starts;
+    uint32_t estop;        /* pressed */
+    uint32_t sensors_dead;
 } kept __attribute__((section(".kept")));
+
+static void look_at_pins(uint64_t now_us) {
+    simulator.sensors_dead = kept.sensors_dead != 0;
+    onrig_device_estop(&simulator.device, kept.estop != 0, onrig_simulator_now_us(&simulator, now_us));
+}
 
 static void wake_for_next_sample(void) {
     const struct onrig_device *device = &simulator.device;
@@ -23,7 +30,9 @@ static void wake_for_next_sample(void) {
 }
 
 void onrig_on_timer(void) {
-    onrig_device_tick(&simulator.device, onrig_board_now_us());
+    uint64_t now_us = onrig_board_now_us();
+    look_at_pins(now_us);
+    onrig_device_tick(&simulator.device, now_us);
     wake_for_next_sample();
 }
 
@@ -40,7 +49,9 @@ int main(void) {
             __asm volatile("wfi\n cpsie i" ::: "memory");
             continue;
         }
-        onrig_simulator_bytes(&simulator, &byte, 1, onrig_board_now_us());
+        uint64_t now_us = onrig_board_now_us();
+        look_at_pins(now_us);
+        onrig_simulator_bytes(&simulator, &byte, 1, now_us);
         if (!lockstep && byte == 0) wake_for_next_sample();
         __asm volatile("cpsie i" ::: "memory");
     }
