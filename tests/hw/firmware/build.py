@@ -58,6 +58,16 @@ class Board:
     def __init__(self, process: Process, line: Path, memory: Path) -> None:
         self.process, self.line, self._memory = process, line, memory
 
+    def restart(self) -> None:
+        """Press the board's reset button."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor, monitor.makefile("rw") as lines:
+            monitor.connect(str(self._memory.with_name("monitor")))
+            for command in ("qmp_capabilities", "system_reset"):
+                lines.write(f'{{"execute": "{command}"}}\n')
+                lines.flush()
+            while "RESET" not in lines.readline():
+                pass
+
     def set_pin(self, word: int, value: int) -> None:
         """Write a word of the memory that the board shares with us (``boards/mps2/main.c``)."""
         with self._memory.open("r+b") as memory:
@@ -74,6 +84,7 @@ def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[Board]:
     shared = f"memory-backend-file,id=psram,size={_PSRAM_BYTES},mem-path={memory},share=on"
     command = ["qemu-system-arm", "-M", "mps2-an386,memory-backend=psram", "-object", shared]
     command += ["-display", "none", "-monitor", "none", "-serial", f"unix:{line},server=on,wait=off"]
+    command += ["-qmp", f"unix:{folder / 'monitor'},server=on,wait=off"]
     command += ["-kernel", str(PRODUCTS / f"mps2-{image}.elf")]
     memory.write_bytes(seed.to_bytes(4, "little"))
     os.truncate(memory, _PSRAM_BYTES)
