@@ -8,14 +8,12 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
@@ -28,19 +26,13 @@ from onrig.hw.framing import (
     encode_frame,
 )
 from onrig.hw.session import ATTEMPTS, RETRY_S
+from tests.conformance.page import PAGE, block
 
-PAGE = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 S, A = 2, 1
 C_COMPILER = shutil.which("cc")
 
 Fields = dict[str, str]
 Value = str | int | float | bytes | tuple[int, ...]
-
-
-def block(language: str) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(found) == 1, f"one block of {language} on the page"
-    return str(found[0])
 
 
 def table_after(text: str) -> list[list[str]]:
