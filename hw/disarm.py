@@ -1,6 +1,6 @@
-"""Making a device safe without knowing which one it is: for when whoever drove it is gone (``hw/PROTOCOL.md`` §2.5).
+"""Disarming of an unknown device, for when its host process is gone (``hw/PROTOCOL.md`` §2.5).
 
-A hello first: a device keeps its last answer, and a request that looks like the last one would not be carried out.
+It starts with a hello: a device caches its last answer, and would not carry out a request equal to the last one.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from onrig.hw.messages import (
 from onrig.hw.transport import LinkError, Transport
 
 HELLO_S: Final = 5.0
-"""Boards that restart when the port opens take so long (``hw/PROTOCOL.md`` §6)."""
+"""Start-up time of boards that reboot when the port opens (``hw/PROTOCOL.md`` §6)."""
 _RETRY_NS: Final = 100_000_000
 _ANSWER_S: Final = 1.0
 _FRAME_S: Final = 0.5
 _PERIODS: Final = 3
-"""Frames of which one must come through."""
+"""Number of frames of which at least one must arrive."""
 _PERIOD_US: Final = 20_000
-"""Sampling period given to a device that has none, as far as it allows."""
+"""Sampling period for an unconfigured device, within its bounds."""
 
 T = TypeVar("T")
 
 
 class Disarmed(NamedTuple):
-    """What the device said; a state frame of it shows it disarmed and its safe output in force."""
+    """Confirmation: a state frame of the device shows it disarmed with its safe output in force."""
 
     rig: str
     """Its name."""
     configured: bool
-    """Whether it had to be configured first: one that was just powered up sends no frames."""
+    """Whether it had to be configured first: after power-up a device sends no frames."""
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
-    """Disarm the device at the other end, and wait for the frame that shows it; raises LinkError where none does.
+    """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
 
-    A device that sends no frames (nobody has configured it since it was powered up, or it is a simulator whose time
-    stands still) is made to: CONFIGURE disarms as well.
+    A device that sends no frames (not configured since power-up, or a simulator whose time stands still) is configured,
+    which disarms as well.
     """
     reader = FrameReader(LinkCounters())
-    waiting: deque[bytes] = deque()  # a simulator's frame may come in one piece with the answer before it
+    waiting: deque[bytes] = deque()  # a simulator's frame may arrive in one read with the answer before it
 
     def ask(frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
@@ -109,7 +109,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
             request(3, Op.RESET, RESET_LAYOUT.pack(0))
         if ask(b"", max(_FRAME_S, _PERIODS * period_us * 1e-6), shown) is not None:
             return Disarmed(hello.rig, configured=True)
-    what = "none comes" if last is None else "they show it armed or driving its outputs"
+    what = "none arrived" if last is None else "none showed its outputs safe"
     raise LinkError(f"{transport.name}: the device '{hello.rig}' answered DISARM, but of its state frames {what}")
 
 

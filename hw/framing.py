@@ -1,8 +1,8 @@
 """Frames on the wire: ``0x00 | COBS(body | CRC-32 of body) | 0x00`` (``hw/PROTOCOL.md``, *Framing*).
 
 COBS (Cheshire & Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM ToN 7(2), 1999) removes every zero byte, so that
-a zero always means a boundary.  Deviation: a frame is kept short enough never to need the paper's block 0xFF (254 bytes
-without a zero), which leaves one loop of four lines on either side.
+a zero is always a boundary.  Deviation: frames are short enough never to need the paper's block 0xFF (254 bytes
+without a zero), so that encoder and decoder are one short loop each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_BODY_BYTES: Final = 249
-"""Largest body (type byte included): with its CRC 253 bytes, the most that COBS carries without a block 0xFF."""
+"""Largest body (type byte included): 253 bytes with its CRC, the COBS maximum without a block 0xFF."""
 MAX_CHUNK_BYTES: Final = MAX_BODY_BYTES + 5
 """Largest run of bytes between two delimiters: body, CRC and the first block code."""
 MIN_CHUNK_BYTES: Final = 6
@@ -20,24 +20,24 @@ MIN_CHUNK_BYTES: Final = 6
 
 
 class FrameError(ValueError):
-    """A run of bytes between two delimiters that is no frame."""
+    """Bytes between two delimiters that are not a valid frame."""
 
 
 class CobsError(FrameError):
-    """The block lengths do not lead from one delimiter to the other."""
+    """Block lengths inconsistent with the delimiters."""
 
 
 class CrcError(FrameError):
-    """Damaged on the way, or too short to carry a CRC at all."""
+    """A corrupted frame, or one too short for a CRC."""
 
 
 class FrameTooLongError(FrameError):
-    """More bytes than the largest frame holds."""
+    """A frame longer than the maximum."""
 
 
 @dataclass
 class FrameCounters:
-    """What a reader has thrown away since it was made."""
+    """Counts of what a reader has discarded."""
 
     bad_crc: int = 0
     bad_cobs: int = 0
@@ -48,8 +48,8 @@ class FrameCounters:
 def encode_frame(body: bytes) -> bytes:
     """Wrap a body (type byte and payload, 1 to 249 bytes) for the wire, with a delimiter on either side.
 
-    The leading delimiter ends whatever noise, or cut-off frame, came before; without it that would merge with this
-    frame and both would be lost.  Raises FrameTooLongError or FrameError (empty body).
+    The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
+    Raises FrameTooLongError or FrameError (empty body).
     """
     if not 0 < len(body) <= MAX_BODY_BYTES:
         if not body:
@@ -66,7 +66,7 @@ def encode_frame(body: bytes) -> bytes:
 
 
 def decode_frame(chunk: bytes) -> bytes:
-    """Unwrap the bytes between two delimiters into a body; raises a FrameError that says what is wrong with them."""
+    """Decode the bytes between two delimiters to a body; raises a FrameError that says what is wrong."""
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
@@ -89,7 +89,7 @@ def decode_frame(chunk: bytes) -> bytes:
 
 
 class FrameReader:
-    """Turns whatever arrives, in pieces of any size, into frame bodies.
+    """Decoder of a byte stream, in pieces of any size, to frame bodies.
 
     Holds at most one frame's bytes between calls; after any garbage it loses at most the frame in progress.
     """
@@ -100,7 +100,7 @@ class FrameReader:
         self._discarding = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the bytes that arrived (any number) and return the bodies that they complete, oldest first."""
+        """Take received bytes (any number) and return the completed bodies, oldest first."""
         end = len(data) - 1
         if end > 0 and not data[0] and data.find(0, 1) == end and not (self._partial or self._discarding):
             chunks = [data[1:end]]
@@ -116,7 +116,7 @@ class FrameReader:
         return bodies
 
     def reset(self) -> None:
-        """Forget the frame in progress (the line was closed or opened anew); the counters stay."""
+        """Discard the frame in progress (after the port was closed or reopened); the counters stay."""
         self._partial = b""
         self._discarding = False
 

@@ -1,4 +1,4 @@
-"""Decides whether a device is the one that a rig's configuration describes."""
+"""Check that a device is the one that a rig's configuration describes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESOLUTION_TOLERANCE: Final = 1e-6
 
 
 class DeviceMismatch(Exception):
-    """The device is not the one the configuration describes; says what differs and names both values."""
+    """A device other than the one configured; the message says what differs, with both values."""
 
     def __init__(self, what: str, device: object, host: object) -> None:
         super().__init__(f"{what}: the device has {device}, the configuration {host}")
@@ -22,11 +22,11 @@ class DeviceMismatch(Exception):
 
 
 class LimitsWider(DeviceMismatch):
-    """The configuration allows an actuator more than its device does."""
+    """Configured actuator limits wider than the device's."""
 
 
 def check_hello(hello: Hello, rig: Rig) -> None:
-    """Compare what can be known before the channels are read; raises DeviceMismatch at the first difference."""
+    """Compare the hello with the rig; raises DeviceMismatch at the first difference."""
     for what, device, host in (
         ("protocol version", hello.protocol, PROTOCOL_VERSION),
         ("rig name", hello.rig, rig.name),

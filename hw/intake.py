@@ -1,4 +1,4 @@
-"""Sorts arriving state frames: which one is new, which is old news, and what was lost on the way."""
+"""Classification of arriving state frames: new, stale, lost."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from onrig.hw.messages import State, StateLayout, WireError
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000
 MAX_TIME_US: Final = 2**53 - 1
-"""285 years: a device time beyond is damage, and no reader of the records could hold it in ns."""
+"""285 years: a later device time is corrupt, and would not fit into 64 bits in ns."""
 
 Tap = Callable[[int, bytes], None]
-"""Told of every whole frame that goes over the line: host time in ns, body (its first byte tells type and direction).
+"""Callback for every frame on the wire: host time in ns, body (its first byte gives type and direction).
 
-Called in the tick: it must be quick and must not raise.
+Called within the tick: it must be fast and must not raise.
 """
 
 
 @dataclass
 class LinkCounters(FrameCounters):
-    """What happened on the line since the session was made."""
+    """Counters of the link since the session was created."""
 
     states: int = 0
     """State frames read and found new."""
     skipped: int = 0
-    """New, but overtaken by a newer one before anybody asked for it."""
+    """New, but superseded by a newer one before it was taken."""
     lost: int = 0
-    """Missing from the numbering: they never arrived whole."""
+    """Missing in the numbering: not received intact."""
     stale: int = 0
     """Sampled before the last reset."""
     not_advancing: int = 0
-    """Number or device time did not grow: duplicates, or a frozen link."""
+    """Number or device time did not advance: duplicates, or a frozen link."""
     unreadable: int = 0
-    """Whole frames whose content does not fit their type."""
+    """Valid frames whose content does not fit their type."""
     unexpected: int = 0
-    """Whole frames that nobody waits for (late responses, unknown types)."""
+    """Unexpected frames (late responses, unknown types)."""
     retries: int = 0
-    """Requests sent again because no response came in time."""
+    """Requests repeated for want of a response in time."""
     short_writes: int = 0
-    """Frames that a clogged line did not take, or not whole."""
+    """Frames not sent, or not in full, because the port's buffer was full."""
     reboots: int = 0
     """Hellos with a boot id other than the one connected to."""
 
 
 def is_before(number: int, other: int) -> bool:
-    """Tell whether a frame number is older than another, across the wrap at 2**32."""
+    """Whether a frame number is older than another, modulo 2**32."""
     return (number - other) & _NUMBER_MASK >= _NUMBER_HALF
 
 
 class StateIntake:
-    """Keeps the newest state frame until it is asked for.
+    """Buffer of the newest state frame.
 
-    A dead link can look like a healthy robot that stands still; so a frame counts as new only if both its number and
-    its device time have grown.
+    A dead link can look like a healthy robot at rest; so a frame counts as new only if both its number and its device
+    time have advanced.
     """
 
     def __init__(self, layout: StateLayout, counters: LinkCounters, tap: Tap | None = None) -> None:
         self.newest: State | None = None
-        """The newest frame that nobody has taken yet; whoever takes it sets this to None."""
+        """Newest frame not yet taken; the taker sets this to None."""
         self.received_ns = 0
         """Host time at which the newest frame was received."""
         self.fault = 0
@@ -72,16 +72,16 @@ class StateIntake:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all frames: what comes next may be another device, or the same one started anew."""
+        """Forget all frames: the next may be another device's, or those of the same one after a reboot."""
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
-        """Number of the newest frame, whether or not anybody took it; None before the first."""
+        """Number of the newest frame, taken or not; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 
     def ignore_before(self, frame: int) -> None:
-        """Drop frames older than ``frame`` from now on, the one that waits included."""
+        """Drop frames older than ``frame`` from now on, including a buffered one."""
         self._ignore_before = frame
         if self.newest is not None and is_before(self.newest.frame, frame):
             self._counters.stale += 1

@@ -1,7 +1,7 @@
-"""The messages of the wire protocol, as plain values, and their byte layout (``hw/PROTOCOL.md`` is the reference).
+"""Messages of the wire protocol as plain values, and their byte layout (``hw/PROTOCOL.md`` is the reference).
 
-Everything is little-endian and fixed in size once the numbers of sensors and actuators are known.  This module knows
-neither framing (``onrig.hw.framing``) nor I/O; the host's session, the twin and the firmware's tests share it.
+Little-endian, of fixed size for given numbers of sensors and actuators.  This module contains
+neither framing (``onrig.hw.framing``) nor I/O; the host's session, the twin and firmware tests share it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
 MAX_COUNT: Final = 2**31 - 1
 MAX_STATE_COUNTS: Final = 56
-"""Sensors plus twice the actuators: what fits into the largest frame."""
+"""Maximum of sensors plus twice the actuators, by the largest frame."""
 
 
 class MessageType(enum.IntEnum):
@@ -51,14 +51,22 @@ class Result(enum.IntEnum):
     NOT_NOW = 4
 
 
+RESULT_HINTS: Final = {
+    Result.UNKNOWN_OP: "the device does not know this operation",
+    Result.BAD_LENGTH: "the device expects another payload",
+    Result.OUT_OF_RANGE: "a value lies outside what the device allows",
+    Result.NOT_NOW: "the device's present state does not allow it",
+}
+
+
 class Capability(enum.IntFlag):
-    """What the hello advertises beyond the basics."""
+    """Optional capabilities advertised in the hello."""
 
     RESET = 1
 
 
 class Status(enum.IntFlag):
-    """Status bits of a state frame, as they stand at the sample."""
+    """Status bits of a state frame, at the time of the sample."""
 
     ARMED = 1
     FAULT = 2
@@ -82,15 +90,15 @@ class Fault(enum.IntEnum):
 
 FAULT_HINTS: Final = {
     Fault.NONE: "no fault",
-    Fault.LEASE: "no command arrived for a whole lease; check the load of the host and the line, then re-arm",
+    Fault.LEASE: "no command arrived for a whole lease; check the load of the host and the link, then re-arm",
     Fault.SENSOR: "a sensor reads outside its range or not at all; check its cable",
     Fault.ESTOP: "the emergency stop was pressed; release it, then re-arm",
-    Fault.INTERNAL: "the device found itself in an impossible state; power-cycle it",
+    Fault.INTERNAL: "the device reports an internal error; power-cycle it",
 }
 
 
 class Hello(NamedTuple):
-    """What a device says of itself before anything else."""
+    """First message of a device: its identity and limits."""
 
     protocol: int
     n_sensors: int
@@ -98,7 +106,7 @@ class Hello(NamedTuple):
     rig: str
     capabilities: int
     boot_id: int
-    """Changes with every start of the device; a new one in mid-session means it rebooted."""
+    """Changes with every start of the device; a new value during a session means a reboot."""
     period_min_us: int
     period_max_us: int
     lease_max: int
@@ -130,7 +138,7 @@ class State(NamedTuple):
     answers: int
     """Number of the frame that ``u_end`` answers; 0 when it is the safe output."""
     tau_us: int
-    """When in the period the command switched from ``u_start`` to ``u_end``; the period's length if it did not."""
+    """Time in the period of the switch from ``u_start`` to ``u_end``; the period's length without one."""
     sensors: tuple[int, ...]
     u_start: tuple[int, ...]
     u_end: tuple[int, ...]
@@ -140,12 +148,12 @@ _ARMED_OR_SAFE: Final = int(Status.ARMED | Status.SAFE)
 
 
 def shows_safe(state: State) -> bool:
-    """Tell whether a frame says that its device is disarmed and its safe output in force."""
+    """Whether a frame shows its device disarmed and its safe output in force."""
     return state.status & _ARMED_OR_SAFE == Status.SAFE
 
 
 class Command(NamedTuple):
-    """A setpoint; latest wins, never retried."""
+    """A setpoint; the latest wins, and none is retried."""
 
     answers: int
     values: tuple[int, ...]
@@ -183,7 +191,7 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 
 def fault_text(code: int) -> str:
-    """Name a fault and say what to do about it; a code this version does not know, by its number."""
+    """Name of a fault and what to do about it; an unknown code by its number."""
     known = {f.value: f for f in Fault}
     return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
 

@@ -1,6 +1,6 @@
-"""What is bolted to the bench: sensors, actuators, their units and limits, and what a policy observes.
+"""Rig: sensors, actuators, their units and limits, and the policy's observations.
 
-A rig says nothing about physics (``onrig.sim.plants``) and nothing about purpose (``onrig.runtime.task``).  All values
+A rig contains neither physics (``onrig.sim.plants``) nor a purpose (``onrig.runtime.task``).  All values
 are SI.
 """
 
@@ -32,7 +32,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One commanded quantity: ``value = count * resolution`` within [low, high]; ``safe`` is what it falls to."""
+    """One commanded quantity: ``value = count * resolution`` within [low, high]; ``safe`` is its safe value."""
 
     name: str
     unit: str
@@ -53,16 +53,16 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of what the policy sees; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
+    """One component of the observation; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
     unit: str
     low: Quantity
     high: Quantity
     sensor: str | None = None
-    """The sensor that measures it (default: the one of the same name)."""
+    """Sensor that measures it (default: the one of the same name)."""
     derivative_of: str | None = None
-    """For a velocity no sensor measures: the sensor whose difference quotient is taken."""
+    """For a velocity without a sensor: the sensor whose difference quotient is used."""
     cutoff_hz: NotNegative = 0.0
     """First-order low-pass of the difference quotient; 0 for none."""
 
@@ -75,13 +75,13 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
     lease_periods: int = 5
-    """Periods without a command after which the device falls safe by itself."""
+    """Lease: periods without a command after which the device falls safe by itself."""
     previous_command: bool = False
-    """Append the command in force to the observation (for high rates, where the delay matters)."""
+    """Append the command in force to the observation (for high rates, at which the delay matters)."""
 
     @property
     def signals(self) -> tuple[Observation, ...]:
-        """What the policy sees, in order: the observations, then the previous command where the rig adds it."""
+        """Components of the policy's input, in order: observations, then the previous command if the rig adds it."""
         if not self.previous_command:
             return self.observations
         return self.observations + tuple(
@@ -90,7 +90,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_word(name: str) -> bool:
-    """Tell whether a name is fit for files, columns, topics and terminals: ASCII letters, digits and ``_ . + -``."""
+    """Whether a name is valid in files, columns, topics and terminals: ASCII letters, digits and ``_ . + -``."""
     return _WORD.fullmatch(name) is not None
 
 
@@ -100,7 +100,7 @@ def _not_plain(text: str, *, unit: bool = False) -> str:
 
 
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
-    """List what is wrong with a rig as (path, message) pairs; empty when it is sound."""
+    """List problems of a rig as (path, message) pairs; empty if valid."""
     problems: list[tuple[str, str]] = []
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
@@ -124,7 +124,9 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
                 elif len(text.encode()) > limit:
                     problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
-        problems.append(("", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}: a frame is full"))
+        problems.append(
+            ("", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}, to fit into a frame")
+        )
     if len(rig.observations) > MAX_OBSERVATIONS:
         problems.append(("observations", f"at most {MAX_OBSERVATIONS}, got {len(rig.observations)}"))
     resolutions = {
@@ -155,7 +157,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
             problems.append((f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"))
         elif o.high - o.low < SMALLEST:
-            problems.append((f"observations[{i}]", f"low and high must be {SMALLEST:g} apart at least"))
+            problems.append((f"observations[{i}]", f"low and high must be at least {SMALLEST:g} apart"))
         if o.cutoff_hz < 0:
             problems.append((f"observations[{i}].cutoff_hz", "must not be negative"))
     return problems

@@ -1,7 +1,7 @@
-"""The host's side of a conversation with one device (``hw/PROTOCOL.md``).
+"""Host's session with one device (``hw/PROTOCOL.md``).
 
-Two channels share the line: requests, acknowledged and retried, for everything that must not get lost; states and
-commands, where only the newest counts and nothing is ever sent twice.
+Two channels share the link: requests, acknowledged and retried, for everything that must not be lost; states and
+commands, of which only the newest counts and none is sent twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from onrig.hw.messages import (
     LIMITS_LAYOUT,
     NEXT_FRAME_LAYOUT,
     RESET_LAYOUT,
+    RESULT_HINTS,
     Capability,
     Channel,
     CommandLayout,
@@ -42,20 +43,13 @@ RETRY_S: Final = 0.1
 ATTEMPTS: Final = 10
 _FRAME_OVERHEAD_BYTES: Final = 7
 _MAX_DRAIN_READS: Final = 64
-"""More than the kernel buffers of a serial line hold; ends the draining of a line that never falls silent."""
+"""Limit on draining a port that never falls silent; larger than the kernel's serial buffers."""
 _HELLO_REQUEST: Final = encode_frame(bytes([MessageType.HELLO_REQUEST]))
 _STATE: Final = int(MessageType.STATE)
 
-RESULT_HINTS: Final = {
-    Result.UNKNOWN_OP: "the device does not know this operation",
-    Result.BAD_LENGTH: "the device expects another payload",
-    Result.OUT_OF_RANGE: "a value lies outside what the device allows",
-    Result.NOT_NOW: "the device's present state does not allow it",
-}
-
 
 class RequestRefused(Exception):
-    """The device understood a request and declined it."""
+    """A request that the device understood and declined."""
 
     def __init__(self, op: Op, result: int, detail: str = "") -> None:
         known = {r.value: r.name for r in Result}
@@ -67,9 +61,9 @@ class RequestRefused(Exception):
 
 
 class DeviceSession:
-    """One device at the other end of a transport; single-threaded.
+    """Session with the device at the other end of a transport; single-threaded.
 
-    Every method raises LinkError once the line is closed, and those that need an answer when none comes.
+    Every method raises LinkError once the link is closed, and those that need an answer if none comes.
     """
 
     def __init__(
@@ -84,11 +78,11 @@ class DeviceSession:
     ) -> None:
         self.counters = LinkCounters()
         self.hello: Hello | None = None
-        """What the device said of itself; None until connected."""
+        """The device's hello; None until connected."""
         self.channels: tuple[Channel, ...] = ()
         """The device's own description of its sensors, then actuators."""
         self.rebooted = False
-        """True once a hello bore another boot id than the one connected to."""
+        """Whether a later hello had a different boot id."""
         self._transport = transport
         self._rig = rig
         self._now = clock.monotonic_ns
@@ -110,7 +104,7 @@ class DeviceSession:
 
     @property
     def last_frame(self) -> int | None:
-        """Number of the newest state frame received, whether or not anybody waited for it; None before the first."""
+        """Number of the newest state frame received, taken or not; None before the first."""
         return self._intake.last_frame
 
     @property
@@ -120,13 +114,13 @@ class DeviceSession:
 
     @property
     def skipped(self) -> int:
-        """State frames that a newer one overtook, so far."""
+        """Number of state frames superseded by newer ones so far."""
         return self.counters.skipped
 
     def connect(self, timeout_s: float = 5.0) -> Hello:
-        """Ask for a hello until one comes, then read the channels and compare everything with the rig.
+        """Request a hello until one arrives, then read the channels and compare everything with the rig.
 
-        Raises DeviceMismatch (device of another rig, protocol version, unit, limit, ...) or LinkError (nobody there).
+        Raises DeviceMismatch (device of another rig, protocol version, unit, limit, ...) or LinkError (no device).
         """
         self._reader.reset()
         self.hello = None
@@ -147,10 +141,10 @@ class DeviceSession:
         return hello
 
     def request(self, op: Op, payload: bytes = b"", *, detail: str = "") -> bytes:
-        """Have the device carry out an operation once, however often the line fails, and return its answer's payload.
+        """Have the device carry out an operation exactly once, with retries, and return the payload of its answer.
 
         Raises RequestRefused (with ``detail``, or the latched fault, in its message) or, after the last attempt,
-        LinkError.  The newest state frame that arrives meanwhile is kept for the next wait_state.
+        LinkError.  The newest state frame that arrives in between is kept for the next wait_state.
         """
         self._request_id = (self._request_id + 1) & 0xFFFF
         body = encode_request(Request(self._request_id, op, payload))
@@ -193,11 +187,11 @@ class DeviceSession:
         )
 
     def arm(self) -> None:
-        """Let commands through; needs a configured device without a latched fault."""
+        """Arm, so that commands take effect; needs a configured device without a latched fault."""
         self.request(Op.ARM)
 
     def disarm(self) -> None:
-        """Put the outputs to their safe values at once and keep them there."""
+        """Disarm: set the outputs to their safe values at once and keep them there."""
         self.request(Op.DISARM)
 
     def clear_fault(self) -> None:
@@ -205,9 +199,9 @@ class DeviceSession:
         self.request(Op.CLEAR_FAULT)
 
     def reset(self, seed: int) -> int:
-        """Put a twin's plant into its start state and return the number of its first frame; older ones are dropped.
+        """Reset a twin's plant to its start state and return the number of its first frame; older ones are dropped.
 
-        Raises RequestRefused where the hello does not advertise it (a real rig has a reset controller instead).
+        Raises RequestRefused if the hello does not advertise it (a real rig has a reset controller instead).
         """
         if not self._connected().capabilities & Capability.RESET:
             raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "its hello does not advertise it")
@@ -219,11 +213,11 @@ class DeviceSession:
         return next_frame
 
     def ask_hello(self) -> None:
-        """Send for a hello without waiting: wait_state sees it and sets ``rebooted`` if the device was started anew."""
+        """Request a hello without waiting; wait_state receives it and sets ``rebooted`` after a reboot."""
         self._write(_HELLO_REQUEST)
 
     def was_rebooted(self, within_s: float = 0.2) -> bool:
-        """Ask the device who it is: True when it was started anew since the connection; a closed line tells nothing."""
+        """Request a hello: True if the device has rebooted since the connection; False on a closed link."""
         deadline_ns = self._now() + round(within_s * 1e9)
         try:
             self.ask_hello()
@@ -237,7 +231,7 @@ class DeviceSession:
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
 
-        Whatever else arrives is counted, never raised; LinkError once the line is closed.
+        Everything else that arrives is counted, never raised; LinkError once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
         drains = 0
@@ -256,7 +250,7 @@ class DeviceSession:
                             self._tap(self._read_ns, body)
                         self._take_other(body)
             state = intake.newest
-            # A read no longer than one frame has emptied the line: the usual case costs no second read.
+            # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
             settled = state is not None and len(data) <= self._one_frame_bytes
             if settled or not data or drains >= _MAX_DRAIN_READS:
                 intake.newest = None
@@ -273,7 +267,7 @@ class DeviceSession:
             self._tap(self._now(), body)
 
     def close(self) -> None:
-        """Close the line; the device's lease does the rest."""
+        """Close the port; the device's lease makes it safe."""
         self._transport.close()
 
     def _ask_for_hello(self, timeout_s: float) -> Hello:
@@ -295,11 +289,11 @@ class DeviceSession:
 
     def _connected(self) -> Hello:
         if self.hello is None:
-            raise LinkError(f"{self._transport.name}: no device has been connected to yet")
+            raise LinkError(f"{self._transport.name}: not connected to a device yet")
         return self.hello
 
     def _receive(self, deadline_ns: int) -> list[bytes] | None:
-        """Read once, keep states aside and return the other bodies; None when nothing came before the deadline."""
+        """Read once, buffer states and return the other bodies; None if nothing came before the deadline."""
         timeout_ns = deadline_ns - self._now()
         data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
         if not data:
@@ -350,4 +344,6 @@ class DeviceSession:
 
     def _symptom(self, dropped_before: int) -> str:
         dropped = self.counters.bytes_dropped - dropped_before
-        return f" ({dropped} bytes came that make no frame: wrong baud rate, or another device?)" if dropped else ""
+        return (
+            f" ({dropped} bytes received without a valid frame: wrong baud rate, or another device?)" if dropped else ""
+        )

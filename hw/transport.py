@@ -1,7 +1,7 @@
 """Byte transports: a serial port or pty through its descriptor, and a loopback inside one process.
 
-pyserial opens and configures the port; the tick reads and writes the descriptor itself, because pyserial's own reading
-goes byte by byte and costs a hundred microseconds.
+pyserial opens and configures the port; the tick reads and writes the descriptor directly, because pyserial reads byte
+by byte and takes a hundred microseconds.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ import serial
 
 DEFAULT_BAUD_RATE: Final = 921_600
 READ_BYTES: Final = 4096
-"""Most that one read returns; a full read means that more is waiting."""
+"""Maximum size of a read; a full read means that more is waiting."""
 _SELECT_LIMIT: Final = 1024
 _NS_PER_MS: Final = 1_000_000
 
 
 class LinkError(Exception):
-    """The line to the device is not there, or no longer there: what, where and the remedy, in one line."""
+    """Missing or lost link to the device: what, where and the remedy, in one line."""
 
 
 class Transport(Protocol):
-    """A line that carries bytes both ways and never blocks longer than it is told to."""
+    """Bidirectional byte stream with bounded blocking."""
 
     @property
     def name(self) -> str:
-        """Where it leads, for messages."""
+        """Name of the port, for messages."""
 
     def fileno(self) -> int:
-        """Return the descriptor, or -1 where there is none."""
+        """Return the descriptor, or -1 if there is none."""
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return what is there, at most READ_BYTES, waiting up to ``timeout_ns`` for the first byte.
+        """Return the available bytes, at most READ_BYTES, waiting up to ``timeout_ns`` for the first.
 
-        Empty when nothing came in time.  Raises LinkError once the line is closed.
+        Empty if nothing came in time.  Raises LinkError once the port is closed.
         """
 
     def write(self, data: bytes) -> int:
-        """Send without waiting and return how many bytes were taken (fewer than given if the line is clogged).
+        """Send without waiting and return the number of bytes accepted (fewer than given if the buffer is full).
 
         Raises LinkError once the line is closed.
         """
@@ -74,7 +74,7 @@ class DescriptorTransport:
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return what is there, waiting up to ``timeout_ns`` for the first byte; LinkError once closed or hung up."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; LinkError once closed or hung up."""
         if timeout_ns > 0:
             self._wait(timeout_ns)
         try:
@@ -88,7 +88,7 @@ class DescriptorTransport:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; returns the number of bytes taken; LinkError once closed or hung up."""
+        """Send without waiting; return the number of bytes accepted; LinkError once closed or hung up."""
         try:
             return os.write(self._fd, data)
         except BlockingIOError:
@@ -105,7 +105,7 @@ class DescriptorTransport:
     def _wait(self, timeout_ns: int) -> None:
         if self._fd < 0:
             raise self._lost(None)
-        # poll counts whole milliseconds, as long as a period at 1 kHz; select ends the wait within microseconds.
+        # poll has a resolution of 1 ms, a whole period at 1 kHz; select is accurate to microseconds.
         whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
         if whole_ms and self._poll.poll(whole_ms):
             return
@@ -116,7 +116,7 @@ class DescriptorTransport:
 
     def _lost(self, error: OSError | None) -> LinkError:
         if self._fd < 0:
-            return LinkError(f"{self._name}: the line has been closed on this side")
+            return LinkError(f"{self._name}: the port was closed by this process")
         why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
         return LinkError(
             f"{self._name}: the device hung up{why}; check its power and cable (or whether its twin still runs)"
@@ -126,8 +126,9 @@ class DescriptorTransport:
 class LoopbackTransport:
     """A Transport whose other end is a pair of functions in the same process (tests, lockstep without processes).
 
-    ``handle(data)`` takes what was written and returns what the other end answers at once.  ``wait(timeout_ns)`` lets
-    (virtual) time pass, at most so much, and returns what the other end sent in it; without it nothing comes unasked.
+    ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets that
+    much (virtual) time pass at most, and returns what the other end sent in it.
+    Without it there is no unsolicited data.
     """
 
     def __init__(
@@ -152,9 +153,9 @@ class LoopbackTransport:
         return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return what the other end has sent, letting it run for up to ``timeout_ns`` if that is nothing yet."""
+        """Return what the other end has sent; if nothing yet, let it run for up to ``timeout_ns``."""
         if self._closed:
-            raise LinkError(f"{self._name}: the line has been closed on this side")
+            raise LinkError(f"{self._name}: the port was closed by this process")
         waiting = self._waiting
         if not waiting and timeout_ns > 0:
             waiting = self._wait(timeout_ns)
@@ -162,9 +163,9 @@ class LoopbackTransport:
         return waiting[:READ_BYTES]
 
     def write(self, data: bytes) -> int:
-        """Hand ``data`` to the other end, all of it, and keep what it answers for the next read."""
+        """Pass all of ``data`` to the other end, and keep its answer for the next read."""
         if self._closed:
-            raise LinkError(f"{self._name}: the line has been closed on this side")
+            raise LinkError(f"{self._name}: the port was closed by this process")
         self._waiting += self._handle(data)
         return len(data)
 
@@ -174,9 +175,9 @@ class LoopbackTransport:
 
 
 def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransport:
-    """Open a serial port, or the slave side of a pty, raw, exclusively and with low latency where it can; or a socket.
+    """Open a serial port or the slave side of a pty (raw, exclusive, low latency if supported), or a socket.
 
-    Raises LinkError: no such port, no permission, in use, not a serial port, or a baud rate it cannot do.
+    Raises LinkError: no such port, no permission, in use, not a serial port, or an unsupported baud rate.
     """
     if _is_socket(path):
         return _open_socket(path)
@@ -185,10 +186,10 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
     except (serial.SerialException, OSError, ValueError) as error:
         raise LinkError(_why_not_open(path, baud_rate, error)) from error
     with contextlib.closing(port):
-        # Ptys and some USB drivers have no such mode; what is left of the delay is for `onrig doctor` to tell.
+        # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.
         with contextlib.suppress(ValueError, OSError, NotImplementedError):
             port.set_low_latency_mode(True)
-        # The copy keeps the open file, and with it the lock, the settings and DTR, when pyserial closes its own.
+        # The duplicate keeps the file open (with lock, settings and DTR) when pyserial closes its own.
         fd = os.dup(port.fileno())
     try:
         _make_transparent(fd)
@@ -218,7 +219,7 @@ def _open_socket(path: str) -> DescriptorTransport:
 
 
 def _make_transparent(fd: int) -> None:
-    """Complete pyserial's raw mode: no byte is special, and an empty read means a hang-up, not merely no data yet."""
+    """Complete pyserial's raw mode: no special bytes, and an empty read means a hang-up, not a lack of data."""
     attributes = termios.tcgetattr(fd)
     attributes[0] &= ~(termios.BRKINT | termios.IXON | termios.ICRNL | termios.ISTRIP | termios.PARMRK)
     control_characters = attributes[6]

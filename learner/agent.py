@@ -18,9 +18,9 @@ from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.files import replace_own_file
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replaced_file import replace_own_file
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig

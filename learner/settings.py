@@ -1,4 +1,4 @@
-"""The ``learner`` section of a run's configuration; reading it needs no torch."""
+"""The ``learner`` section of a run's configuration, hyper-parameters included; reading it needs no torch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,71 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from onrig.learner.ddpg_config import DdpgConfig
-from onrig.learner.dqn_config import DqnConfig, epsilon_problems
+from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
+
+
+class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """DQN of de Bruin et al. 2018 (§6.3, App. B); what the paper does not state is as for the critic of its DDPG."""
+
+    network: Literal["small", "ddpg_original"] = "small"
+    """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
+    levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
+    """Discrete actions, uniform on [-1, 1] (§6.3)."""
+    batch: Batch = 16
+    gamma: Fraction = 0.95
+    target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
+    """Updates from one copy of the network to its target to the next."""
+    lr: Positive = 1e-3
+    weight_decay: NotNegative = 5e-3
+    """Of the weights, not of the biases."""
+    decay: Literal["decoupled", "coupled"] = "decoupled"
+    """As in ``DdpgConfig`` (docs/methods.md)."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    adam_eps: Positive = 1e-8
+    reward_scale: Positive = 1e-3
+    """Factor on every reward before it is learned from; 1e-3 pendulum."""
+    epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
+    """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
+    ``onrig.runtime.explore.schedule.interpolate`` reads it."""
+
+
+def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:
+    """List what is wrong with the schedule, as (path, message) pairs."""
+    problems = [] if config.epsilon else [("epsilon", "expected at least one [episode, probability]")]
+    for i, (episode, _) in enumerate(config.epsilon):
+        if i and episode <= config.epsilon[i - 1][0]:
+            problems.append((f"epsilon[{i}]", f"episodes must increase, got {episode:g}"))
+    return problems
+
+
+Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+
+
+class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
+
+    network: Literal["small", "ddpg_original"] = "small"
+    """Sizes of Table 8."""
+    batch: Batch = 16
+    gamma: Fraction = 0.95
+    tau: Rate = 1e-2
+    """Target update per step; the paper does not state it."""
+    actor_lr: Positive = 1e-4
+    critic_lr: Positive = 1e-3
+    critic_decay: NotNegative = 5e-3
+    """Weight decay of the critic's weights."""
+    decay: Literal["decoupled", "coupled"] = "decoupled"
+    """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    adam_eps: Positive = 1e-8
+    reward_scale: Positive = 1e-3
+    """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
+
 
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
 TRIALS_ONLY: Final = frozenset({"dqn"})

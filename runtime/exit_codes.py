@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """As promised to scripts: see the README."""
+    """Exit codes, stable for scripts; see the README."""
 
     OK = 0
     CONFIGURATION = 2

@@ -1,8 +1,8 @@
 """Histograms of durations, in bounded memory whatever a run's length.
 
-Fine ones have log-linear bins, as an HDR histogram's: each octave is cut into 128 equal parts, so that a bin is never
-wider than its lower edge / 128 and durations below 256 ns are counted exactly; percentiles are good to 0.8 %.  Coarse
-ones, for files and for whoever watches, have bins of an eighth of an octave.
+Fine ones have log-linear bins like an HDR histogram: each octave is divided into 128 equal parts, so that a bin is at
+most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse ones, for
+files and displays, have bins of an eighth of an octave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OCTAVES: Final = 40  # 1 ns to 18 minutes
 
 
 class Bins(NamedTuple):
-    """Where something was counted, bins with nothing in them between included."""
+    """Bins from the first to the last non-empty one."""
 
     edges_us: NDArray[np.float64]
     """Shape (n + 1,), increasing."""
@@ -37,24 +37,24 @@ class DurationHistogram:
         """Count durations, shape (n,)."""
         if not len(durations_ns):
             return
-        # frexp is exact: a duration of 2**k ns opens its octave, where a logarithm might round it into the one below.
+        # frexp is exact; a logarithm might round 2**k ns into the octave below.
         mantissa, exponent = np.frexp(np.maximum(durations_ns.astype(np.float64), 1.0))
         bins = (exponent.astype(np.int64) - 1) * _PARTS + ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
         self._counts += np.bincount(np.minimum(bins, len(self._counts) - 1), minlength=len(self._counts))
         self._max_ns = max(self._max_ns, int(durations_ns.max()))
 
     def merge(self, other: DurationHistogram) -> None:
-        """Count everything that ``other`` has counted as well."""
+        """Add the counts of ``other``."""
         self._counts += other._counts
         self._max_ns = max(self._max_ns, other._max_ns)
 
     def state(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return the longest duration in ns, and (bin, count) of the bins in which something was counted."""
+        """Return the longest duration in ns, and (bin, count) of the non-empty bins."""
         filled = np.flatnonzero(self._counts)
         return self._max_ns, list(zip(filled.tolist(), self._counts[filled].tolist(), strict=True))
 
     def restore(self, max_ns: int, filled: Sequence[tuple[int, int]]) -> None:
-        """Go on from a state of ``state()``; raises IndexError when it is none."""
+        """Restore a state of ``state()``; raises IndexError for an invalid one."""
         self._max_ns = max_ns
         self._counts[:] = 0
         for at, count in filled:
@@ -66,14 +66,14 @@ class DurationHistogram:
         return int(self._counts.sum())
 
     def percentile_us(self, q: float) -> float | None:
-        """Upper edge in µs of the bin that holds the q-th percentile; None when nothing was counted."""
+        """Upper edge in µs of the bin with the q-th percentile; None without counts."""
         at = _bin_of_percentile(self._counts, q)
         if at is None:
             return None
         return float(min(float(_edges_ns(at + 1, at + 1)[0]), max(self._max_ns, 1)) / 1000)
 
     def bins(self) -> Bins:
-        """Give the bins from the first to the last in which something was counted, for a picture."""
+        """Bins from the first to the last non-empty one, for a plot."""
         filled = np.flatnonzero(self._counts)
         if not len(filled):
             return Bins(np.zeros(1), np.zeros(0, np.int64))
@@ -102,7 +102,7 @@ COARSE_BINS: Final = _OCTAVES * BINS_PER_OCTAVE
 
 
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count durations (n,) into coarse bins; what is below 1 ns falls into the first."""
+    """Count durations (n,) in coarse bins; those below 1 ns fall into the first."""
     clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
     at = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), COARSE_BINS - 1)
     return np.bincount(at, minlength=COARSE_BINS).astype(np.int64)
@@ -121,7 +121,7 @@ class CoarseHistogram(NamedTuple):
     max_ns: int
 
     def percentile_us(self, q: float) -> float | None:
-        """Upper edge in us of the bin that holds the q-th percentile; None when nothing was counted."""
+        """Upper edge in us of the bin with the q-th percentile; None without counts."""
         at = _bin_of_percentile(self.counts, q)
         return None if at is None else float(min(2.0 ** ((at + 1) / BINS_PER_OCTAVE), max(self.max_ns, 1)) / 1000)
 

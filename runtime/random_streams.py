@@ -1,4 +1,4 @@
-"""Random streams: one for each (seed, role, episode), never shared, so that nothing depends on who draws first."""
+"""Random streams: one for each (seed, role, episode), never shared, so that the order of draws does not matter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Role(enum.IntEnum):
-    """What a stream is for; the numbers are part of the reproducibility contract and never change."""
+    """Purpose of a stream; the numbers are part of the reproducibility contract and never change."""
 
     EXPLORATION = 1
     PLANT_TRAIN = 2

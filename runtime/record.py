@@ -1,9 +1,8 @@
-"""The step: all that the loop knew, decided and measured in one tick.
+"""The step: everything the loop knew, decided and measured in one tick.
 
-``Step`` declares its fields, and everything else that has these fields follows from it: the record in shared memory
-(written with ``struct``, which is fast in the tick, read with numpy, which is fast in bulk), the messages of the log,
-the columns of a post-mortem, and what ``onrig replay`` compares.  Observations and actions are in SI units and in the
-rig's order.
+``Step`` declares the fields; derived from it are the record in shared memory (written with ``struct``, which is fast
+for one record, read with numpy, which is fast in bulk), the messages of the log, the columns of a post-mortem, and the
+comparison of ``onrig replay``.  Observations and actions are in SI units and in the rig's order.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ import numpy.typing as npt
 from onrig.hw.rig import Rig
 
 STAGES: Final = ("receive", "observe", "policy", "explore", "shield", "send", "record")
-"""What a tick spends its time on, in order; ``stage_ns`` holds one duration for each."""
+"""Stages of a tick, in order; ``stage_ns`` holds the duration of each."""
 
 
 class Kind(enum.IntEnum):
-    """What an episode is for."""
+    """Purpose of an episode."""
 
     TRAIN = 0
     EVAL = 1
     RESET = 2
-    """Driven to the start of an episode by a reset controller; bears the index of the training episode before it.
-    Nothing is learned from it."""
+    """Driven to the start of an episode by a reset controller; has the index of the training episode before it and is
+    not learned from."""
 
 
 class Flag(enum.IntFlag):
@@ -40,19 +39,19 @@ class Flag(enum.IntFlag):
     TERMINATED = 1
     TRUNCATED = 2
     INVALID = 4
-    """The transition that starts here was not observed whole: a frame was lost, or the device was not armed."""
+    """The transition that starts here is incomplete: a frame was lost, or the device was not armed."""
     FIRST = 8
     """First record of its episode."""
     NO_ACTION = 16
-    """Last record of its episode: it closes a transition and starts none."""
+    """Last record of its episode: ends a transition and starts none."""
     LATE = 32
     """The command took effect after the sample (0 < tau < T) or not at all (tau = T)."""
     FADED = 64
-    """The run is being faded out: ``explored`` is no longer what policy and exploration wished."""
+    """The run is fading out: ``explored`` is no longer the action of policy and exploration."""
     PROBATION = 128
-    """The policy that acts is new and may yet be rolled back."""
+    """The acting policy is on probation and may be rolled back."""
     ROLLED_BACK = 256
-    """First record after a roll-back: the policy that acts now is the predecessor of the one before."""
+    """First record after a rollback: the predecessor acts again."""
 
 
 class Rule(enum.IntEnum):
@@ -64,14 +63,14 @@ class Rule(enum.IntEnum):
     RATE = 3
     ENVELOPE = 4
     FALLBACK = 5
-    """The fallback controller is still acting after an earlier intervention."""
+    """The fallback controller still acts after an earlier intervention."""
     JERK = 6
     PREDICTED = 7
-    """The command would have led out of the states from which the fallback still keeps the envelope."""
+    """The command would have left the states from which the fallback can keep the envelope."""
 
     @property
     def falls_back(self) -> bool:
-        """Whether the fallback controller acts under this rule; the others only limit the command."""
+        """Whether the fallback controller acts under this rule; other rules only limit the command."""
         return self in _FALLS_BACK
 
 
@@ -79,45 +78,45 @@ _FALLS_BACK = frozenset({Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICT
 
 
 class Miss(enum.IntEnum):
-    """Why frames before this one were not answered."""
+    """Cause of unanswered frames before this one."""
 
     NONE = 0
     LINK = 1
-    """The frame never arrived whole."""
+    """The frame did not arrive intact."""
     PROGRAM = 2
-    """Our own work ran past the frame's arrival."""
+    """The loop's own work ran past the frame's arrival."""
     HOST = 3
-    """We waited for the frame but the machine woke us late."""
+    """The loop waited for the frame but was woken late."""
 
 
 MAX_POLICY_ID: Final = (1 << 32) - 1
-"""Highest id that fits into a record; 0 stands for no policy."""
+"""Highest policy id that fits into a record; 0 means no policy."""
 
 Code = Literal["u1", "u2", "u4", "u8", "i4", "i8", "f4", "f8"]
-"""How a number is stored, as numpy names it; little-endian."""
+"""Storage type of a number, by its numpy code; little-endian."""
 Per = Literal["tick", "stage", "sensor", "signal", "actuator"]
 Source = Literal["frame", "loop", "decision"]
 _STRUCT: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 
 
 class Stored(NamedTuple):
-    """How a field of the step is stored, and what it is."""
+    """Storage and meaning of a field of the step."""
 
     number: int
-    """Field number in the log's messages: part of that format, a new field takes the next one (40)."""
+    """Field number in the log's messages, part of that format; a new field takes the next one (40)."""
     code: Code
     source: Source
-    """The device's frames; the loop's clock and accounts; or a decision, which a replay makes anew and compares."""
+    """Origin: the device's frames, the loop's clock and counters, or a decision, which a replay recomputes."""
     per: Per = "tick"
-    """What a vector has one value for; ``tick`` for a scalar."""
+    """Items that a vector has one value for each of; ``tick`` for a scalar."""
     unit: str = ""
-    """``SI`` is the signal's own unit, ``counts`` are those on the wire; a unit in the name is not repeated."""
+    """``SI``: the signal's own unit; ``counts``: those on the wire; a unit in the name is not repeated."""
     behaviour: bool = False
     """Only in the records of stochastic policies."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
-    """One tick: what is known when its frame has come, then what is decided; the frame after its own completes it."""
+    """One tick: data of its frame, then the decisions; the following frame completes it."""
 
     tick: Annotated[int, Stored(2, "u8", "loop")]
     episode: Annotated[int, Stored(3, "u4", "loop")]
@@ -131,13 +130,13 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """Frame that the device's latest command answers."""
     sensors: Annotated[tuple[int, ...], Stored(22, "i4", "frame", "sensor", "counts")]
     u_start: Annotated[tuple[int, ...], Stored(24, "i4", "frame", "actuator", "counts")]
-    """The commands in force in the period that the step's action governs: at its start and at its end."""
+    """Commands in force at the start and at the end of the period that the step's action governs."""
     u_end: Annotated[tuple[int, ...], Stored(25, "i4", "frame", "actuator", "counts")]
 
     observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
     policy: Annotated[tuple[float, ...], Stored(27, "f4", "decision", "actuator", "SI")]
     amplitude: Annotated[tuple[float, ...], Stored(33, "f4", "decision", "actuator")]
-    """What multiplied each action's noise, gates included; 0 where there was none."""
+    """Factor on each action's noise, gates included; 0 without noise."""
     explored: Annotated[tuple[float, ...], Stored(28, "f4", "decision", "actuator", "SI")]
     commanded: Annotated[tuple[float, ...], Stored(29, "f4", "decision", "actuator", "SI")]
     command: Annotated[tuple[int, ...], Stored(23, "i4", "decision", "actuator", "counts")]
@@ -147,10 +146,10 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """1-norm of explored minus policy action, both clipped and normalised (de Bruin et al. 2018, §7.1.1)."""
     rule: Annotated[Rule, Stored(6, "u1", "decision")] = Rule.NONE
     amount: Annotated[float, Stored(35, "f4", "decision")] = 0.0
-    """What the rule did, and how far inside the limits it was (``onrig.runtime.safety.shield.Verdict``)."""
+    """Amount of the intervention and margin to the limits (``onrig.runtime.safety.shield.Verdict``)."""
     margin: Annotated[float, Stored(36, "f4", "decision")] = 1.0
     tau_us: Annotated[int, Stored(14, "u4", "frame")] = 0
-    """When the period's command switched, from the sample on."""
+    """Time from the sample to the switch of the period's command."""
     reward: Annotated[float, Stored(37, "f8", "decision")] = 0.0
     flags: Annotated[int, Stored(7, "u2", "decision")] = 0
     policy_id: Annotated[int, Stored(8, "u4", "decision")] = 0
@@ -165,10 +164,10 @@ class Step(msgspec.Struct, gc=False, eq=False):
     lateness_ns: Annotated[int, Stored(19, "i8", "loop")] = 0
     tick_ns: Annotated[int, Stored(20, "i8", "loop")] = 0
     stage_ns: Annotated[tuple[int, ...], Stored(21, "u8", "loop", "stage")] = (0,) * len(STAGES)
-    """64 bits wide: a suspended process makes stages of minutes."""
+    """64 bits: in a suspended process a stage may last minutes."""
 
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
-    """The action that a stochastic policy drew, and the distribution that it drew from; normalised, not clipped."""
+    """Action drawn by a stochastic policy, and the distribution it was drawn from; normalised, not clipped."""
     mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
     std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
 
@@ -181,14 +180,14 @@ class Field(NamedTuple):
 
     name: str
     type: type
-    """The enumeration of a scalar that has one, otherwise the type of its value."""
+    """Enumeration of a scalar, if it has one; otherwise the type of its value."""
     stored: Stored
 
 
 SEQ: Final = Field("seq", int, Stored(1, "u8", "loop"))
 """Number of the record in the ring."""
 CRC: Final = Field("crc", int, Stored(38, "u4", "loop"))
-"""Seal of the record: CRC-32 of all before it."""
+"""CRC-32 of the record's preceding bytes."""
 
 
 def _declared() -> Iterator[Field]:
@@ -198,20 +197,20 @@ def _declared() -> Iterator[Field]:
 
 
 FIELDS: Final = tuple(_declared())
-"""Of the step, in the order of its declaration, those of stochastic policies included."""
+"""Fields of the step in the order of declaration, including those of stochastic policies."""
 
 
 def _flattener(scalars: Sequence[str], vectors: Sequence[str]) -> Callable[[Step], tuple[float, ...]]:
-    """Write out ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick."""
+    """Compile ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick."""
     items = [*(f"step.{name}" for name in scalars), *(f"*step.{name}" for name in vectors)]
     flatten: Callable[[Step], tuple[float, ...]] = eval(f"lambda step: ({', '.join(items)},)")
     return flatten
 
 
 class RecordLayout:
-    """Layout of the records of a rig: its scalars, then its vectors, between ``seq`` and ``crc``.
+    """Layout of a rig's records: scalars, then vectors, between ``seq`` and ``crc``.
 
-    ``behaviour`` adds the fields that only a stochastic policy fills.
+    ``behaviour`` adds the fields of stochastic policies.
     """
 
     def __init__(self, n_sensors: int, n_observations: int, n_actions: int, *, behaviour: bool = False) -> None:
@@ -244,18 +243,18 @@ class RecordLayout:
 
     @property
     def schema(self) -> str:
-        """Text that changes whenever the layout does; both ends of the ring compare its hash."""
+        """Description that changes with the layout; both ends of the ring compare its hash."""
         return str(self.dtype.descr)
 
     def pack_into(self, buffer: memoryview, offset: int, values: tuple[float, ...]) -> None:
-        """Write one record (``seq`` and its ``values``) and seal it with a CRC-32."""
+        """Write one record (``seq`` and its ``values``) with its CRC-32."""
         body = self._body
         body.pack_into(buffer, offset, *values)
         end = offset + body.size
         self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
 
     def sealed(self, raw: memoryview) -> bool:
-        """Tell whether the bytes of one record are whole."""
+        """Whether the bytes of a record match its CRC."""
         end = self._body.size
         crc: int = self._crc.unpack_from(raw, end)[0]
         return zlib.crc32(raw[:end]) == crc
@@ -268,7 +267,7 @@ class RecordLayout:
         return np.frombuffer(buffer, self.dtype)
 
     def step(self, record: npt.NDArray[np.void]) -> Step:
-        """Return the step that a record, shape (), was made of."""
+        """Return the step of a record, shape ()."""
         read: dict[str, object] = {}
         for name, kind, stored in self.fields[1:-1]:
             value = record[name].tolist()

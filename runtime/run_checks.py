@@ -1,4 +1,4 @@
-"""What is wrong with a configuration whose sections are sound each by itself: what two of them decide together."""
+"""Cross checks of a configuration: constraints between sections that are each valid by themselves."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from onrig.hw.rig import rig_problems
+from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.config.resolve import is_file
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, exploration_findings
-from onrig.runtime.link.settings import link_findings
+from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.limits import limit_findings
@@ -20,11 +20,11 @@ from onrig.runtime.task import episode_steps, task_problems
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_NOISE: Final = 10_000_000
-"""Steps of one episode times actuators: its noise is drawn at once."""
+"""Limit on steps per episode times actuators: an episode's noise is drawn at once."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for each value that does not fit the others."""
+    """List (path, message) for each value that conflicts with others."""
     for at, message in rig_problems(config.rig):
         yield ("rig", *path_steps(at)), f"{message} at {'.'.join(('rig', at)) if at else 'rig'}"
     for at, message in task_problems(config.task, config.rig):
@@ -35,15 +35,15 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     elif not steps:
         yield (
             ("task", "episode_s"),
-            f"{config.task.episode_s:g} s at {config.rate_hz:g} Hz make no episode of 1 to {_most_steps(config)} steps "
-            "at task.episode_s",
+            f"expected an episode of 1 to {_most_steps(config)} steps, got {config.task.episode_s:g} s "
+            f"at {config.rate_hz:g} Hz at task.episode_s",
         )
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     if (config.device.twin is None) == (config.device.port is None):
         yield ("device",), "expected exactly one of 'twin' and 'port' at device"
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
-        yield ("staleness", "then"), "there is no exploration to lower at staleness.then"
+        yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
     yield from link_findings(config.link)
     signals, actuators = len(config.rig.signals), len(config.rig.actuators)
     yield from selection_findings(config.selection, signals, actuators, run_length=config.episodes * steps)
@@ -51,12 +51,12 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         at = "exploration.near_envelope"
-        yield path_steps(at), f"there is no limits.envelope to be near to at {at}"
+        yield path_steps(at), f"expected limits.envelope to be given as well at {at}"
     yield from limit_findings(config)
 
 
 def _steps(config: RunConfig) -> int:
-    """Transitions in an episode; 0 where rate and length give no sensible number."""
+    """Transitions in an episode; 0 if rate and length give no valid number."""
     product = config.task.episode_s * config.rate_hz
     return episode_steps(config.task, config.rate_hz) if 0 < product <= _most_steps(config) else 0
 
@@ -72,23 +72,23 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
     if config.device.port is not None:
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences are computed with a twin's plant, the device here is on a port "
+            "synthetic experiences need a twin, whose plant computes them; this device is on a port "
             "at selection.synthetic",
         )
     if synthetic.states > 0 and not follows_episode_alone(config.exploration):
         yield (
             ("exploration",),
-            "the actions of synthetic states (selection.synthetic.states) are explored as the episode's number tells: "
-            "expected a process of signals, scheduled over episodes, without gates and budgets, at exploration",
+            "selection.synthetic.states needs exploration that depends on the episode's number alone: expected noise "
+            "on actions, scheduled over episodes, without gates and budgets, at exploration",
         )
 
 
 def guard_findings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for guards that a rig on a port must not be without."""
+    """List (path, message) for guards that a rig on a port must have."""
     limits = config.limits
     unguarded = limits.unguarded is True
     if unguarded and limits.envelope:
-        yield ("limits", "unguarded"), "there is an envelope: leave this out at limits.unguarded"
+        yield ("limits", "unguarded"), "remove this, since there is an envelope, at limits.unguarded"
     if _is_matter(config) and not limits.envelope and not unguarded:
         yield (
             ("limits", "envelope"),
@@ -98,22 +98,21 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def guard_warnings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for guards that are missing where that is allowed; the configuration is sound."""
+    """List (path, message) for guards that are missing in a valid configuration."""
     if not config.limits.envelope:
         after = (
-            "" if _is_matter(config) else "; a rig on a port is refused without, unless it has limits.unguarded: true"
+            "" if _is_matter(config) else "; a rig on a port is refused without one, unless limits.unguarded is true"
         )
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
     if _is_matter(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
-            "nothing here brings the rig back to its start: only a device that does so by itself (RESET in its hello) "
-            "will be accepted, at task.reset",
+            "without a reset controller only a device with RESET in its hello is accepted, at task.reset",
         )
 
 
 def _is_matter(config: RunConfig) -> bool:
-    """Whether a port may lead to hardware: what is scaled or in lockstep is a twin behind it."""
+    """Whether a port may lead to real hardware: behind a scaled or lockstep port is a twin."""
     return config.device.port is not None and config.device.pace == "realtime"
 
 
@@ -121,4 +120,4 @@ def _subject(config: RunConfig) -> str:
     port = config.device.port
     what = "this twin" if port is None else f"the rig on {port.path}"
     ends = "" if config.task.terminate else ", nor does its episode end early"
-    return f"{what} has no envelope: whatever its state does, no fallback acts{ends}"
+    return f"{what} has no envelope: no fallback acts on its state{ends}"

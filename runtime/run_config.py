@@ -1,7 +1,7 @@
-"""What a run's configuration may say, as frozen structs; ``onrig.runtime.run_loading`` reads YAML into them.
+"""Schema of a run's configuration, as frozen structs; ``onrig.runtime.run_loading`` reads YAML into them.
 
-Two sections belong to packages that the SBC need not have: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.
-They travel through here as plain mappings; their owners define and check them.
+Two sections belong to packages that the SBC may lack: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.  Here
+they are plain mappings; their owners define and check them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration
-from onrig.runtime.link.settings import Link
+from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.replay.settings import Selection, capacity_for
@@ -26,7 +26,7 @@ from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
 MOST_EPISODES: Final = 10_000_000
-"""Of one run: a year of four-second episodes."""
+"""Maximum number of episodes: a year of four-second ones."""
 
 
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
-    """As the twin on a serial port has it (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
+    """Default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,17 +52,17 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     twin: Section | None = None
     port: Port | None = None
     pace: Pace = "realtime"
-    """Of the twin, ours or one behind the port; hardware always runs in real time."""
+    """Pace of the twin, local or behind the port; hardware always runs in real time."""
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run: what is driven, for what, how fast, how long, and how it learns."""
+    """One run: rig, task, rate, length, and learning."""
 
     rig: Rig
     task: Task
     device: Device
     rate_hz: Quantity
-    """0.1 to 10 000, which is checked after all else: so much follows from it (``onrig.runtime.run_checks``)."""
+    """0.1 to 10 000; checked in ``onrig.runtime.run_checks``, after the rest."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     learner: Section = {}
     selection: Selection = Selection()
@@ -76,25 +76,25 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staleness: Staleness = Staleness()
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """A noise-free evaluation episode after every n-th training episode; 0 for none (docs/methods.md)."""
+    """Interval of noise-free evaluation episodes, in training episodes; 0 for none (docs/methods.md)."""
     local_learner: bool = True
-    """Start a learner beside the loop; False waits for one that connects (`onrig learn`)."""
+    """Start a local learner; False waits for one that connects (`onrig learn`)."""
     policy: str | None = None
-    """ONNX file to start with; without one the run waits for the learner's first policy."""
+    """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
-    """How long the loop waits for the learner: at the start, and in lockstep at every barrier."""
+    """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
-    """Seconds between checkpoints of the memory (in lockstep of device time, at whole episodes): what a crash costs.
-    Shorter ones would do little else than wait for the disk."""
+    """Interval of the memory's checkpoints in s (in lockstep device time, at whole episodes), the loss in a crash.
+    With shorter ones the replay process would mostly wait for the disk."""
 
     @property
     def lockstep(self) -> bool:
-        """Whether the run proceeds in virtual time, bit for bit reproducible (docs/architecture.md)."""
+        """Whether the run is in virtual time and reproducible bit for bit (docs/architecture.md)."""
         return self.device.pace == "lockstep"
 
     @property
     def checkpoint_episodes(self) -> int:
-        """How many training episodes apart checkpoints are in lockstep."""
+        """Interval of checkpoints in lockstep, in training episodes."""
         return max(1, int(self.checkpoint_s / self.task.episode_s))
 
     @property
@@ -104,13 +104,13 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def wall_period_ns(self) -> int:
-        """Sampling period as the wall clock sees it (a scaled twin's is shorter)."""
+        """Sampling period on the wall clock (shorter for a scaled twin)."""
         scale = self.device.pace.scaled if isinstance(self.device.pace, Scaled) else 1.0
         return round(1e9 / (self.rate_hz * scale))
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Capacity of the run's memory in experiences; raises ValueError when the configured bytes hold none."""
+    """Capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
     rig, run_length = config.rig, config.episodes * episode_steps(config.task, config.rate_hz)
     return capacity_for(config.selection, len(rig.signals), len(rig.actuators), run_length=run_length)
 
@@ -132,11 +132,11 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("learner", "backlog"),
     }
 )
-"""How long, how durable, how punctual, how watched, on which line: nothing of it says what is learned, or how."""
+"""Settings that a resumed run may change: none of them affects what is learned, or how."""
 
 
 class Difference(NamedTuple):
-    """A value that two configurations do not share; one that is not there is None."""
+    """A value that differs between two configurations; None if missing."""
 
     path: NodePath
     run: object
@@ -147,7 +147,7 @@ class Difference(NamedTuple):
 
 
 def differences(run: RunConfig, wanted: RunConfig) -> list[Difference]:
-    """List what keeps ``wanted`` from being the continuation of ``run``; empty where it is."""
+    """List the differences that prevent ``wanted`` from continuing ``run``; empty if it can."""
     return list(_compared((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)))
 
 

@@ -1,6 +1,6 @@
-"""From a name or a path to a checked run configuration: named rigs and tasks, overrides, cross checks.
+"""Loading of a run configuration by name or path: named rigs and tasks, overrides, cross checks.
 
-Every problem of every section is reported at once, each at its file, line and column, before anything starts.
+All problems of all sections are reported together, each with file, line and column, before anything starts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, load_document, origin_of, override, problem_at
+from onrig.runtime.config.document import Document, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
-from onrig.runtime.config.resolve import find
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig
@@ -28,16 +27,16 @@ Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
 class Rules(NamedTuple):
-    """What a caller adds to the loading of a configuration."""
+    """Caller's additions to the loading of a configuration."""
 
     refuse: Checks = lambda config: ()
-    """Findings that make it unusable."""
+    """Findings that make the configuration invalid."""
     warn: Checks = lambda config: ()
-    """Findings that a person should know of."""
+    """Findings that are only warnings."""
     heed: Callable[[Problem], None] = lambda problem: None
-    """Takes each warning, once the configuration is known to be sound."""
+    """Receives each warning of a valid configuration."""
     adjust: Callable[[RunConfig], RunConfig] = lambda config: config
-    """Applied before anything is checked: what the command line changes in whole (``--device``)."""
+    """Applied before the checks: sections that the command line replaces (``--device``)."""
 
 
 def load_run(
@@ -45,15 +44,15 @@ def load_run(
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections`` gives the types of the parts that other packages own, by path (``("device", "twin")``), ``rules``
-    their checks of what must fit the rest.  Raises ConfigError with every problem found.
+    ``sections``: types of the sections that other packages own, by path (``("device", "twin")``); ``rules``: their
+    cross checks.  Raises ConfigError with every problem found.
     """
     try:
         path = find(name)
     except FileNotFoundError as error:
         raise ConfigError([Problem(name, START, str(error))]) from None
     document = load_document(path)
-    # Overrides of what is inside a named rig or task need the mapping, so names are replaced in between.
+    # Overrides inside a named rig or task need its mapping, so names are resolved in between.
     early = [o for o in overrides if o.split("=", 1)[0].strip() in _NAMED]
     for assignment in early:
         document = override(document, assignment)
@@ -85,17 +84,17 @@ def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
-    """Write a configuration with everything it names spelled out."""
+    """Write a configuration with its named parts expanded."""
     path.write_text(resolved_text(config), encoding="utf-8")
 
 
 def resolved_text(config: RunConfig) -> str:
-    """Return a configuration as YAML with everything it names spelled out."""
+    """Return a configuration as YAML with its named parts expanded."""
     return dump(msgspec.to_builtins(config))
 
 
 def _named_part(document: Document, key: str, folder: str, beside: Path) -> Document | None:
-    """The file that ``rig: NAME`` or ``task: NAME`` refers to; None when the mapping stands inline or is missing."""
+    """File of ``rig: NAME`` or ``task: NAME``; None if the mapping is inline or missing."""
     if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
         return None
     name = str(document.data[key])
@@ -131,14 +130,14 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     for at, type_ in sections.items():
         if _present(document, at):
             section: Reading[object] = read(document, at, type_)
-            # By way of JSON, which makes lists of tuples, as reading the resolved file does.
+            # Through JSON, which turns tuples into lists, as reading the resolved file does.
             found = _with_section(found, at, msgspec.json.decode(msgspec.json.encode(section.value)))
             problems += section.problems
             mended += section.mended
-    if len(mended) < len(problems):  # something is worse than out of bounds
+    if len(mended) < len(problems):  # some problems are not just numbers out of bounds
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
-    # A number out of bounds hides nothing: all else is checked with one within, and what that is in doubt of left out.
+    # A number out of bounds is replaced by one within to check the rest; findings that depend on it are dropped.
     others = [f for f in (*findings(config), *rules.refuse(config)) if not any(_under(f[0], at) for at in mended)]
     problems = _in_order(document, (*problems, *_placed(document, parts, others)))
     if problems:
@@ -153,7 +152,7 @@ def _under(path: NodePath, at: NodePath) -> bool:
 
 
 def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
-    """Findings as problems at their places."""
+    """Findings as problems with their positions."""
     for at, message in found:
         key = str(at[0]) if at else ""
         part, rest = (parts[key], at[1:]) if key in parts else (document, at)
@@ -161,7 +160,7 @@ def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[F
 
 
 def _in_order(document: Document, problems: Iterable[Problem]) -> list[Problem]:
-    """In the order of the files."""
+    """Sort problems by file and position."""
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 
@@ -173,7 +172,7 @@ def _present(document: Document, at: NodePath) -> bool:
 
 
 def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
-    """Replace a section that another package owns by its checked form, defaults filled in."""
+    """Replace a section owned by another package with its checked form, defaults included."""
     if at == ("learner",):
         return {**found, "learner": value}
     device = found.get("device")

@@ -1,11 +1,11 @@
-"""What a rig is asked to do: reward, episode, start state and the yardstick it is measured by (docs/architecture.md).
+"""Task of a rig: reward, episode, start state and performance scale (docs/architecture.md).
 
-A task names observations and actuators of a rig and is compiled against it once, so that the tick pays for
-arithmetic only.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
+A task names observations and actuators of a rig and is compiled for it once, so that only arithmetic is left in the
+tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
-with x' the observation *after* the action and a the action really applied, both in SI units (docs/methods.md).
+with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]],
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds that an observation runs into, and what that costs (docs/methods.md, "Walls")."""
+    """Mechanical stops of an observation, and their penalty (docs/methods.md, "Walls")."""
 
     observation: str
     low: Quantity
     high: Quantity
     penalty: NotNegative
     margin: NotNegative
-    """The wall counts as met within this distance of a bound: the plant puts the ball exactly there, so half a
-    count of the sensor is enough."""
+    """Distance from a bound within which the wall counts as met: half a count of the sensor is enough, because the
+    plant puts the ball exactly at the bound."""
 
 
 class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of eq. (9) by the rig's names, in SI units; what is not named costs nothing."""
+    """Weights of eq. (9) by the rig's names, in SI units; signals not named cost nothing."""
 
     target: dict[str, Quantity]
     """Observation name to reference value."""
@@ -55,14 +55,14 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean rewards per step that stand for 0 and 1 of the performance mu_r (de Bruin et al. 2018, §5.1)."""
+    """Mean rewards per step that correspond to performance mu_r = 0 and 1 (de Bruin et al. 2018, §5.1)."""
 
     random_reward: Quantity
     reference_reward: Quantity
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One task for one kind of rig, wholly from YAML."""
+    """One task for one kind of rig, defined in YAML."""
 
     name: str
     episode_s: Positive
@@ -73,7 +73,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: Reset | None = None
-    """How a device without the capability RESET is brought to ``start``; without it such a device is refused."""
+    """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
 
 
 def _observation_index(rig: Rig) -> dict[str, int]:
@@ -173,7 +173,7 @@ def compile_terminated(task: Task, rig: Rig) -> ScalarTest:
 
 
 def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
-    """Build ``terminated(observations)`` of many at once, ``(..., n)`` to ``(...)``; equal to the tick's own."""
+    """Build ``terminated(observations)`` of many at once, ``(..., n)`` to ``(...)``; equal to the scalar form."""
     index = _observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
 
@@ -199,7 +199,7 @@ def episode_steps(task: Task, rate_hz: float) -> int:
 
 
 def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
-    """List what is wrong with a task on a rig as (path, message) pairs; empty when it is sound."""
+    """List problems of a task on a rig as (path, message) pairs; empty if valid."""
     observations = {o.name: o for o in rig.signals}
     actuators = [a.name for a in rig.actuators]
     problems: list[tuple[str, str]] = []
@@ -241,7 +241,7 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
         if not (math.isfinite(wall.low) and math.isfinite(wall.high) and wall.low < wall.high):
             problems.append(("reward.wall", f"needs low < high, got {wall.low} and {wall.high}"))
         elif not 2.0 * wall.margin < wall.high - wall.low:
-            problems.append(("reward.wall.margin", "must be less than half the distance of the walls"))
+            problems.append(("reward.wall.margin", "must be less than half the distance between the walls"))
         if not math.isfinite(wall.penalty):
             problems.append(("reward.wall.penalty", "must be a finite number"))
     known("terminate", list(task.terminate), seen, "observation")
@@ -256,7 +256,7 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
     if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
         problems.append(("normalization", "needs finite numbers"))
     elif n.random_reward < n.reference_reward < n.random_reward + SMALLEST:
-        problems.append(("normalization", f"the two rewards must be {SMALLEST:g} apart at least"))
+        problems.append(("normalization", f"the two rewards must be at least {SMALLEST:g} apart"))
     elif not n.random_reward < n.reference_reward:
         problems.append(("normalization", "needs random_reward < reference_reward"))
     return problems

@@ -21,8 +21,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.config.conversion import convert
-from onrig.runtime.config.document import load_document
-from onrig.runtime.config.resolve import find
+from onrig.runtime.config.document import find, load_document
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
 from onrig.sim.twin.device import TwinDevice

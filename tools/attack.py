@@ -1,27 +1,89 @@
-"""``onrig attack``: tries to break a rig from outside and from within, and reports what did.
+"""``onrig attack``: robustness campaign against a rig: fuzzing, hostile peers, killed processes, exhausted resources.
 
-Fuzzed configurations, hostile models, garbage and crowds at the doors, processes killed and stopped at random moments,
-disk, shared memory and descriptors used up, stops on a bad line.  Each finished piece is filed in the folder of the
-attack: the same command continues where it was interrupted.  Nothing but this machine is attacked.
+Fuzzed configurations, hostile models, garbage and connection floods on every interface, processes killed and stopped at
+random, disk, shared memory and file descriptors exhausted, stops over a bad line.  Each finished piece is saved in the
+output folder; the same command resumes an interrupted attack.  Only this machine is attacked.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
+from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
+from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
+from onrig.tools.faultlab.campaign import Campaign, Filed, Fuzzing, Verdict, do_piece, verdict
+from onrig.tools.terminal import VerbParser, complain
+
+
+class Size(NamedTuple):
+    """Size of each campaign: pieces, and cases per piece."""
+
+    configurations: tuple[int, int]
+    models: tuple[int, int]
+    link_models: tuple[int, int]
+    garbage: tuple[int, int]
+    crowds: tuple[int, int]
+    lockstep: tuple[int, int]
+    realtime: tuple[int, int]
+    exhaustion: int
+    stops: int
+    episodes: int
+    """Length of a lockstep run."""
+    longest_s: float | None
+    """Longest time that a process is stopped or a resource exhausted; None includes permanently."""
+
+
+WHOLE: Final = Size((10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (25, 2), (10, 5), 10, 20, 16, None)
+QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (1, 1), (1, 1), 1, 1, 6, 0.5)
+
+
+def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
+    """All campaigns in execution order."""
+    alone, longest_s = Alone(seed, size.episodes), size.longest_s
+    return [
+        Fuzzing("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1, steady=False),
+        Fuzzing("models", "hostile or mutated models at the door", seed, *size.models, case_s=0.005),
+        ModelsOverTheLink(seed, *size.link_models),
+        Garbage(seed, *size.garbage),
+        Crowds(seed, *size.crowds),
+        *(LockstepHits(alone, seed, *size.lockstep, stop=stop, longest_s=longest_s) for stop in (False, True)),
+        *(RealtimeHits(seed, *size.realtime, stop=stop, longest_s=longest_s) for stop in (False, True)),
+        *(Exhaustion(what, seed, size.exhaustion, longest_s=longest_s) for what in ("disk", "shm", "descriptors")),
+        Stops(seed, size.stops),
+    ]
+
+
+NAMES: Final = tuple(campaign.name for campaign in campaigns(0, QUICK))
+Say = Callable[[str, float], object]
+"""Progress callback: current activity and the seconds of the total it accounts for."""
+
+
+def attack(chosen: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
+    """Run the unfinished pieces of each campaign; results go to ``out``."""
+    verdicts = []
+    for campaign in chosen:
+        filed = Filed(out / f"{campaign.name}.jsonl")
+        for number in filed.left(campaign.pieces):
+            say(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
+            filed.add(do_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
+            say(campaign.name, campaign.piece_s)
+        verdicts.append(verdict(campaign, filed.pieces))
+    return verdicts
+
 
 _DEFAULT: Final = "attack"
 
 
 class Begun(msgspec.Struct, forbid_unknown_fields=True):
-    """Arguments that an attack began with."""
+    """Arguments that an attack was started with."""
 
     seed: int
     quick: bool
@@ -29,22 +91,22 @@ class Begun(msgspec.Struct, forbid_unknown_fields=True):
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 everything holds, 70 not")
-    p.add_argument("--quick", action="store_true", help="a handful of each: a minute or two")
-    p.add_argument("--only", metavar="NAME,...", help="these parts alone (--list says which there are)")
-    p.add_argument("--list", action="store_true", help="list the parts, and start nothing")
-    p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses what happens (default: 0)")
+    p = VerbParser(prog="onrig attack", description=__doc__, epilog="exit codes: 0 all requirements held, 70 otherwise")
+    p.add_argument("--quick", action="store_true", help="a few cases of each part; takes a minute or two")
+    p.add_argument("--only", metavar="NAME,...", help="run only these parts (see --list)")
+    p.add_argument("--list", action="store_true", help="list the parts and exit")
+    p.add_argument("--seed", type=int, default=0, metavar="K", help="random seed (default: 0)")
     p.add_argument("--out", type=Path, default=Path(_DEFAULT), metavar="DIR", help=f"default: {_DEFAULT}")
-    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here as Markdown")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures here")
+    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the results table to FILE as Markdown")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures to FILE")
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Attack; returns the exit code, 70 where something did not hold."""
+    """Run the attack; returns the exit code, 70 if a requirement was violated."""
     args = parser().parse_args(arguments)
     try:
-        from onrig.tools.faultlab.attack import NAMES, QUICK, WHOLE, attack, campaigns
+        from onrig.tools.attack import NAMES, QUICK, WHOLE, attack, campaigns
     except ImportError as error:
         return complain("attack", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
@@ -56,7 +118,7 @@ def main(arguments: list[str]) -> int:
         return complain("attack", f"--seed: expected 0 or more, got {args.seed}")
     only = args.only.split(",") if args.only else list(NAMES)
     if unknown := [name for name in only if name not in NAMES]:
-        return complain("attack", f"--only: there is no '{unknown[0]}'; there are: {', '.join(NAMES)}")
+        return complain("attack", f"--only: unknown part '{unknown[0]}'; choose from {', '.join(NAMES)}")
     for file in (args.markdown, args.json):
         if file is not None and not file.absolute().parent.is_dir():
             return complain("attack", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
@@ -93,7 +155,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _begin(out: Path, begun: Begun) -> str | None:
-    """Begin in a folder, or continue in one that began with the same arguments; what is wrong, or None."""
+    """Start in a folder, or continue an attack with the same arguments; returns the problem, or None."""
     file = out / "attack.json"
     if file.exists():
         try:
@@ -105,7 +167,7 @@ def _begin(out: Path, begun: Begun) -> str | None:
             return f"--out: '{out}' holds an attack with --seed {before.seed}{quick}; choose another folder"
         return None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        return f"--out: '{out}' holds something already; choose another folder"
+        return f"--out: '{out}' is not empty; choose another folder"
     out.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.encode(begun))
     return None

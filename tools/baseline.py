@@ -1,8 +1,9 @@
-"""``onrig baseline CONFIG``: what the random controller and model-based ones reach on a configuration's task.
+"""``onrig baseline CONFIG``: scores of the random and the model-based controllers on a configuration's task.
 
-Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean itself.  Its
-"polished" row is the yardstick: really earned, so that the optimum is that or higher; its "estimate" is no bound.
-Rewards are means per step over an episode from the task's start, on the exact plant: no noise, counts, delay or shield.
+Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward.  Its
+"polished" row is the reference: a score that was achieved, hence a lower bound on the optimum.  Its "estimate" is not a
+bound.  Rewards are means per step over an episode from the task's start, on the exact plant: no noise, quantization,
+delay or shield.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from onrig.sim.baselines.yardstick import (
     random_baseline,
 )
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
-from onrig.tools.terminal import drawing_stream
+from onrig.tools.terminal import VerbParser, complain, drawing_stream
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig baseline", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
-    p.add_argument("--grid", choices=("coarse", "fine"), default="coarse", help="two quick grids, or three fine ones")
+    p.add_argument(
+        "--grid", choices=("coarse", "fine"), default="coarse", help="coarse: two fast grids; fine: three fine ones"
+    )
     p.add_overrides()
     return p
 
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("baseline", f"{args.config} names a port, no twin to compute a baseline on")
+        return complain("baseline", f"{args.config} names a port; a baseline needs a twin ('device: {{twin: ...}}')")
     twin = msgspec.convert(config.device.twin, TwinOptions)
     problems = task_model_problems(config.rig, config.task, twin.plant)
     if problems:
@@ -89,7 +91,7 @@ def _show(config: RunConfig, model: TaskModel, fineness: Fineness) -> None:
 
 
 def _progress(done: int, steps: int) -> None:
-    """Show how far the induction is, on a terminal only, on a line that goes when it is done."""
+    """Progress of the backward induction, on a terminal only; the line is erased at the end."""
     if sys.stderr.isatty():
         text = f"  backward induction: step {done} of {steps}" if done < steps else ""
         print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)

@@ -1,4 +1,4 @@
-"""``onrig check``: is a configuration sound, and what does it mean?"""
+"""``onrig check``: validates a configuration and explains it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_rig, tell
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig check", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
-    p.add_argument("--explain", action="store_true", help="print limits and schedules as tables (--plot draws them)")
+    p.add_argument(
+        "--explain", action="store_true", help="also print limits and schedules as tables (--plot draws them)"
+    )
     p.add_overrides()
-    p.add_argument("--plot", type=Path, metavar="FILE", help="as --explain, and draw a picture into FILE")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="like --explain, and plot to FILE")
     return p
 
 
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def in_one_line(config: RunConfig) -> str:
-    """What a run of this configuration is, in a few words."""
+    """One-line summary of a run of this configuration."""
     steps = episode_steps(config.task, config.rate_hz)
     parts = (
         f"rig {config.rig.name}",
@@ -53,7 +55,7 @@ def in_one_line(config: RunConfig) -> str:
 
 
 def device_in_words(config: RunConfig) -> str:
-    """What is driven, and how fast its time runs."""
+    """The device and the pace of its clock."""
     if config.device.port is not None:
         return f"device on {config.device.port.path}"
     pace = config.device.pace
@@ -70,5 +72,5 @@ def _draw(config: RunConfig, path: Path) -> int:
     except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return complain("check", f"--plot: '{path}' cannot be written: {reason}")
-    print(f"\nsee {path}" if drawn else "\nno picture: matplotlib is not installed (pip install 'onrig[viz]')")
+    print(f"\nsee {path}" if drawn else "\nno picture: this needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

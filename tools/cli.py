@@ -1,6 +1,6 @@
-"""The ``onrig`` command: finds the verb's module and leaves the rest to it.
+"""The ``onrig`` command: dispatches to the verb's module.
 
-Nothing is imported before a verb is known, not even what takes milliseconds: the help is there at once.
+Nothing is imported before the verb is known, so that the help appears at once.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 VERBS: Final = {
     "check": "validate a configuration and show what it means",
     "run": "run a rig: device or twin, control, replay, learner",
-    "web": "serve the live page of a run, under way or over",
-    "watch": "look at a running rig from another terminal, over ssh as well",
+    "web": "serve the live page of a running or finished run",
+    "watch": "watch a running rig from another terminal, also over ssh",
     "stop": "stop a running rig from another terminal, actuators first",
-    "resume": "let a paused or faulted run go on from another terminal",
-    "twin": "run a device twin alone, on a pty or a serial port",
-    "keys": "make the key pairs of a rig and its learners",
-    "learn": "run a learner for a rig that is running elsewhere",
-    "replay": "decide a recorded run once more and compare every decision",
+    "resume": "resume a paused or faulted run from another terminal",
+    "twin": "run the device twin alone, on a pty or a serial port",
+    "keys": "generate key pairs for a rig and its learners",
+    "learn": "run a learner for a rig on another machine or in another process",
+    "replay": "recompute every decision of a recorded run and compare",
     "experiment": "run many trials of many strategies, on all cores or on a cluster",
-    "report": "say what a run came to, and draw its learning curve",
-    "bench": "measure a part of Onrig, peers beside it where they are installed",
-    "soak": "run a rig, a learner and a bad network for minutes, with faults everywhere, and keep the books",
-    "attack": "try to break a rig from outside and from within, and say what did",
-    "baseline": "what the random controller and a model-based one reach on a task",
-    "safety": "try to break what the shield promises, and say how near that came",
-    "doctor": "check board, kernel, permissions, ports, keys and wheels",
-    "service": "make a rig a service of this machine: systemd unit, udev rule, limits",
-    "disarm": "tell the device behind a port to be safe, when nothing is left of its run",
-    "policy": "judge a policy (policy check) or measure it on the twin (policy eval)",
+    "report": "report the results of a run or an experiment",
+    "bench": "benchmark a part of Onrig, next to peer libraries where they are installed",
+    "soak": "run a rig and a learner over a bad network with injected faults, and balance the ledger",
+    "attack": "try to break a rig: fuzzing, hostile peers, killed processes, exhausted resources",
+    "baseline": "score a random and a model-based controller on a task",
+    "safety": "drive adversarial policies against the shield and report the worst margin",
+    "doctor": "check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels",
+    "service": "set up a rig as a service: systemd unit, udev rule, limits",
+    "disarm": "disarm the device on a port when its run is gone",
+    "policy": "check a policy against admission (policy check) or score it on the twin (policy eval)",
 }
 
 _PLACES: Final = {
@@ -43,9 +43,9 @@ _PLACES: Final = {
     **{verb: f"verbs.{verb}" for verb in ("keys", "learn", "stop", "disarm", "twin")},
     "resume": "verbs.stop:resume",
 }
-"""Modules below ``onrig.tools`` of verbs that are no module themselves; ``main`` where no function is named."""
+"""Modules below ``onrig.tools`` of verbs without one of their own name; ``main`` unless a function is named."""
 
-_USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (onrig VERB --help tells more)\n\n"
+_USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
 _EXIT_CODES: Final = """
 exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 70 internal,
 130 interrupted
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         try:
             return main(sys.argv[1:])
-        finally:  # a Ctrl-C in the interpreter's own end would only hide the exit code
+        finally:  # a Ctrl-C during interpreter shutdown would only hide the exit code
             import signal
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     if verb not in VERBS:
         from onrig.runtime.config.problem import hint
 
-        sys.stderr.write(f"onrig: there is no verb {verb!r}{hint(verb, VERBS)}; there are: {', '.join(VERBS)}\n")
+        sys.stderr.write(f"onrig: unknown verb {verb!r}{hint(verb, VERBS)}; choose from {', '.join(VERBS)}\n")
         return 2
     from onrig.tools.terminal import printable_streams
 
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
         return 0
     except Exception:
         import traceback

@@ -1,4 +1,4 @@
-"""What a run shows while it lasts: a progress bar on a terminal, plain lines everywhere else."""
+"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LINE_EVERY_S: Final = 5.0
 
 
 class Display(Protocol):
-    """Takes the reports of a run as they come."""
+    """Consumer of a run's reports."""
 
     def show(self, report: Report) -> None:
         """Show one report."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class PlainDisplay:
@@ -32,7 +32,7 @@ class PlainDisplay:
         self._last = -1
 
     def show(self, report: Report) -> None:
-        """Print what matters."""
+        """Print warnings, errors and periodic progress."""
         if report.kind in ("warning", "error", "fault"):
             print(f"{report.source}: {report.message}", file=sys.stderr, flush=True)
         elif report.kind == "ready" and report.message:
@@ -50,7 +50,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """A progress bar with the figures that matter behind it."""
+    """Progress bar followed by the main figures."""
 
     def __init__(self, episodes: int) -> None:
         from rich.console import Console
@@ -75,19 +75,19 @@ class RichDisplay:
         """Move the bar, or print a line above it."""
         if report.kind in ("warning", "error", "fault"):
             colour = "yellow" if report.kind == "warning" else "red"
-            # Never a string: rich would read what a device or a learner says as markup, and drop or trip over it.
+            # Text, not str: rich would parse messages of devices and learners as markup.
             line = self._text.assemble((printable(report.source), colour), f": {printable(report.message)}")
             self._console.print(line)
         elif report.kind == "progress":
             self._progress.update(self._task, completed=int(report.values.get("episode") or 0), figures=figures(report))
 
     def close(self) -> None:
-        """Stop the bar where it stands."""
+        """Stop the bar."""
         self._progress.stop()
 
 
 def figures(report: Report) -> str:
-    """Normalised performance, kept experiences, updates per second and missed ticks, in a few words."""
+    """One-line figures: normalised performance, policy, stored experiences, updates per second, missed ticks."""
     v = report.values
     score = v.get("normalized")
     shown = f"{score:.2f}" if isinstance(score, float) else "-"
@@ -98,14 +98,14 @@ def figures(report: Report) -> str:
 
 
 def progress_line(report: Report, episodes: int, elapsed_s: float) -> str:
-    """One plain line with the time left."""
+    """Plain progress line with the remaining time."""
     done = int(report.values.get("episode") or 0)
     left = f"{elapsed_s / done * (episodes - done):.0f} s left" if done else ""
     return f"episode {done}/{episodes}  {figures(report)}  {left}"
 
 
 def display_for(episodes: int) -> Display:
-    """Choose: rich on a terminal where it is installed, plain lines otherwise."""
+    """The rich display on a terminal where rich is installed, otherwise plain lines."""
     if sys.stdout.isatty():
         try:
             return RichDisplay(episodes)

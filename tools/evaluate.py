@@ -1,13 +1,13 @@
-"""Evaluation episodes within one process: the tick and the session of the rig, on a lockstep twin at arm's length.
+"""Policy evaluation without a rig: the admission verdict, and episodes on an in-process lockstep twin.
 
-The same modules take the same decisions from the same bytes as in a lockstep run, so that equal policies and seeds
-give equal rows, bit for bit.
+The modules are those of a lockstep run, so the same policy and seed give the same rows, bit for bit.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
@@ -16,19 +16,37 @@ from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
+from onrig.runtime.policy.admission import Admitted, Refused, admit
+from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, RecordLayout, Step
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 
 
-def lockstep_session(config: RunConfig) -> DeviceSession:
-    """Connect to a lockstep twin of the configuration's own in this process, configured and limited as for a run.
+def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
+    """Admission verdict of a rig whose memory is still empty."""
+    wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
+    return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
 
-    Faults on the line, which the twin's process would inject, are left out.
+
+def read_model(path: Path, config: RunConfig) -> bytes | Refused:
+    """A policy's bytes; an oversized file is refused unread.  Raises OSError."""
+    max_bytes = admission_limits(config).max_bytes
+    size = path.stat().st_size
+    if size > max_bytes:
+        return Refused("size", f"{size} bytes, at most {max_bytes} allowed")
+    return path.read_bytes()
+
+
+def lockstep_session(config: RunConfig) -> DeviceSession:
+    """Session with an in-process lockstep twin, configured and limited as for a run.
+
+    Line faults, which the twin's process would inject, are left out.
     """
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
     reader = FrameReader()
@@ -51,9 +69,9 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Run evaluation episodes 1 ... ``episodes`` without noise, each with the device seed that a run would give it.
+    """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed it has in a run.
 
-    Raises LinkError when the twin falls silent (its plant has left the numbers, say).
+    Raises LinkError when the twin stops answering (if its plant diverges, say).
     """
     rig = config.rig
     session, tick = lockstep_session(config), Tick(config)

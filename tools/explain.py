@@ -1,4 +1,4 @@
-"""What a configuration means, as tables: limits in every unit they act in, schedules at some episodes, sizes, times."""
+"""Tables that explain a configuration: limits in all their units, sampled schedules, sizes, durations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 _THEN: Final = {
-    "keep": "the run goes on under its last policy and says so",
-    "lower": "exploration times {factor:g} from the next episode on",
-    "fall_back": "the run stands safe between episodes until the learner is heard, {wait:g} s at most",
+    "keep": "the run continues with its last policy and warns",
+    "lower": "exploration is scaled by {factor:g} from the next episode on",
+    "fall_back": "the run waits, disarmed, between episodes until the learner answers, {wait:g} s at most",
 }
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
-    """All of it, in the order in which things act."""
+    """All tables, in the order in which their subjects act."""
     yield _observations(config)
     yield _actuators(config)
     yield _envelope(config)
@@ -43,13 +43,13 @@ def span(low: float, high: float) -> str:
 
 
 def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
-    """Where the fallback lets go again: the middle ``release`` of an envelope."""
+    """Bounds at which the fallback releases control: the middle ``release`` of an envelope."""
     centre, half = 0.5 * (low + high), 0.5 * (high - low)
     return centre - release * half, centre + release * half
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """How often an experience is replayed on average: batch size times updates over those written."""
+    """Mean number of replays per experience: batch size times updates over experiences written."""
     if learner.updates_per_transition is not None:
         return learner.ddpg.batch * learner.updates_per_transition
     written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
@@ -57,13 +57,13 @@ def reuse(config: RunConfig, learner: LearnerSettings) -> float:
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
-    """Device time of all training and of all evaluation episodes, without resets and waiting."""
+    """Device time of all training and of all evaluation episodes, without resets and waits."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
 
 
 def duration(seconds: float) -> str:
-    """Write a duration for people: ``1 h 07 min``, ``3 min 20 s``, ``12.5 s``."""
+    """Human-readable duration: ``1 h 07 min``, ``3 min 20 s``, ``12.5 s``."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -135,16 +135,16 @@ def _envelope(config: RunConfig) -> Table:
         for name, e in limits.envelope.items()
     ]
     if not rows:
-        rows.append(("none", "", "only an action that is no finite number brings the fallback", ""))
+        rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        box = f"commands lead where the fallback keeps it, parameters within {100 * plants.spread:g} % ('onrig safety')"
+        box = f"the fallback can keep this limit, for parameters within {100 * plants.spread:g} % ('onrig safety')"
         rows.append(("predicted", "", f"{plants.velocity}: {box}", ""))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
         ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
     )
-    return Table("envelope", ("unit", "allowed", "fallback lets go within"), tuple(rows))
+    return Table("envelope", ("unit", "allowed", "fallback releases within"), tuple(rows))
 
 
 def _fallback(config: RunConfig) -> str:
@@ -154,7 +154,7 @@ def _fallback(config: RunConfig) -> str:
             f"coils off; the nearest magnet holds below {fallback.slow:g} m/s and brakes up to {fallback.brake_below:g}"
         )
     if not isinstance(fallback, Damp):
-        return "every actuator safe"
+        return "every actuator at its safe value"
     actuator = next(a for a in config.rig.actuators if a.name == fallback.actuator)
     return f"{fallback.actuator} = -{actuator.high:g} sat({fallback.observation} / {fallback.full_at:g})"
 
@@ -166,7 +166,7 @@ def _timing(config: RunConfig) -> Table:
     steps = episode_steps(config.task, config.rate_hz)
     rows = (
         ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
-        ("lease", f"{lease} periods", f"{lease * period_ms:g} ms without a command, then the device falls safe"),
+        ("lease", f"{lease} periods", f"{lease * period_ms:g} ms without a command, then the device goes safe"),
         ("episode", f"{steps} steps", f"{config.task.episode_s:g} s"),
         ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
         (
@@ -183,13 +183,13 @@ def _timing(config: RunConfig) -> Table:
 def _wall_clock(config: RunConfig, device_s: float) -> tuple[str, str]:
     pace = config.device.pace
     if pace == "lockstep":
-        return "-", "virtual time: how long it takes depends on this machine alone"
+        return "-", "virtual time: the duration depends on this machine"
     scale = pace.scaled if isinstance(pace, Scaled) else 1.0
-    return duration(device_s / scale), "without resets and waiting"
+    return duration(device_s / scale), "without resets and waits"
 
 
 def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """What keeps the memory from being what was measured."""
+    """Settings that alter or drop experiences before they are stored."""
     if selection.write_probability < 1:
         yield (
             "written",
@@ -197,15 +197,15 @@ def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
             "of the experiences, chosen at random",
         )
     if isinstance(selection.intervened, Weighted):
-        yield "intervened", f"{selection.intervened.weight:g}", "is their weight in the critic's loss"
+        yield "intervened", f"{selection.intervened.weight:g}", "their weight in the critic's loss"
     elif selection.intervened == "drop":
-        yield "intervened", "dropped", "experiences in which the shield acted are not kept"
+        yield "intervened", "dropped", "experiences in which the shield acted are not stored"
     synthetic = selection.synthetic
     if synthetic is not None:
-        what = f"states drawn anew, {synthetic.actions:.1%} actions, recomputed with the plant"
+        what = f"states redrawn, {synthetic.actions:.1%} actions redrawn, transitions recomputed with the plant"
         yield "synthetic", f"{synthetic.states:.1%}", what
         if synthetic.refresh < 1:
-            yield "", f"{1 - synthetic.refresh:.1%}", "of them stay when they would be overwritten"
+            yield "", f"{1 - synthetic.refresh:.1%}", "of them are kept when due for replacement"
 
 
 def _learning(config: RunConfig) -> Table:
@@ -228,28 +228,28 @@ def _learning(config: RunConfig) -> Table:
     budget = config.selection.capacity_bytes
     within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
-        ("selection", str(strategy), f"{capacity} experiences, those of {capacity / steps:.4g} episodes"),
+        ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
         *_altered(config.selection),
         ("updates", rate, f"{updates} in the run, batches of {ddpg.batch}"),
-        ("replay ratio", f"{reuse(config, learner):.3g}", "times that an experience is replayed, on average"),
+        ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
         ("network", ddpg.network, f"DDPG, tau {ddpg.tau:g}, learning rates {ddpg.actor_lr:g} and {ddpg.critic_lr:g}"),
         ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {ddpg.gamma:g}"),
-        ("reward scale", f"{ddpg.reward_scale:g}", "on every reward before it is learned from"),
+        ("reward scale", f"{ddpg.reward_scale:g}", "factor on every reward in learning"),
     )
     return Table("learning", (), rows)
 
 
 def policy_table(config: RunConfig) -> Table:
-    """Probation of a new policy, then what a silent learner comes to."""
+    """Probation of a new policy, and the reaction to a silent learner."""
     return Table("policies", (), (*_probation(config), *_staleness(config)))
 
 
 def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     terms = terms_of(config)
     if terms is None:
-        return (("probation", "none", "a policy that was admitted acts until the next one does"),)
-    slow = ("  too slow", "-", "in lockstep no policy is")
+        return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
+    slow = ("  too slow", "-", "not checked in lockstep")
     if terms.slow_ns is not None:
         of = 100 * terms.slow_ns / config.wall_period_ns
         slow = (
@@ -260,8 +260,8 @@ def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     excess = terms.excess_fallback
     fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
     return (
-        ("probation", f"{terms.ticks} ticks", "of a new policy, in which its predecessor takes over again after:"),
-        ("  no number", "1 tick", "with an answer that is none, or not of the right shape"),
+        ("probation", f"{terms.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
+        ("  no number", "1 tick", "with a non-finite output or one of the wrong shape"),
         slow,
         ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
     )

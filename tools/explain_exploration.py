@@ -1,4 +1,4 @@
-"""What the section ``exploration`` means, as tables: the schedule at some points, its gates, its budgets."""
+"""Tables that explain the section ``exploration``: sampled schedule, gates, budgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.explore.settings import (
 )
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 _LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 _BUDGETED: Final = {
@@ -33,13 +33,13 @@ _BUDGETED: Final = {
 }
 _SPENT: Final = {
     "episode": "the episode ends",
-    "hour": "pause until there is room",
-    "session": "pause until resumed by hand",
+    "hour": "pause until the budget allows",
+    "session": "pause until resumed by an operator",
 }
 
 
 def exploration_tables(config: RunConfig) -> Iterator[Table]:
-    """Schedule and process, then what cuts the amplitude back, where anything does."""
+    """Schedule and noise process, then any gates and budgets."""
     exploration = config.exploration
     if isinstance(exploration, NoExploration):
         yield Table("exploration", (), (("none", "the policy's action as it is"),))
@@ -51,8 +51,8 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 
 
 def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
-    """First and last value, in the run, of what the schedule advances over."""
-    # Schedules over steps or seconds stand still while there is no noise: in quiet and in evaluation episodes.
+    """First and last value of the schedule's variable in the run."""
+    # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
     noisy = noisy_episodes(exploration.quiet, config.episodes)
     steps = noisy * episode_steps(config.task, config.rate_hz)
     return {
@@ -63,7 +63,7 @@ def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
 
 
 def shown_at(config: RunConfig, exploration: Noisy) -> list[float]:
-    """Where the schedule is worth showing: both ends of the run, the quarters, and its own points inside the run."""
+    """Sampling points of the schedule: both ends of the run, its quarters, and the schedule's own breakpoints."""
     first, last = reach(config, exploration)
     every = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
     own = {x for points in every for x, _ in points if first <= x <= last}
@@ -72,7 +72,7 @@ def shown_at(config: RunConfig, exploration: Noisy) -> list[float]:
 
 
 def process_line(exploration: Exploration) -> str:
-    """Write the process."""
+    """One-line description of the noise process."""
     match exploration:
         case OrnsteinUhlenbeck(gain=gain, friction=friction):
             keep = 1.0 - friction
@@ -84,7 +84,7 @@ def process_line(exploration: Exploration) -> str:
             return f"u = {std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(std)}"
         case ParameterNoise():
             return (
-                "weights + noise, drawn for each episode, so strong that the action is "
+                "weights + noise, drawn for each episode, scaled so that the action is "
                 f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
                 f"every {exploration.adapt_every} steps"
             )
@@ -111,15 +111,15 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
         if noisy_episodes(quiet, config.episodes) == config.episodes:
             rows.append(("", "", f"none of this run's {config.episodes} episodes is among them"))
     rows += [("advance", "", line) for line in _advance_lines(config, exploration)]
-    return Table("exploration", ("amplitude", "at most, in the actuators' units"), tuple(rows))
+    return Table("exploration", ("amplitude", "maximum, in the actuators' units"), tuple(rows))
 
 
 def _advance_lines(config: RunConfig, exploration: Noisy) -> Iterator[str]:
-    """What is not plain of how the schedule goes on, and how far it gets."""
+    """Notes on how the schedule advances and how far it gets."""
     _, last = reach(config, exploration)
     if exploration.over != "episodes":
         others = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
-        yield f"in the steps of training episodes with noise alone: it stands still in {others} episodes"
+        yield f"counts only steps of training episodes with noise: constant in {others} episodes"
     names = [a.name for a in config.rig.actuators]
     end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
     if end > last:
@@ -165,7 +165,7 @@ def _budgets(config: RunConfig, budgets: Budgets) -> Table:
     if t is not None:
         unit = next(s.unit for s in config.rig.sensors if s.name == t.sensor)
         limit = f"{t.warn:g} .. {t.limit:g} {unit}"
-        rows.append((f"temperature '{t.sensor}'", limit, limit, limit, f"at the limit a pause of {t.cool_s:g} s"))
+        rows.append((f"temperature '{t.sensor}'", limit, limit, limit, f"at the limit: pause for {t.cool_s:g} s"))
     rows.append(("amplitude falls", *([f"from {100 * budgets.warn:g} % on"] * len(SPANS)), ""))
     rows.append(("once spent", *(_SPENT[span] for span in SPANS), ""))
-    return Table("budget", ("episode", "any hour", "session", "one episode at most"), tuple(rows))
+    return Table("budget", ("episode", "any hour", "session", "maximum per episode"), tuple(rows))

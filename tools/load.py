@@ -1,8 +1,10 @@
-"""A run's configuration for the verbs: all its sections, and all that a run would refuse is refused here."""
+"""Configurations for the verbs, checked for everything that a run would refuse; the configuration of a resumed run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,19 +18,20 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
-from onrig.runtime.run_config import Port, RunConfig, capacity_of
+from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences
 from onrig.runtime.run_loading import Rules, load_run
+from onrig.runtime.run_state.folder_access import FolderBusy, claim
+from onrig.runtime.run_state.running import running_rigs
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
-from onrig.tools.arguments import complain as complain
-from onrig.tools.doctor.ports import no_port
+from onrig.tools.terminal import complain as complain
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load and check everything that plants and trials need; raises ConfigError with every problem."""
+    """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
     return load_run(name, overrides, _SECTIONS, Rules(refuse=plant_findings))
 
 
@@ -39,47 +42,47 @@ def load_for_rig(
     port: str | None = None,
     heed: Callable[[Problem], None] = lambda problem: None,
 ) -> RunConfig:
-    """Load what a rig is to run: all of `load`, and whatever `onrig run` would refuse is refused.
+    """Load a rig's configuration: the checks of `load`, and everything else that `onrig run` would refuse.
 
-    ``port``: of the device that takes the place of the configuration's own; ``heed`` takes the warnings about a sound
-    configuration.  Raises ConfigError.
+    ``port`` replaces the configuration's device; ``heed`` receives warnings about a valid configuration.  Raises
+    ConfigError.
     """
     rules = Rules(rig_findings, guard_warnings, heed, lambda config: config if port is None else on_port(config, port))
     return load_run(name, overrides, _SECTIONS, rules)
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load what a learner that runs elsewhere learns by: its section counts whatever ``local_learner`` says."""
+    """Load the configuration of a remote learner: its section counts whatever ``local_learner`` says."""
     return load_run(name, overrides, _SECTIONS, Rules(refuse=learner_findings))
 
 
 def on_port(config: RunConfig, path: str) -> RunConfig:
-    """The configuration with the device behind a port instead of a twin of our own; its pace stays."""
+    """The configuration with a device on a port instead of its twin; the pace stays."""
     port = config.device.port
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
     return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, port=port, twin=None))
 
 
 def tell(problem: Problem) -> None:
-    """Print a warning about a configuration where its problems are printed."""
+    """Print a warning about a configuration to stderr."""
     sys.stderr.write(f"{problem}\n")
 
 
 def explain(error: ConfigError) -> int:
-    """Print the problems of a configuration, one per line; returns the exit code that goes with them."""
+    """Print the problems of a configuration, one per line; returns the exit code."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
-    """What keeps a learner that runs elsewhere from learning by this configuration."""
+    """Problems that keep a remote learner from using this configuration."""
     yield from _learning(config)
     yield from _trial_only(config)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
-    """What keeps plants and trials from it: the sections of learner and twin, alone and beside the others."""
-    # Without a learner of its own a rig's configuration need not say how one learns.
+    """Problems for plants and trials: the sections of learner and twin, by themselves and against the others."""
+    # A rig without a local learner needs no learner settings.
     if config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings():
         yield from _learning(config)
     yield from _twin(config)
@@ -91,7 +94,10 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
         yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
     if 0 < capacity < batch:
-        message = f"a memory of {capacity} experiences gives no batch of {batch} at learner.{learner.algorithm}.batch"
+        message = (
+            f"a memory of {capacity} experiences is smaller than a batch of {batch} at "
+            f"learner.{learner.algorithm}.batch"
+        )
         yield ("learner", learner.algorithm, "batch"), message
 
 
@@ -111,43 +117,44 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
         if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
             yield (
                 ("rate_hz",),
-                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin does {twin.period_min_us} to "
+                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin supports "
+                f"{twin.period_min_us} to "
                 f"{twin.period_max_us} us at rate_hz",
             )
         if not twin.reset and config.lockstep:
-            reason = "in lockstep the twin must be able to put itself back: leave it true, or take another device.pace"
+            reason = "in lockstep the twin must be able to reset itself: leave it true, or choose another device.pace"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         elif not twin.reset and config.task.reset is None:
-            reason = "nothing brings this twin to the start of an episode: leave it true, or give the task a reset"
+            reason = "nothing returns this twin to the start of an episode: leave it true, or give the task a reset"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """All that `onrig run` refuses, beside what every configuration is checked for."""
+    """Further problems for which `onrig run` refuses a configuration."""
     found = [*plant_findings(config), *guard_findings(config), *_trial_only(config), *_memory_findings(config)]
     yield from found
-    if config.policy is not None and not found and not any(findings(config)):  # it is tried on states of a sound rig
+    if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)
     port = config.device.port
     if port is not None and (reason := no_port(Path(port.path))) is not None:
-        yield ("device", "port", "path"), f"{port.path}: this is no serial port; {reason} at device.port.path"
+        yield ("device", "port", "path"), f"{port.path}: not a serial port; {reason} at device.port.path"
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         for message in uncovered(msgspec.convert(config.device.twin, TwinOptions).plant, plants):
-            remedy = "state the plants it is one of, or null, at limits.predicted"
+            remedy = "describe the plant's family, or set null, at limits.predicted"
             yield ("limits", "predicted"), f"{message}: {remedy}"
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
-    """A memory that this machine cannot hold: it would be refused only once all processes are up."""
+    """A memory too large for this machine, which a run would otherwise discover only after starting its processes."""
     capacity = _capacity(config)
     if not capacity or capacity > MOST_CAPACITY:
         return
     try:
         strategy, rig = parse_strategy(config.selection.strategy), config.rig
-    except ValueError:  # a finding of its own
+    except ValueError:  # reported as a finding of its own
         return
     thinned = config.selection.write_probability < 1
     needed = bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
@@ -162,9 +169,9 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
-    """A first policy that the rig would refuse; that it is slow on this machine is no fault of the configuration."""
-    from onrig.runtime.policy.admission import Refused  # with onnxruntime, which nobody waits for who names no policy
-    from onrig.tools.verdict import judge, read_model
+    """An initial policy that admission would refuse; latency on this machine is not the configuration's fault."""
+    from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
+    from onrig.tools.evaluate import judge, read_model
 
     policy = str(config.policy)
     try:
@@ -178,8 +185,94 @@ def _policy_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _capacity(config: RunConfig) -> int:
-    """Capacity of the memory; 0 where that cannot be told, which is a finding of its own."""
+    """Capacity of the memory; 0 if invalid, which is reported as a finding of its own."""
     try:
         return capacity_of(config)
     except (ValueError, OverflowError):
         return 0
+
+
+_LINK_FILE_BYTES: Final = 4096
+_PATIENCE_S: Final = 30.0
+"""Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
+_SHOWN: Final = 5
+
+
+class CannotResume(Exception):
+    """The run cannot go on; the message says why in one line."""
+
+
+def continued(folder: Path, name: str | None, overrides: Sequence[str]) -> RunConfig:
+    """Configuration with which the run in ``folder`` resumes: its own, with the permitted changes.
+
+    ``name``: the configuration given on the command line, if any, which must be the run's.  Raises CannotResume, and
+    ConfigError for an invalid configuration.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise CannotResume(f"'{folder}' holds no run: there is no config.yaml in it")
+    for running in running_rigs():
+        if running.folder == folder.resolve():
+            raise CannotResume(
+                f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
+                "its pause"
+            )
+    run = load_for_rig(str(path))
+    config = load_for_rig(str(path) if name is None else name, overrides)
+    found = [str(difference) for difference in differences(run, config)]
+    if found:
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        said = "; ".join(found[:_SHOWN])
+        raise CannotResume(f"this is not the configuration of the run in '{folder}': {said}{more}")
+    done = _episodes_done(folder)
+    if done is not None and done >= config.episodes:
+        raise CannotResume(f"the run in '{folder}' is complete with {done} episodes; --set episodes=N extends it to N")
+    return config
+
+
+def wait_for_folder(folder: Path) -> None:
+    """Wait until the previous processes have released the run folder; raises CannotResume."""
+    try:
+        os.close(claim(folder, _PATIENCE_S))
+    except FolderBusy as error:
+        raise CannotResume(f"{error}; wait for it, or end it") from None
+    except OSError as error:
+        raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
+
+
+def _episodes_done(folder: Path) -> int | None:
+    """Training episodes of a run marked complete, otherwise None."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
+        episodes = summary.get("episodes")
+        if summary.get("exit_reason") == "completed" and isinstance(episodes, int):
+            return episodes
+    return None
+
+
+def no_port(path: Path) -> str | None:
+    """Remedy for a path that exists but is not a port; None for a port or a missing path."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISREG(mode):
+        try:
+            with path.open(errors="replace") as file:
+                inside = file.read(_LINK_FILE_BYTES).strip()
+        except OSError:
+            inside = ""
+        if inside.startswith("/dev/"):
+            return f"it names a port: use --device {inside}"
+    return "name the port itself"
+
+
+def missing_port(path: Path) -> str | None:
+    """Why the port is missing, with a remedy; None if it exists."""
+    try:
+        path.stat()
+    except OSError as error:
+        return f"there is no such port ({error.strerror}); plug the device in, or start `onrig twin`"
+    return None

@@ -1,4 +1,4 @@
-"""``onrig policy check FILE CONFIG`` and ``onrig policy eval FILE CONFIG``: may a policy run, and how good is it?"""
+"""``onrig policy check FILE CONFIG`` and ``onrig policy eval FILE CONFIG``: admission verdict and score of a policy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
-from onrig.tools.table import Table
-from onrig.tools.verdict import judge, read_model
+from onrig.tools.terminal import Table, VerbParser, complain
 
 _MEASURED: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
 _FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
@@ -30,22 +29,20 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig policy", description=__doc__)
     verbs = p.add_subparsers(dest="verb", required=True, metavar="check|eval")
-    check = verbs.add_parser("check", help="the verdict that the rig would give")
-    evaluation = verbs.add_parser("eval", help="return on the twin, without exploration, in lockstep")
+    check = verbs.add_parser("check", help="admission verdict: would the rig accept it")
+    evaluation = verbs.add_parser("eval", help="score on the lockstep twin, without exploration")
     for verb in (check, evaluation):
         verb.add_argument("file", type=Path, help="a policy (ONNX)")
         verb.add_argument("config", help="path or shipped name of the rig's configuration")
         verb.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override")
-    evaluation.add_argument(
-        "--episodes", type=int, default=10, help="evaluation episodes 1 to N of a run (default: 10)"
-    )
-    evaluation.add_argument("--json", action="store_true", help="all episodes with all digits, as JSON")
+    evaluation.add_argument("--episodes", type=int, default=10, help="number of evaluation episodes (default: 10)")
+    evaluation.add_argument("--json", action="store_true", help="print every episode in full precision as JSON")
     evaluation.add_argument("--seed", type=int, help="seed of the run (default: the configuration's)")
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Judge or measure; returns the exit code."""
+    """Check or evaluate a policy; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
         config = load(args.config, args.overrides)
@@ -53,7 +50,7 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     if args.verb == "eval":
         if config.device.twin is None:
-            return complain("policy", f"{args.config} names a port, no twin to try a policy on")
+            return complain("policy", f"{args.config} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
         if args.episodes < 1:
             return complain("policy", f"--episodes: expected at least 1, got {args.episodes}")
         if args.seed is not None and not 0 <= args.seed < 1 << 63:
@@ -111,17 +108,17 @@ def _evaluate(
 
 
 class Measured(NamedTuple):
-    """One quantity over all episodes."""
+    """Statistics of one quantity over all episodes."""
 
     mean: float
     spread: float
-    """Standard deviation over the episodes; 0 for one."""
+    """Standard deviation over the episodes; 0 for a single one."""
     lowest: float
     highest: float
 
 
 def measured(rows: Sequence[EpisodeRow], name: str) -> Measured:
-    """Measure a column over at least one episode."""
+    """Statistics of a column over at least one episode."""
     values = [float(getattr(row, name)) for row in rows]
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
@@ -129,12 +126,12 @@ def measured(rows: Sequence[EpisodeRow], name: str) -> Measured:
 
 
 def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
-    """All rows with all their digits, by the columns of ``episodes.csv``."""
+    """All rows in full precision, keyed by the columns of ``episodes.csv``."""
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
-    """The episodes, equal ones in a row once, and what they come to."""
+    """Table of the episodes, equal consecutive ones merged, and their statistics."""
     stretches: list[list[EpisodeRow]] = []
     for row in rows:
         if stretches and row[2:8] == stretches[-1][0][2:8]:
@@ -143,7 +140,7 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
             stretches.append([row])
     lines = [
         (
-            f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, alike",
+            f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, identical",
             f"{same[0].steps}",
             *(_digits(same[0], name) for name in _MEASURED),
             f"{same[0].interventions}",
@@ -156,7 +153,7 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
         m, form = measured(rows, name), _FORMS[name]
         figures.append((title, *(f"{value:{form}}" for value in m)))
     summary = Table(f"n = {len(rows)}", ("mean", "spread", "lowest", "highest"), tuple(figures))
-    return f"{table}\n\n{summary}\n\nnormalized: 0 random, 1 reference; all digits with --json"
+    return f"{table}\n\n{summary}\n\nnormalized: 0 random, 1 reference; --json prints full precision"
 
 
 def _digits(row: EpisodeRow, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A dress rehearsal of a configuration: all that a run builds of it before its processes start, in this process."""
+"""Dry run of a configuration: builds in this process everything that a run builds, and checks for non-finite values."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 _FEW: Final = 1000
-"""Slots of a memory that is only tried; what the whole of it takes is told by its budget."""
+"""Slots of the trial memory; the size of the full one is computed."""
 _PERIODS: Final = 50
 _MOST_STEPS: Final = 2000
-"""Of a plant's integration."""
+"""Maximum integration steps of the plant."""
 _SINGLE: Final = float(np.finfo(np.float32).max)
 """Records and memories hold single precision."""
 
 
 def rehearse(config: RunConfig) -> str | None:
-    """Say what is no number of all that is built; None where everything is.  Raises whatever a run would raise."""
+    """First non-finite value of all that is built, or None.  Raises whatever a run would raise."""
     for what, value in _built(config):
         if not _is_sound(value):
             return f"{what} is {value}"
@@ -115,7 +115,7 @@ def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
 
 
 def _numbers(built: object, seen: set[int] | None = None) -> Iterator[float]:
-    """Every float within an object, whatever it is made of; infinite ones, which mean 'no bound', left out."""
+    """Every float within an object, recursively, except infinities, which mean 'no bound'."""
     seen = set() if seen is None else seen
     if isinstance(built, float):
         if not math.isinf(built):

@@ -1,9 +1,9 @@
-"""``onrig replay RUN``: the recorded inputs of a run through the tick's pure core once more, decision by decision.
+"""``onrig replay RUN``: recomputes every decision of a recorded run with the tick's pure core and compares.
 
 The frames, the clock and which policy acted are taken from the run's log; observation, policy, exploration, shield,
-command, reward and the end of every episode are decided anew and compared bit for bit.  That holds on the machine
-that recorded the run, with the same versions: on another one onnxruntime and the C library may round differently,
-and ``--tolerance`` says how much of a difference is none.
+command, reward and the end of every episode are recomputed and compared bit for bit.  Equality holds on the machine
+that recorded the run, with the same versions; elsewhere onnxruntime and the C library may round differently, which
+``--tolerance`` allows for.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.progress import progress_for
 from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table, VerbParser, complain
 
-_NO_MCAP: Final = "reading a log needs the package mcap: pip install 'onrig[log]'"
+_NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="X",
-        help="take differences of at most X (in normalised units, 1: half a range) for none; for runs of another board",
+        help="treat differences up to X as equal (normalised units, 1 is half a range); for runs of another machine",
     )
     return p
 
@@ -89,7 +88,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
 
 def verdict(verification: Verification) -> int:
-    """The exit code; what is wrong goes to stderr."""
+    """Exit code; problems go to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
         return complain("replay", f"first difference: {comparison.first}", ExitCode.INTERNAL)
@@ -101,7 +100,7 @@ def verdict(verification: Verification) -> int:
 
 
 def table(folder: Path, verification: Verification) -> Table:
-    """What was compared, what came out otherwise, and what could not be verified."""
+    """Table of what was compared, what differed, and what could not be verified."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
     rows = [

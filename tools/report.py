@@ -1,4 +1,4 @@
-"""``onrig report DIR``: what a run or an experiment came to, in tables and figures."""
+"""``onrig report DIR``: tables and figures of a run or an experiment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_fields
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table, VerbParser, complain
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
@@ -36,7 +35,7 @@ Summary = Mapping[str, object]
 
 
 class Curve(NamedTuple):
-    """Performance of a run, as measured without noise where it was."""
+    """Performance over a run's training or evaluation episodes."""
 
     kind: str
     """``train`` or ``eval``."""
@@ -50,9 +49,9 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig report", description=__doc__)
     p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
-    p.add_argument("--out", type=Path, metavar="FILE", help="where the page of a run goes (default: DIR/report.html)")
+    p.add_argument("--out", type=Path, metavar="FILE", help="write the run's page to FILE (default: DIR/report.html)")
     p.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write the run's curves as TensorBoard event files, and no page"
+        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files to DIR instead of the page"
     )
     return p
 
@@ -105,12 +104,12 @@ def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
         return complain("report", "--tensorboard needs tensorboardX: pip install 'onrig[log]'", ExitCode.PREFLIGHT)
     except OSError as error:
         return complain("report", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
-    print(f"{written} values written; look at them with: tensorboard --logdir {out}")
+    print(f"{written} values written; view with: tensorboard --logdir {out}")
     return ExitCode.OK
 
 
 def report_table(folder: Path, config: RunConfig) -> Table:
-    """Everything that is worth a line; what a run that died early did not leave behind is left out."""
+    """Summary of a run; omits whatever an aborted run did not write."""
     train, curve = learning_curves(folder)
     summary = read_fields(folder / "summary.json")
     rows = [
@@ -124,14 +123,14 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path) -> tuple[Curve, Curve]:
-    """Training episodes, and what performance is read from: the evaluation episodes if there are any."""
+    """Training curve, and the curve from which performance is read: evaluation episodes if there are any."""
     episodes = read_episodes(folder)
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
     training = Curve("train", train["episode"], taken, train["normalized"])
     if not len(evaluation["episode"]):
         return training, training
-    # An evaluation bears the number of the training episode before it.
+    # An evaluation episode has the number of the preceding training episode.
     before = np.searchsorted(train["episode"], evaluation["episode"], "right")
     steps = np.concatenate(([0.0], taken))[before]
     return training, Curve("eval", evaluation["episode"], steps, evaluation["normalized"])
@@ -168,7 +167,7 @@ def _strategy(config: RunConfig) -> str:
 
 def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]]:
     if not summary:
-        yield "ended", "no summary.json: the run did not come to its end, or goes on"
+        yield "ended", "no summary.json: the run is still running or was killed"
         return
     yield "ended", f"{summary.get('exit_reason', '?')}, episode {summary.get('episodes', 0)} of {config.episodes}"
     buffer, policies = _section(summary, "buffer"), _section(summary, "policies")
@@ -188,7 +187,7 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
 
 def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
     if not len(train.episode):
-        yield "performance", "no episode was finished"
+        yield "performance", "no complete episode"
         return
     last = train.normalized[-20:]
     yield "last 20", f"{np.mean(last):.3f} (training, 0 random, 1 reference)"
@@ -204,21 +203,24 @@ def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
 
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """The buffer size that de Bruin et al. 2018, §8.5, would try next, and what to think of it."""
+    """Buffer size suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
     if not len(curve.normalized):
-        return  # that no episode was finished is said already
+        return  # already reported: no complete episode
     size = rule_of_thumb(curve.steps, curve.normalized)
     if size is None:
-        yield "rule of thumb", "no buffer size: in the end the run was no better than random actions"
+        yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
     row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
     megabytes = size.experiences * row_bytes / 1e6
     yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
-    yield "", f"which took the run to {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)"
+    yield (
+        "",
+        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)",
+    )
     if not size.settled:
-        yield "", "but it was still rising: more may be needed"
+        yield "", "but performance was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
-        yield "", f"but it is read off a run with {_RULE_FOR}, which this is not"
+        yield "", f"but the rule is for runs with {_RULE_FOR}, which this is not"
 
 
 def _section(summary: Summary, key: str) -> Mapping[str, object]:

@@ -25,12 +25,20 @@ from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
 from onrig.runtime.supervise.supervisor import Supervisor
-from onrig.tools.arguments import VerbParser, complain
-from onrig.tools.continuing import CannotResume, continued, wait_for_folder
 from onrig.tools.display import display_for
-from onrig.tools.doctor.ports import missing_port, no_port
-from onrig.tools.load import explain, load_for_rig, on_port, tell
-from onrig.tools.web.address import parse_address
+from onrig.tools.load import (
+    CannotResume,
+    continued,
+    explain,
+    load_for_rig,
+    missing_port,
+    no_port,
+    on_port,
+    tell,
+    wait_for_folder,
+)
+from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
 _NO_TORCH: Final = (
@@ -42,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig run", description=__doc__)
     p.add_argument("config", nargs="?", help="path or shipped name of a configuration (with --resume: the run's own)")
-    p.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME-DATE-TIME)")
+    p.add_argument("--run-dir", type=Path, help="run folder (default: runs/NAME-DATE-TIME)")
     p.add_argument("--device", metavar="PORT", help="serial port of a real device, or of a twin that runs elsewhere")
     p.add_overrides()
     p.add_argument(
@@ -53,18 +61,18 @@ def parser() -> argparse.ArgumentParser:
         help="serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to "
         "others, who then need the token in the printed address",
     )
-    p.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR, however it ended")
+    p.add_argument("--resume", type=Path, metavar="DIR", help="resume the run in DIR, however it ended")
     p.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Run; returns the exit code."""
+    """Run the rig; returns the exit code."""
     args = parser().parse_args(arguments)
     if args.config is None and args.resume is None:
-        parser().error("one of these is required: a configuration, or the folder of a run with --resume DIR")
+        parser().error("required: a configuration, or --resume DIR")
     if args.resume is not None and args.run_dir is not None:
-        return complain("run", "--run-dir: a resumed run goes on in its own folder; leave it out")
+        return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
     try:
         if args.resume is not None:
             config = continued(args.resume, args.config, args.overrides)
@@ -75,7 +83,7 @@ def main(arguments: list[str]) -> int:
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
     if args.device is not None and config.device.port is None:
-        return complain("run", "--device: the run to resume has a twin of its own, and goes on with it")
+        return complain("run", "--device: the run to resume uses a twin; leave out --device")
     if args.device is not None:
         config = on_port(config, args.device)
     port = config.device.port.path if config.device.port is not None else None
@@ -85,7 +93,7 @@ def main(arguments: list[str]) -> int:
             return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)
         wrong = no_port(Path(port))
         if wrong is not None:
-            return complain("run", f"{port}: this is no serial port; {wrong}")
+            return complain("run", f"{port}: not a serial port; {wrong}")
     if args.web is not None:
         try:
             parse_address(args.web)
@@ -134,7 +142,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
 
 
 def _warn_of_room(config: RunConfig, folder: Path) -> None:
-    """Say beforehand where the disk is too small for the whole run; its log comes first to an end then."""
+    """Warn if the disk is too small for the whole run; a full disk ends the log first."""
     from onrig.tools.doctor.run_needs import whole_run_bytes
 
     disk = os.statvfs(folder)
@@ -146,10 +154,10 @@ def _warn_of_room(config: RunConfig, folder: Path) -> None:
 
 
 def _reopen(folder: Path, config: RunConfig) -> Callable[[], None]:
-    """Go on in the folder of a run that has ended; returns what takes that back."""
+    """Reopen the folder of an ended run; returns the undo function."""
     take_back, cut = reopen_run_folder(folder, config)
     if cut:
-        print(f"{folder / 'events.jsonl'}: its last line was broken and is cut ({cut} bytes)", file=sys.stderr)
+        print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({cut} bytes)", file=sys.stderr)
     return take_back
 
 
@@ -173,7 +181,7 @@ def _supervise(
         supervisor = Supervisor(config, folder, port, show, keys, resumes=resumes)
         try:
             code, reason = supervisor.run()
-        except KeyboardInterrupt:  # before the supervisor listened for it, or when it did no longer
+        except KeyboardInterrupt:  # outside the time in which the supervisor handles it
             if not supervisor.started:
                 take_back()
             raise
@@ -182,7 +190,7 @@ def _supervise(
     if supervisor.started:
         _tell_actuators(supervisor.actuators)
     if not supervisor.started and code != ExitCode.INTERNAL:
-        take_back()  # what stopped it has been said in a line; a crash leaves its traceback in stderr.log
+        take_back()  # the reason has been printed; a crash leaves its traceback in stderr.log
     else:
         with _undisturbed():
             _conclude(folder, config)
@@ -192,7 +200,7 @@ def _supervise(
 
 
 def _tell_actuators(verdict: str) -> None:
-    """Say how the run left the actuators; on stderr unless the device said that they are safe."""
+    """Print the final state of the actuators; to stderr unless the device confirmed that they are safe."""
     confirmed = not verdict.startswith(UNCONFIRMED)
     advice = "" if confirmed else "; look at the rig, or ask the device: onrig disarm PORT"
     print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
@@ -200,7 +208,7 @@ def _tell_actuators(verdict: str) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hear no Ctrl-C: the run is over, and what is left takes a moment."""
+    """Ignore Ctrl-C during the short wrap-up of a finished run."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -209,7 +217,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _conclude(folder: Path, config: RunConfig) -> None:
-    """Draw the learning curve and say in a few lines how it went."""
+    """Draw the learning curve and print the main results."""
     from onrig.tools.reports.run.charts import draw_learning_curve
 
     try:
@@ -228,7 +236,7 @@ def _conclude(folder: Path, config: RunConfig) -> None:
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
-    """Draw what the last fault of the run left behind (`onrig report` draws all); without matplotlib only name it."""
+    """Plot the run's last post-mortem (`onrig report` plots all); without matplotlib, print its path."""
     from onrig.runtime.supervise.post_mortem import post_mortems
 
     found = post_mortems(folder)

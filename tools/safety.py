@@ -1,8 +1,8 @@
-"""``onrig safety CONFIG``: try to break what the shield promises, and say how near it came (runtime/SAFETY.md).
+"""``onrig safety CONFIG``: adversarial test of the shield's guarantees, with the worst margin (runtime/SAFETY.md).
 
 Adversarial and random policies drive plants from the whole box of ``limits.predicted``: first through the tick's pure
-core, with sensor errors, late commands and lost frames, then through the lockstep stack.  Exit code 5 where a limit
-was passed.
+core, with sensor errors, late commands and lost frames, then through the lockstep stack.  Exit code 5 if a limit was
+exceeded.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
+from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +30,15 @@ _LINE_EVERY_S = 10.0
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig safety", description=__doc__)
-    p.add_argument("config", nargs="+", help="path or shipped name of a configuration; several share a picture")
-    p.add_argument("--episodes", type=int, default=100_000, help="through the tick's core (default: %(default)s)")
-    p.add_argument("--lockstep", type=int, default=1000, help="through the lockstep stack (default: %(default)s)")
-    p.add_argument("--seed", type=int, default=0, help="of plants, errors, delays and policies")
-    p.add_argument("--picture", type=Path, metavar="PNG", help="draw the safe sets and run nothing")
+    p.add_argument("config", nargs="+", help="path or shipped name of a configuration; several share one picture")
+    p.add_argument(
+        "--episodes", type=int, default=100_000, help="episodes through the tick's core (default: %(default)s)"
+    )
+    p.add_argument(
+        "--lockstep", type=int, default=1000, help="episodes through the lockstep stack (default: %(default)s)"
+    )
+    p.add_argument("--seed", type=int, default=0, help="seed of plants, errors, delays and policies")
+    p.add_argument("--picture", type=Path, metavar="PNG", help="only draw the safe sets")
     p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
     return p
 
@@ -50,7 +54,9 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     for name, config in zip(args.config, configs, strict=True):
         if config.limits.predicted is None:
-            return complain("safety", f"{name}: limits.predicted names no plants that the shield answers for")
+            return complain(
+                "safety", f"{name}: limits.predicted is not set, so the shield guarantees no velocity limit"
+            )
     if args.picture is not None:
         try:
             draw_safe_set(configs, args.picture)
@@ -85,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _progress(name: str, episodes: int) -> Callable[[int], None]:
-    """A line on stderr every few seconds."""
+    """Progress line on stderr every few seconds."""
     started_s = shown_s = time.monotonic()
 
     def show(done: int) -> None:

@@ -1,8 +1,8 @@
-"""``onrig soak``: a rig on its twin and a learner beyond a bad network, with faults everywhere.
+"""``onrig soak``: endurance test of a twin rig and a learner over a bad network, with injected faults.
 
 The twin runs in real time; the learner connects over tcp and CURVE through a proxy that drops and delays.  Every few
-seconds a fault that a seed has chosen hits the serial line, the network or a process.  In the end the ledger of what
-was sent, kept and learned must balance; if it does not, the exit code is 70.
+seconds a random fault hits the serial line, the network or a process.  At the end the ledger of experiences sent,
+stored and learned must balance; otherwise the exit code is 70.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.terminal import VerbParser, complain
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -28,20 +28,20 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig soak", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration that has a twin")
-    p.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long (default: 10)")
+    p.add_argument("--minutes", type=float, default=10.0, metavar="N", help="duration in minutes (default: 10)")
     p.add_argument("--rate", type=float, default=200.0, metavar="HZ", help="sampling rate of the twin (default: 200)")
-    p.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two faults (default: 5)")
-    p.add_argument("--seed", type=int, default=0, metavar="K", help="chooses the faults (default: 0)")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the ledger and all series here")
-    p.add_argument("--plot", type=Path, metavar="FILE", help="draw memory and faults over time here")
-    p.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and outputs here")
-    p.add_argument("--plan", action="store_true", help="print the faults to come and start nothing")
+    p.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between faults (default: 5)")
+    p.add_argument("--seed", type=int, default=0, metavar="K", help="seed of the fault schedule (default: 0)")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the ledger and all time series to FILE")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="plot memory and faults over time to FILE")
+    p.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and outputs in DIR")
+    p.add_argument("--plan", action="store_true", help="print the fault schedule and exit")
     p.add_overrides()
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Soak; returns the exit code, 70 when the ledger does not balance."""
+    """Run the soak; returns the exit code, 70 if the ledger does not balance."""
     args = parser().parse_args(arguments)
     problem = problem_with(args.minutes, args.rate, args.every, args.seed)
     if problem is not None:
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         if file is not None and not file.absolute().parent.is_dir():
             return complain("soak", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
-        return complain("soak", f"--keep: '{args.keep}' holds something already; choose another folder")
+        return complain("soak", f"--keep: '{args.keep}' is not empty; choose another folder")
     try:
         from onrig.tools.faultlab.soak_rig import settings_for
     except ImportError as error:
@@ -68,12 +68,12 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("soak", f"{args.config}: faults are for a twin, and its device is on a port")
+        return complain("soak", f"{args.config} names a port; faults are injected only into a twin")
     return _soak(args, settings)
 
 
 def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> str | None:
-    """What is wrong with the figures of a soak; None where nothing is."""
+    """Problem with the arguments of a soak, or None."""
     if not 0 < minutes <= MAX_MINUTES:
         return f"--minutes: expected more than 0, at most {MAX_MINUTES:g}, got {minutes:g}"
     if not (rate_hz > 0 and math.isfinite(rate_hz)):
@@ -85,8 +85,8 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     from onrig.tools.bench.progress import progress_for
+    from onrig.tools.faultlab.audit import WatchingMirror
     from onrig.tools.faultlab.balance import checks, failed
-    from onrig.tools.faultlab.mirror import WatchingMirror
     from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak
     from onrig.tools.faultlab.schedule import plan
     from onrig.tools.faultlab.soak import NotUp, Soak
@@ -125,7 +125,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
         write_soak(args.json, figures, soak.ledger, soak.gauges, found)
     if args.plot is not None and not draw_soak(args.plot, soak.ledger, soak.gauges, soak.counts_from_s):
-        print("onrig soak: no picture without matplotlib: pip install 'onrig[viz]'", file=sys.stderr)
+        print("onrig soak: --plot needs matplotlib: pip install 'onrig[viz]'", file=sys.stderr)
     took = time.monotonic() - began_s
     print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")
     return ExitCode.INTERNAL if failed(found) else ExitCode.OK

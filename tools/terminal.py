@@ -1,31 +1,35 @@
-"""What stands between the verbs and the terminal: all that they print is made printable here, once, for good.
+"""Terminal input and output of the verbs: argument parser, one-line errors, tables, printable text.
 
-Only those that draw (progress bars, `onrig watch`) write control characters on purpose; they take `drawing_stream`, and
-make what they show of others printable themselves.
+All output of the verbs is made printable here.  Only those that draw (progress bars, `onrig watch`) write control
+characters; they use `drawing_stream` and escape foreign text themselves.  Imports nothing slow, since `onrig stop` and
+`onrig doctor` start here.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
-from typing import TextIO, cast
+from typing import Final, NamedTuple, NoReturn, TextIO, cast
 
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
 
 
 class PrintableStream:
-    """A text stream that passes on what is printable, and the rest as escapes."""
+    """Text stream that escapes unprintable characters."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
 
     def write(self, text: str) -> int:
-        """Write a text; returns its length."""
+        """Write text; returns its length."""
         clean = printable_lines(text)
         try:
             self.beneath.write(clean)
-        except UnicodeEncodeError:  # a terminal that knows ASCII alone
+        except UnicodeEncodeError:  # an ASCII-only terminal
             encoding = self.beneath.encoding or "ascii"
             self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
@@ -41,7 +45,7 @@ class PrintableStream:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Let nothing but printable text through to standard output and standard error."""
+    """Context in which standard output and standard error escape unprintable characters."""
     out, err = sys.stdout, sys.stderr
     mine = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
     sys.stdout, sys.stderr = mine
@@ -53,5 +57,46 @@ def printable_streams() -> Iterator[None]:
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """The stream beneath, for who moves the cursor on purpose."""
+    """Underlying stream, for callers that move the cursor."""
     return cast(TextIO, getattr(stream, "beneath", stream))
+
+
+_CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
+_NAME: Final = r"[\w.+-]+"
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Argument parser with one-line errors, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and exit with code 2."""
+        if choice := _CHOICE.fullmatch(message):
+            from onrig.runtime.config.problem import hint
+
+            message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME, choice['known']))}{choice['rest']}"
+        self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def add_overrides(self) -> None:
+        """Add ``--set``."""
+        self.add_argument(
+            "--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value"
+        )
+
+
+def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
+    """Print a one-line error about a command; returns the exit code."""
+    sys.stderr.write(f"onrig {verb}: {message}\n")
+    return code
+
+
+class Table(NamedTuple):
+    """A title, column heads, and rows of text; ``str()`` aligns them."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        lines = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(max(map(len, lines)))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=False)).rstrip() for line in lines)

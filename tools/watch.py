@@ -1,4 +1,4 @@
-"""``onrig watch``: looks at a running rig from a terminal, over ssh as well; the run does not notice."""
+"""``onrig watch``: view of a running rig in a terminal, also over ssh, without affecting the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import Remote, Running, SegmentError
 from onrig.runtime.supervise.requests import Keyboard, keyboard
-from onrig.tools.arguments import VerbParser
-from onrig.tools.terminal import drawing_stream
+from onrig.tools.terminal import VerbParser, drawing_stream
 from onrig.tools.verbs.stop import choose, outcome
 
 if TYPE_CHECKING:
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
 
 _REFRESH_HZ: Final = 8.0
 _LINE_EVERY_S: Final = 2.0
-_REALLY: Final = "stop the run? y: fade out and end it, any other key: no"
-_AGAIN: Final = "it is being stopped; s once more: disarm now"
+_REALLY: Final = "stop the run? y: fade out and end, any other key: cancel"
+_AGAIN: Final = "stopping; s again: disarm now"
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig watch", description=__doc__)
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
-    p.add_argument("--once", action="store_true", help="print one line and leave")
+    p.add_argument("--once", action="store_true", help="print one line and exit")
     p.add_argument("--plain", action="store_true", help="a line every two seconds instead of a screen")
     return p
 
@@ -67,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _alive(pid: int) -> Callable[[], bool]:
-    """Tell whether a process is there, whoever else gets its number later."""
+    """Liveness test of a process, safe against reuse of its pid."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -121,7 +120,7 @@ def _screen(watcher: Watcher, found: Running, keys: Keyboard, alive: Callable[[]
 
 
 class StopKeys:
-    """What the keys mean: q leaves, s asks whether to stop, y means it."""
+    """Key bindings: q quits, s asks whether to stop, y confirms."""
 
     def __init__(self, found: Running) -> None:
         self._found = found
@@ -136,7 +135,7 @@ class StopKeys:
         return _REALLY if self._asked else _AGAIN if self._level else KEYS
 
     def take(self, key: str) -> bool:
-        """Take one key; True to leave."""
+        """Handle one key; True to quit."""
         if self._asked:
             self._asked = False
             if key == "y":
@@ -145,7 +144,7 @@ class StopKeys:
         if key == "q":
             return True
         if key == "s" and self._level:
-            self._stop()  # somebody who asked once and asks again need not be asked
+            self._stop()  # a second request needs no confirmation
         elif key == "s":
             self._asked = True
         return False

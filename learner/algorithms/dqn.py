@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from onrig.learner.adam import Adam
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.dqn_config import DqnConfig
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
+from onrig.learner.settings import DqnConfig
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input

@@ -38,7 +38,7 @@ class RankPer:
     segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
 
     A learner's own, for one trial: at a capacity of 10 000 (a million) it takes 0.44 (0.65) times as long as
-    ``onrig.learner.trials.rank_per`` with one trial, which draws the same.
+    ``onrig.learner.trials.sampling`` with one trial, which draws the same.
     """
 
     looks_at: Final = frozenset({Signal.TD_ERROR})

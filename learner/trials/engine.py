@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms.registry import ALGORITHMS, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.memories import Memories, TrialsSynthetic
 from onrig.learner.trials.rollout import Rollouts
-from onrig.learner.trials.synthetic import TrialsSynthetic
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
 from onrig.runtime.random_streams import Role, stream

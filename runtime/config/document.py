@@ -1,14 +1,16 @@
-"""A configuration file as plain data that remembers where everything stood, and overrides of its values."""
+"""A configuration file: where it is found, its plain data with the place of every value, and overrides of values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar
 
-from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path
+from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced
 from onrig.runtime.printable import printable
 
@@ -61,8 +63,9 @@ def load_document(path: Path | str) -> Document:
     return parse_document(text, file)
 
 
+@lru_cache(maxsize=32)
 def parse_document(text: str, file: str) -> Document:
-    """Parse YAML text; ``file`` names it in messages.
+    """Parse YAML text; ``file`` names it in messages.  Cached: an experiment reads the same files for every cell.
 
     Raises:
         ConfigError: syntax error, empty or more than one document, duplicate or non-text keys, tags, ambiguous or
@@ -164,3 +167,40 @@ def _outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]
 
 def _error(file: str, mark: Mark, message: str) -> ConfigError:
     return ConfigError([Problem(file, mark, message)])
+
+
+def shipped(folder: str = "") -> list[str]:
+    """Names of the shipped configurations in a folder of ``configs`` (the top level holds the runs)."""
+    root = files("onrig.configs").joinpath(folder) if folder else files("onrig.configs")
+    names = [str(p.name) for p in root.iterdir()]
+    return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
+
+
+def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
+    """Locate a configuration: a path (from ``beside`` on), or a name without suffix: ``FOLDER/NAME.yaml``.
+
+    A name is looked for beside the file that uses it, then among the shipped ones.
+    Raises FileNotFoundError with what there is to choose from.
+    """
+    path = Path(name)
+    if path.suffix or len(path.parts) != 1:
+        if is_file(beside / path):
+            return beside / path
+        raise FileNotFoundError(f"there is no file '{beside / path}'")
+    local = beside / folder / f"{name}.yaml"
+    if folder and is_file(local):
+        return local
+    known = shipped(folder)
+    if name not in known:
+        beside_it = (p.stem for p in (beside / folder).glob("*.yaml")) if folder else ()
+        meant = hint(name, {*known, *beside_it})
+        raise FileNotFoundError(f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
+    return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; there is none of a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

@@ -1,7 +1,7 @@
-"""What a device's frames say that cannot be: samples at another rate than was set, sensors that nothing moves.
+"""Contradictions in a device's frames: a wrong sampling rate, frozen sensors.
 
-Pure, and judged anew in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
-states the thresholds for whoever writes a firmware.
+Pure, and started over in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
+states the thresholds for firmware authors.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from onrig.hw.rig import Rig
 from onrig.runtime.run_state.faults import FaultName
 
 RATE_WINDOW: Final = 128
-"""Frames in which a device's clock may stray by half a period from the grid of the rate that was set: 0.4 %."""
+"""Frames within which the device clock may drift half a period off the configured grid: 0.4 %."""
 RATE_STRIKES: Final = 8
-"""Strays in a row, each judged from where the one before ended, that make a wrong rate.
+"""Consecutive drifts, each measured from the end of the one before, that make a wrong rate.
 
-One alone is a clock that stood still or jumped, which happens to a simulated board and ends no run.
+A single one is a clock that stopped or jumped, which happens on a simulated board and does not end the run.
 """
 FROZEN_SWING: Final = 0.25
 """Share of its range by which each actuator's output must have varied for sensors to be called frozen.
 
-Several times what friction and the play of gears hold still, and far more than the noise of a policy that balances.
+Several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
 """
 FROZEN_WINDOWS: Final = 2
-"""In each of so many parts of ``supervision.frozen_s``: one pulse that moves nothing is not enough."""
+"""Parts of ``supervision.frozen_s``, in each of which the outputs must vary: a single pulse is not enough."""
 
 
 class Contradiction(NamedTuple):
@@ -36,13 +36,13 @@ class Contradiction(NamedTuple):
 
 
 class RateCheck:
-    """Compares the device's clock with the count of its frames."""
+    """Comparison of the device clock with the frame count."""
 
     def __init__(self, period_us: int) -> None:
         self._period_us = period_us
         self._slack_us = period_us // 2
         self.found_us = float(period_us)
-        """The device's own period, as the last stray showed it."""
+        """Period by the device's own clock, as the last drift showed it."""
         self.reset()
 
     def reset(self) -> None:
@@ -51,7 +51,7 @@ class RateCheck:
         self._until = self._grid_us = self._strikes = 0
 
     def take(self, state: State) -> bool:
-        """Take a frame; True when the device samples at another rate."""
+        """Take a frame; True if the device samples at another rate."""
         frame = state.frame
         strays_us = state.t_us - frame * self._period_us - self._grid_us
         if frame < self._until and -self._slack_us <= strays_us <= self._slack_us:
@@ -59,7 +59,7 @@ class RateCheck:
         return self._judge(state, strays_us)
 
     def _judge(self, state: State, strays_us: int) -> bool:
-        """Count or forgive, and go on from this frame.  Numbers that wrap look like one stray, and are forgiven."""
+        """Count a drift or clear the count; measure from this frame on.  A wrapped counter looks like one drift."""
         if self._frame >= 0 and abs(strays_us) > self._slack_us:
             self._strikes += 1
             self.found_us = self._period_us + strays_us / max(state.frame - self._frame, 1)
@@ -71,7 +71,7 @@ class RateCheck:
 
 
 class FrozenCheck:
-    """Watches for sensors that stay bit for bit the same while the commands must have moved what they measure."""
+    """Detector of sensors that do not change by a bit although the commands must have moved the rig."""
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._window = max(round(frozen_s * 1e6 / FROZEN_WINDOWS / period_us), 2) if frozen_s > 0 else 0
@@ -86,7 +86,7 @@ class FrozenCheck:
         self._frames = self._windows = 0
 
     def take(self, state: State) -> bool:
-        """Take a frame; True when the sensors are frozen."""
+        """Take a frame; True if the sensors are frozen."""
         if state.sensors != self._sensors:
             self._sensors = state.sensors
             self._frames = self._windows = 0
@@ -112,7 +112,7 @@ class FrozenCheck:
 
 
 class Contradictions:
-    """All of them, for one rig at one rate."""
+    """All contradiction checks, for one rig at one rate."""
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._period_us, self._frozen_s = period_us, frozen_s
@@ -120,16 +120,16 @@ class Contradictions:
         self._frozen = FrozenCheck(rig, period_us, frozen_s)
 
     def reset(self) -> None:
-        """Start anew: another episode, or a fault that somebody looked at."""
+        """Start over: in a new episode, or after a fault was handled."""
         self._rate.reset()
         self._frozen.reset()
 
     def take(self, state: State) -> Contradiction | None:
-        """Take a frame; well under a microsecond, and nothing grows."""
+        """Take a frame; well under a microsecond, in constant memory."""
         if self._rate.take(state):
             found_hz = 1e6 / max(self._rate.found_us, 1e-6)
-            detail = f"its clock shows {found_hz:.4g} Hz, set were {1e6 / self._period_us:.4g} Hz"
+            detail = f"{found_hz:.4g} Hz by its clock, configured {1e6 / self._period_us:.4g} Hz"
             return Contradiction(FaultName.DEVICE_RATE, detail)
         if self._frozen.take(state):
-            return Contradiction(FaultName.SENSORS_FROZEN, f"not one count in {self._frozen_s:g} s")
+            return Contradiction(FaultName.SENSORS_FROZEN, f"no change for {self._frozen_s:g} s")
         return None

@@ -1,8 +1,7 @@
-"""The order of a tick, once: a state frame goes in, its command comes out, with the step that the frame completed.
+"""The order of a tick: a state frame goes in, its command comes out, with the step that the frame completed.
 
-Nothing here waits, sends or keeps: whoever has frames drives it, be it the loop, the way to an episode's start, the
-rehearsal of a tick, an evaluation on the twin, a safety campaign or a replay of recorded frames.  So all of them take
-the same decisions in the same order.
+Nothing here waits, sends or stores.  The loop, homing, the rehearsal of a tick, evaluations on the twin, safety
+campaigns and the replay of recorded frames all drive this module, so they take the same decisions in the same order.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 
 Act = Callable[[Step], None]
-"""Fills in a step's ``policy``: the action that a policy, or a reset controller, wishes for."""
+"""Fills in a step's ``policy``: the action requested by a policy or a reset controller."""
 Ends = Callable[[State, bool], bool]
-"""Tells whether the episode ends with a frame, given whether the task terminates there."""
+"""Predicate: whether the episode ends with a frame, given whether the task terminates there."""
 
 
 class Fade:
-    """A ramp from the command to the safe output in a fixed number of ticks; not begun until ``begin``."""
+    """Ramp from the command to the safe output over a fixed number of ticks, started by ``begin``."""
 
     def __init__(self, fade_s: float, rate_hz: float, safe: tuple[float, ...]) -> None:
         self._ticks = round(fade_s * rate_hz)
@@ -32,7 +31,7 @@ class Fade:
 
     @property
     def under_way(self) -> bool:
-        """Whether it has begun."""
+        """Whether the ramp has started."""
         return self._done >= 0
 
     @property
@@ -46,34 +45,34 @@ class Fade:
             self._done = 0
 
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
-        """Return the action (SI) at its share, one tick further down; NaN stays NaN."""
+        """Advance by one tick and return the scaled action (SI); NaN stays NaN."""
         self._done += 1
         share = 1.0 - self._done / (self._ticks + 1)
         return tuple([safe + share * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
 
 
 class Answer(NamedTuple):
-    """What follows from one state frame."""
+    """Result of one state frame."""
 
     command: tuple[int, ...]
-    """For the device (counts); the safe output where the episode is over."""
+    """For the device, in counts; the safe output once the episode is over."""
     step: Step
-    """Begun with this frame; the next one completes it."""
+    """Started with this frame; the next one completes it."""
     completed: Step | None
-    """The step before it, which this frame completed; None for the first."""
+    """Previous step, completed by this frame; None for the first."""
     over: bool
-    """Whether the episode ends here; nothing more is answered."""
+    """Whether the episode ends here; no further frame is accepted."""
     times_ns: tuple[int, ...]
-    """The clock before and after each stage: observe, policy, explore, shield."""
+    """Clock readings before and after each stage: observe, policy, explore, shield."""
 
 
 def by_policy(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
-    """Act as one policy does."""
+    """Actions of a policy."""
     return lambda step: tick.ask(step, policy, policy_id)
 
 
 def by_reset(reset: EpisodeReset) -> Act:
-    """Act as a reset controller does."""
+    """Actions of a reset controller."""
 
     def act(step: Step) -> None:
         step.policy = reset.action(step.observation, step.t_device_us)
@@ -82,12 +81,12 @@ def by_reset(reset: EpisodeReset) -> Act:
 
 
 def no_clock() -> int:
-    """Tell no time, where nobody wants to know."""
+    """Stub clock for callers that need no timing."""
     return 0
 
 
 def never(state: State, terminated: bool) -> bool:
-    """Go on whatever happens, for whoever counts the frames."""
+    """Never end, for callers that count the frames themselves."""
     return False
 
 
@@ -99,9 +98,9 @@ def begin_episode(
     fade: Fade | None = None,
     clock: Callable[[], int] = no_clock,
 ) -> Callable[[State], Answer]:
-    """Return what answers the frames of the episode that ``tick`` has begun, one after the other.
+    """Return the function that answers the frames of the episode that ``tick`` has begun, in order.
 
-    ``ends`` takes the place of the task's own end; ``fade`` is the ramp of a run that is being stopped.
+    ``ends`` replaces the task's own end of the episode; ``fade`` is the ramp of a run that is being stopped.
     """
     course = _course(tick, act, tick.is_over if ends is None else ends, fade, clock)
     next(course)
@@ -120,7 +119,7 @@ def _course(
         terminated = previous is not None and tick.complete(previous, state, step.observation)
         fading = fade is not None and fade.under_way
         if ends(state, terminated):
-            if step.kind is not Kind.RESET and not fading:  # a fade leaves no score: it would be the fade's
+            if step.kind is not Kind.RESET and not fading:  # a fade is not scored
                 tick.close(step, terminated=terminated)
             yield Answer(tick.safe_counts, step, previous, True, ())
             return
@@ -128,7 +127,7 @@ def _course(
         act(step)
         t2 = clock()
         tick.explore(step)
-        if fade is not None and fade.under_way:  # no longer what the policy did: nothing is learned from it
+        if fade is not None and fade.under_way:  # no longer the policy's action: not to be learned from
             step.explored = fade.next(step.explored)
             step.flags |= Flag.INVALID | Flag.FADED
         t3 = clock()

@@ -1,7 +1,7 @@
-"""The device's frames as the loop takes them: the wait for the next one, its times, and what was missed before it.
+"""The loop's source of frames: waiting for the next one, its times, and the frames missed before it.
 
-The overrun policy needs no code: the device is the metronome, the newest frame is answered, older ones count as missed.
-Whole periods are skipped onto the device's grid, and nothing is made up for in a burst.
+The overrun policy needs no code: the device sets the pace, the newest frame is answered, older ones count as missed.
+Whole periods are skipped, onto the device's grid; there is no burst to catch up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from onrig.hw.clock_sync import ClockSync
+from onrig.hw.clock import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.rehearsal import Rehearsal
@@ -23,13 +23,13 @@ from onrig.runtime.shm.board import Board, Word
 def attribute_miss(
     missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, overtaken: int
 ) -> Miss:
-    """Say why ``missed`` frames before the present one were not answered.
+    """Return why the ``missed`` frames before the present one were not answered.
 
-    expected_ns: when the first missed frame should have arrived; busy_until_ns: when our own work before it ended;
-    busy_cpu_ns: processor time we had since the frame before; overtaken: how many of the missed frames did arrive, but
-    lay unread until a newer one came.  To overtake a frame by itself, work must have the processor for more than a
-    period: it begins with the frame before, or (the rehearsal) just before the frame that it overtakes, and lasts until
-    the next one.  Work that had less of it was held up by the machine.
+    expected_ns: when the first missed frame was due; busy_until_ns: when the loop's own work before it ended;
+    busy_cpu_ns: CPU time of the loop since the frame before; overtaken: missed frames that did arrive but stayed
+    unread until a newer one came.  For its own work to overtake a frame, the loop needs more than a period of CPU time:
+    the work starts with the frame before, or (a rehearsal) just before the overtaken frame, and lasts until the next
+    one.  With less CPU time than that, the loop was preempted.
     """
     if missed <= 0:
         return Miss.NONE
@@ -47,8 +47,7 @@ _REMEMBERS: Final = 64
 class Slack:
     """No deferred work after a slow tick: one of more than half a period, or of four times what ticks usually take.
 
-    A machine that stretches a tick is about to stretch what follows it: slow ticks come in bursts, and a policy that
-    was built after one of ten times its usual length cost a frame at 200 Hz.
+    Slow ticks come in bursts: building a policy after a tick of ten times the usual length cost a frame at 200 Hz.
     """
 
     def __init__(self, period_ns: int) -> None:
@@ -56,37 +55,38 @@ class Slack:
         self._usual_ns = 0.0
 
     def follows(self, work_ns: int) -> bool:
-        """Note how long a tick's work took; whether there is time behind it."""
+        """Note the duration of a tick's work; return whether deferred work may follow."""
         usual_ns = self._usual_ns or float(work_ns)
-        # A stall of a second is not to make the next stalls look usual.
+        # Clipped, so that one stall of a second does not make the next stalls look usual.
         self._usual_ns = usual_ns + (min(work_ns, _OF_USUAL * usual_ns) - usual_ns) / _REMEMBERS
         return work_ns < min(self._longest_ns, _OF_USUAL * usual_ns)
 
 
 _SILENCE_NS: Final = 1_000_000_000
-"""A line without a frame for this long (and ten periods) is lost."""
+"""A link without a frame for this long (and for ten periods) is lost."""
 _LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
 _POLL_NS: Final = 50_000_000
 _LONG_PERIOD_NS: Final = 5_000_000
 _REHEARSALS_LONG: Final = (900_000, 2)
 _REHEARSALS_SHORT: Final = (550_000, 1)
-"""(how long before a frame is due to begin, how many rehearsals) for periods above and below _LONG_PERIOD_NS.
+"""(lead time before a frame is due, number of rehearsals), for periods above and below _LONG_PERIOD_NS.
 
-Few on purpose: a loop that spins until the frame comes is a little faster still, but on two cores it keeps the kernel
-from delivering that very frame (measured at 500 Hz beside a busy learner: nine missed ticks in 2000 instead of one).
-They end some 0.3 ms before the frame: a twin on the loop's CPU, where there is but one, needs it then.
+Few on purpose: a loop that busy-waits for the frame is slightly faster, but on two cores it keeps the kernel from
+delivering that very frame (measured at 500 Hz beside a busy learner: nine missed ticks in 2000 instead of one).
+They end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
 """
 _STOOD_STILL: Final = 64
-"""Frames in a row that are all late by about a period or more: they are not late, the device's clock stood still."""
+"""Consecutive frames late by about a period or more that mean a stopped device clock, not late frames."""
 _ABOUT_A_PERIOD: Final = 0.9
 _PUNCTUAL_NS: Final = 200_000
 _MOST_MISSED: Final = 65535
-"""That a record can hold."""
+"""Largest value that a record can hold."""
 _SHORTEST_REHEARSED_NS: Final = 1_500_000
-"""Periods shorter than this keep the caches warm by themselves, and work just before a frame is a risk.
+"""Shortest period with rehearsals: below it the caches stay warm anyway, and work just before a frame is a risk.
 
-At 1 kHz a rehearsal changed neither the tick nor its lateness; but where the machine stretched it to 1.5 ms it cost a
-frame (20 in 100 s; 1 in as long without, in turns).  At 500 Hz it shortens a tick by a sixth.
+At 1 kHz a rehearsal changed neither the duration of a tick nor its lateness, but cost a frame whenever the machine
+stretched it to 1.5 ms (20 frames in 100 s; 1 without rehearsals, runs alternating).  At 500 Hz it shortens a tick by
+a sixth.
 """
 
 
@@ -95,7 +95,7 @@ class Stopped(Exception):
 
 
 class FrameSource:
-    """Waits for frames (with a rehearsal shortly before each is due) and keeps the accounts of punctuality."""
+    """Source of frames, with a rehearsal shortly before each is due, and the statistics of punctuality."""
 
     def __init__(
         self,
@@ -120,20 +120,20 @@ class FrameSource:
         self._overtaken = 0
         self._cpu_ns = self._busy_cpu_ns = 0
         self.punctual = False
-        """Whether the last frame came when it was expected, so that the next one is a whole period away."""
+        """Whether the last frame came on time, so that the next one is a whole period away."""
         self.resumed_at_us = 0
-        """Device time that had passed when the run was resumed, which the device knows nothing of (lockstep)."""
+        """Device time before the run was resumed, which the device itself does not count (lockstep)."""
         self.busy_until_ns = 0
-        """When our own work after the last frame ended: the tick, what was prepared in its slack, the rehearsal."""
+        """End of the loop's own work after the last frame: tick, deferred work in its slack, rehearsal."""
 
     def begin(self) -> None:
-        """Start an episode: the next frame follows no other."""
+        """Start an episode: the next frame has no predecessor."""
         self._last_received_ns = 0
 
     def next(self) -> State:
         """Wait for the next frame and return the newest.
 
-        Raises LinkFault after a long silence or when the device was started anew, Stopped when asked to stop.
+        Raises LinkFault after a long silence or a reboot of the device, Stopped when asked to stop.
         """
         session = self._session
         start = time.monotonic_ns()
@@ -146,7 +146,7 @@ class FrameSource:
             state = session.wait_state(due_ns - self._lead_ns)
             if state is None:
                 for _ in range(self._rehearsals):
-                    if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # else the one before took far too long
+                    if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # the one before overran otherwise
                         self._rehearsal.run()
                 self.busy_until_ns = time.monotonic_ns()
         while state is None:
@@ -165,8 +165,8 @@ class FrameSource:
                     name = FaultName.LINK_GARBLED
                 raise LinkFault(name, f"no state frame for {silence / 1e9:g} s")
             if not self._lockstep:
-                session.ask_hello()  # a device that rebooted says so, and nothing else
-        if session.rebooted or state is None:  # a hello says so, whatever frames come beside it
+                session.ask_hello()  # a rebooted device answers this and sends nothing else
+        if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = session.skipped - skipped
         late_ns = session.received_ns - self._last_received_ns - self._period_ns
@@ -177,7 +177,7 @@ class FrameSource:
         return state
 
     def account(self, step: Step, state: State, previous: Step | None) -> None:
-        """Note the times of the frame that ``next`` returned last, and what was missed since ``previous``."""
+        """Note the times of the last frame from ``next``, and what was missed since ``previous``."""
         received_ns = self._last_received_ns
         if self._lockstep:
             step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
@@ -198,10 +198,10 @@ class FrameSource:
             self._board[Word.MISSED] = self._missed
 
     def _sampled_ns(self, t_device_us: int, received_ns: int) -> int:
-        """When a frame was sampled, by the host's clock.
+        """Time of a frame's sample, by the host's clock.
 
-        A device that lost time (a twin that its machine kept from running, a timer that was set anew) is late by that
-        much for ever by what was known of its clock; so what was known is forgotten.
+        By the old clock estimate, a device that lost time (a twin that was not scheduled, a timer that was set again)
+        would be late by that much from then on; the estimate is therefore discarded.
         """
         sync = self._sync
         sync.add(t_device_us, received_ns)

@@ -1,6 +1,6 @@
-"""Bringing a device that cannot put itself back to the start of an episode: a reset controller in a loop of its own.
+"""Homing: a reset controller in a loop of its own, for devices that cannot reset themselves.
 
-Its commands pass the shield as a policy's do, and its records bear the kind RESET.
+Its commands pass through the shield like a policy's, and its records have the kind RESET.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 
 from onrig.hw.session import DeviceSession
-from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
-from onrig.runtime.control.supervision import Orders
+from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.tick import Tick, precedes_arming
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
@@ -21,7 +21,7 @@ from onrig.runtime.shm.board import Board, Word
 
 
 class Homing:
-    """Drives an armed device to its start, frame by frame, until the controller has a verdict."""
+    """Driver of an armed device to its start state, frame by frame, until the controller has a verdict."""
 
     def __init__(
         self,
@@ -29,26 +29,26 @@ class Homing:
         session: DeviceSession,
         tick: Tick,
         frames: FrameSource,
-        conduct: Conduct,
-        orders: Orders,
+        arming: Arming,
+        requests: Requests,
         board: Board,
         push: Callable[[Step], None],
     ) -> None:
         self._reset, self._session, self._tick, self._frames = reset, session, tick, frames
-        self._conduct, self._orders, self._board, self._push = conduct, orders, board, push
+        self._arming, self._requests, self._board, self._push = arming, requests, board, push
 
-    def bring(self, episode: int) -> None:
-        """Arm and drive until the rig is at its start; ``episode`` is what the records bear.
+    def home(self, episode: int) -> None:
+        """Arm and drive until the rig is at its start; ``episode`` is the index in the records.
 
-        Faults on the way are recovered from, or end the run (Halted).  Raises Stopped.
+        Recovers from faults on the way where it can; otherwise raises Halted.  Raises Stopped.
         """
-        self._conduct.begin_episode()
+        self._arming.begin_episode()
         while not self._drive(episode):
-            self._conduct.recover()
-            self._conduct.begin_episode()
+            self._arming.recover()
+            self._arming.begin_episode()
 
     def _drive(self, episode: int) -> bool:
-        """One reset; False when a fault was latched instead."""
+        """Reset once; False if a fault was latched instead."""
         session, tick, frames, reset = self._session, self._tick, self._frames, self._reset
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
@@ -56,7 +56,7 @@ class Homing:
         answer_to = begin_episode(tick, by_reset(reset))
         step: Step | None = None
         while True:
-            if self._orders.stopped:
+            if self._requests.stopped:
                 raise Stopped
             state = frames.next()
             if step is None and precedes_arming(state):
@@ -78,10 +78,10 @@ class Homing:
                 continue
             self._push(step)
             if answer.over:
-                self._conduct.fault(state, tick.contradiction)
+                self._arming.fault(state, tick.contradiction)
                 return False
             if reset.progress is Progress.THERE:
                 return True
             beyond = reset.progress is Progress.BEYOND
-            self._conduct.fail(FaultName.RESET_LIMIT if beyond else FaultName.RESET_FAILED, reset.detail)
+            self._arming.fail(FaultName.RESET_LIMIT if beyond else FaultName.RESET_FAILED, reset.detail)
             return False

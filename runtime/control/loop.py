@@ -1,8 +1,8 @@
-"""The control loop: paces the tick, keeps its accounts, and writes one step record per frame.
+"""The control loop: pacing, accounting, and one step record per frame.
 
-One thread, no sockets, nothing that blocks but the wait for the device's next frame.  Decisions are the tick's
-(``onrig.runtime.control.tick``), their order the episode's (``onrig.runtime.control.episode``), states those of
-``onrig.runtime.run_state.states``; this module does what has to do with the world: waiting, sending, writing.
+One thread, no sockets, and nothing that blocks except the wait for the device's next frame.  ``control.tick`` takes the
+decisions, ``control.episode`` fixes their order, ``run_state.states`` defines the states; this module does the I/O:
+waiting, sending, writing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 from onrig.hw.messages import Capability, Hello, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError
-from onrig.runtime.control.conduct import Conduct
+from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.episode import Answer, begin_episode
 from onrig.runtime.control.frames import FrameSource, Slack, Stopped
 from onrig.runtime.control.homing import Homing
 from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.outside import AT_ONCE, Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.supervision import AT_ONCE, Orders
 from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
@@ -39,11 +39,11 @@ from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 
 _WARM_UPS: Final = 200
-"""Dry ticks before the first one, so that nothing is slow the first time it counts."""
+"""Dry ticks before the first real one, so that caches and libraries are warm."""
 
 
 class ControlLoop:
-    """Runs episodes on a connected device; see ``onrig.runtime.control.main`` for the process around it."""
+    """Episodes on a connected device; the process around it is ``onrig.runtime.control.main``."""
 
     def __init__(
         self,
@@ -52,45 +52,45 @@ class ControlLoop:
         hello: Hello,
         ring: RingWriter,
         board: Board,
-        seat: PolicySeat,
-        orders: Orders,
-        keepsake: Latest | None = None,
+        switch: PolicySwitch,
+        requests: Requests,
+        kept_state: Latest | None = None,
     ) -> None:
-        self._keepsake, self._device_us = keepsake, 0
-        self._config, self._session, self._ring, self._board, self._seat = config, session, ring, board, seat
-        self._orders, self._layout = orders, RecordLayout.of(config.rig)
+        self._kept_state, self._device_us = kept_state, 0
+        self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
+        self._requests, self._layout = requests, RecordLayout.of(config.rig)
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
         self._slack = Slack(self._period_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer)
-        self._rehearsal = Rehearsal(config, seat)
-        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: orders.stopped)
-        self.conduct = conduct = Conduct(config, session, board, orders, lockstep=self._lockstep)
+        self._rehearsal = Rehearsal(config, switch)
+        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stopped)
+        self.arming = arming = Arming(config, session, board, requests, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
             reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
-            self._homing = Homing(reset, session, self._tick, self._frames, conduct, orders, board, self._push)
+            self._homing = Homing(reset, session, self._tick, self._frames, arming, requests, board, self._push)
         self._falls_back = False
         expected = expects_learner(config)
-        self._learner = LearnerWatch(config, board, conduct, self._explorer, seat) if expected else None
+        self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, start: LoopState | None = None, policies: Path = Path()) -> None:
         """Run all training episodes, or those after ``start``, each followed by its evaluation, then disarm.
 
-        ``policies`` is where those are filed that sat here before a resumed run's ``start``.
-        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command where the
-        line still works and by its lease where it does not.
+        ``policies`` is the folder of the policies that acted before a resumed run's ``start``.
+        Raises Stopped, Halted, RequestRefused or LinkError; the device is safe in every case, by command if the link
+        works and otherwise by its lease.
         """
-        config, conduct = self._config, self.conduct
+        config, arming = self._config, self.arming
         start = LoopState() if start is None else start
         try:
             self._go_on_from(start, policies)
-            conduct.take(Event.CONNECTED)
-            conduct.wait_for(self._seat_filled, "the first policy", FaultName.NO_POLICY)
+            arming.take(Event.CONNECTED)
+            arming.wait_for(self._seat_filled, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
             if start.episode and not start.evaluated:
                 self._evaluate(start.episode)
@@ -101,22 +101,22 @@ class ControlLoop:
                 self._keep(episode, evaluated=False)
                 self._board[Word.CLOSED] = episode
                 self._evaluate(episode)
-            conduct.take(Event.COMPLETED)
+            arming.take(Event.COMPLETED)
         except Stopped:
-            conduct.leave()
+            arming.leave()
             raise
         except LinkError as error:
-            conduct.take(Event.LINK_LOST, link_fault(error), str(error))
+            arming.take(Event.LINK_LOST, link_fault(error), str(error))
             raise
         except RequestRefused as error:
             if self._session.was_rebooted():
-                # It refuses whatever it was not told again since.
-                conduct.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
+                # A rebooted device refuses everything until it is configured again.
+                arming.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
                 raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error
-            conduct.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
+            arming.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
             raise
         finally:
-            conduct.make_safe()
+            arming.make_safe()
 
     def _evaluate(self, episode: int) -> None:
         """Run the evaluation that follows a training episode, if one does."""
@@ -127,39 +127,39 @@ class ControlLoop:
             self._keep(episode, evaluated=True)
 
     def _go_on_from(self, start: LoopState, policies: Path) -> None:
-        """Be where a run stood that is resumed; its person begins a new session with that."""
+        """Restore the position of a resumed run; a new session of its operator begins."""
         if start.explorer:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
-        self._seat.restore(start.seat, lambda policy_id: filed_session(policies, policy_id))
+        self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
         self._board[Word.CLOSED] = start.episode
 
     def _keep(self, episode: int, *, evaluated: bool) -> None:
-        """Leave word of where the loop stands, for a run that goes on from here after a crash."""
-        if self._keepsake is not None:
-            seat, explorer = self._seat.state(), self._explorer.state()
-            state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, seat)
-            self._keepsake.put(encode_state(state))
+        """Store the loop's position, from which a run resumes after a crash."""
+        if self._kept_state is not None:
+            switch, explorer = self._switch.state(), self._explorer.state()
+            state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, switch)
+            self._kept_state.put(encode_state(state))
 
     def _seat_filled(self) -> bool:
-        self._seat.take_newest()
-        return self._seat.active is not None
+        self._switch.take_newest()
+        return self._switch.active is not None
 
     def _warm_up(self) -> None:
         """Run everything a tick runs before the first one counts."""
-        self._seat.time_builds()
+        self._switch.time_builds()
         for _ in range(_WARM_UPS):
             self._rehearsal.run()
 
     def _await_barrier(self, episode: int) -> None:
-        """In lockstep, wait until all that follows from ``episode`` (0: from the start) is done below."""
+        """In lockstep, wait until replay and learner have finished ``episode`` (0: the start)."""
         if self._lockstep:
             what = f"the barrier after episode {episode}"
-            self.conduct.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
+            self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
 
     # -- the start of an episode -----------------------------------------------------------------------------------
 
@@ -167,28 +167,28 @@ class ControlLoop:
         """Bring the device to the start of an episode, armed."""
         if self._learner is not None:
             self._learner.heed()
-        self._seat.take_newest()
-        self._board[Word.POLICY] = self._seat.policy_id
+        self._switch.take_newest()
+        self._board[Word.POLICY] = self._switch.policy_id
         if self._homing is None:
             signal, perturbed = self._exploration_of(episode, kind)
-            self.conduct.begin_episode()
+            self.arming.begin_episode()
             role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
             self._session.reset(device_seed(self._config.seed, role, episode))
         else:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
-            self._homing.bring(episode - (kind is Kind.TRAIN))
+            self._homing.home(episode - (kind is Kind.TRAIN))
             signal, perturbed = self._exploration_of(episode, kind)
         self._tick.begin(episode, kind, signal, perturbed)
         self._falls_back = False
-        self.conduct.take(Event.AT_START)
+        self.arming.take(Event.AT_START)
 
     def _exploration_of(self, episode: int, kind: Kind) -> tuple[list[tuple[float, ...]], PolicySession | None]:
-        """What an episode explores with: a signal, or a policy with other weights."""
+        """Exploration of an episode: a noise signal, or a policy with perturbed weights."""
         signal = self._explorer.begin_episode(kind, episode)
-        return signal, perturbed_session(self._explorer, self._seat.active)
+        return signal, perturbed_session(self._explorer, self._switch.active)
 
     def _rest(self) -> None:
-        """Close the episode's exploration; stand still for as long as a spent budget asks."""
+        """Close the episode's exploration; pause for as long as a spent budget requires."""
         before = self._backed_off
         pause = self._explorer.end_episode()
         self._backed_off = self._explorer.back_off
@@ -196,7 +196,7 @@ class ControlLoop:
             what = "backs off" if self._backed_off < before else "comes back"
             report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
         if pause is not None:
-            self._explorer.rest(self.conduct.pause(*pause))
+            self._explorer.rest(self.arming.pause(*pause))
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
@@ -204,10 +204,10 @@ class ControlLoop:
         self._begin(episode, kind)
         frames = self._frames
         frames.begin()
-        answer_to = begin_episode(self._tick, self._act, fade=self.conduct.fade, clock=time.monotonic_ns)
+        answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
         begun = False
         while True:
-            if self._orders.stop and self._is_over_now():
+            if self._requests.stop and self._is_over_now():
                 raise Stopped
             state = frames.next()
             if not begun and precedes_arming(state):
@@ -221,15 +221,15 @@ class ControlLoop:
         self._conclude(state)
 
     def _act(self, step: Step) -> None:
-        """Ask the policy that sits here; in real time, one that is ready may take the seat at this tick's edge."""
-        seat = self._seat
-        if not self._lockstep and not self._explorer.perturbs and seat.swap():
-            self._board[Word.POLICY] = seat.policy_id
-        step.flags |= seat.marks()
-        self._tick.ask(step, seat.active, seat.policy_id)
+        """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
+        switch = self._switch
+        if not self._lockstep and not self._explorer.perturbs and switch.swap():
+            self._board[Word.POLICY] = switch.policy_id
+        step.flags |= switch.marks()
+        self._tick.ask(step, switch.active, switch.policy_id)
 
     def _send(self, state: State, answer: Answer) -> None:
-        """Send the command; then write the record that it completed, and use what is left of the period."""
+        """Send the command; then write the completed record, and use the slack of the period."""
         session, board, frames, step = self._session, self._board, self._frames, answer.step
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = answer.times_ns
@@ -241,19 +241,19 @@ class ControlLoop:
         if step.rule.falls_back is not self._falls_back:
             self._falls_back = not self._falls_back
             event = Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES
-            self.conduct.take(event, detail=step.rule.name)
+            self.arming.take(event, detail=step.rule.name)
         if answer.completed is not None:
             self._push(answer.completed)
         board[Word.TICK] = step.tick + 1
         t7 = time.monotonic_ns()
         step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
         step.tick_ns = t7 - t0
-        if self._seat.judge(step.rule, t3 - t2):
+        if self._switch.judge(step.rule, t3 - t2):
             self._rolled_back(step.policy_id)
         if not self._lockstep:
             if self._slack.follows(t7 - t1) and frames.punctual:
-                self.conduct.journal.send(1)
-                self._seat.prepare_until(t0 + self._period_ns)
+                self.arming.reports.send(1)
+                self._switch.prepare_until(t0 + self._period_ns)
             frames.busy_until_ns = time.monotonic_ns()
 
     def _close(self, state: State, answer: Answer) -> None:
@@ -262,7 +262,7 @@ class ControlLoop:
         received_ns = session.received_ns
         self._board[Word.ANSWERED_NS] = received_ns
         session.send_command(state.frame, answer.command)
-        # A device that takes the command ends one more period with it (lockstep).
+        # In lockstep the device completes one more period with this command.
         answers = self._config.period_us if state.status & Status.ARMED else 0
         self._device_us = frames.resumed_at_us + state.t_us + answers
         frames.account(step, state, answer.completed)
@@ -275,46 +275,46 @@ class ControlLoop:
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:
-        """Go on to the next episode, by way of a recovery where a fault ended this one."""
-        conduct, contradiction = self.conduct, self._tick.contradiction
+        """Proceed to the next episode, after a recovery if a fault ended this one."""
+        arming, contradiction = self.arming, self._tick.contradiction
         if is_unfit(state) or contradiction is not None:
-            conduct.fault(state, contradiction)
-            conduct.recover()
+            arming.fault(state, contradiction)
+            arming.recover()
         else:
-            conduct.take(Event.EPISODE_OVER)
-            conduct.journal.send()
-            if conduct.state is RunState.DISCONNECTED:  # it ended while the command was being faded out
+            arming.take(Event.EPISODE_OVER)
+            arming.reports.send()
+            if arming.state is RunState.DISCONNECTED:  # the run ended during the fade
                 raise Stopped
         self._rest()
 
     def _rolled_back(self, policy_id: int) -> None:
-        """The predecessor acts from the next tick on; what this one was left with, the shield has judged."""
+        """Report a rollback: the predecessor acts from the next tick on; this tick's command passed the shield."""
         self._board[Word.ROLLED_BACK] = policy_id + 1
-        self._board[Word.POLICY] = self._seat.policy_id
+        self._board[Word.POLICY] = self._switch.policy_id
         self._tick.drop_perturbed()
 
     def _mark_closing(self, step: Step) -> None:
-        """An episode's last record tells of a roll-back in its last tick, though nobody acts in it."""
-        mark = self._seat.take_mark()
+        """Flag a rollback of an episode's last tick in its closing record, in which no policy acts."""
+        mark = self._switch.take_mark()
         if mark:
             step.flags |= mark
-            step.policy_id = self._seat.policy_id
+            step.policy_id = self._switch.policy_id
 
     def _is_over_now(self) -> bool:
-        """Asked to stop: at once, or by fading, which begins here and ends here."""
-        fade = self.conduct.fade
-        if self._orders.stop >= AT_ONCE:
+        """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
+        fade = self.arming.fade
+        if self._requests.stop >= AT_ONCE:
             return True
         if not fade.under_way:
-            self.conduct.take(Event.STOP)
+            self.arming.take(Event.STOP)
         if fade.over:
-            self.conduct.take(Event.FADED)
+            self.arming.take(Event.FADED)
         return fade.over
 
     def _push(self, step: Step) -> None:
         if self._lockstep:
-            while self._ring.full:  # nothing may be lost; the replay process will catch up
-                if self._orders.stopped:
+            while self._ring.full:  # no record may be lost; the replay process catches up
+                if self._requests.stopped:
                     raise Stopped
                 time.sleep(0.0002)
         self._ring.push(self._layout.values(step))

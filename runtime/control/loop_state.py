@@ -1,4 +1,4 @@
-"""Where the loop stands between two episodes: what a resumed run goes on from, beside memory, policy and files."""
+"""Position of the loop between two episodes, from which a run resumes (with memory, policy and files)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from pathlib import Path
 
 import msgspec
 
-from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 
 
 class LoopState(msgspec.Struct, frozen=True):
-    """As of the end of an episode; without arguments, the beginning of a run."""
+    """Position at the end of an episode; without arguments, the start of a run."""
 
     episode: int = 0
-    """Last training episode that is over."""
+    """Last training episode completed."""
     evaluated: bool = False
-    """Whether its evaluation is over, too."""
+    """Whether its evaluation is complete as well."""
     tick: int = 0
     """Ticks so far: the number of the next record."""
     device_us: int = 0
-    """Device time so far (lockstep, where a run's time is virtual and does not begin anew)."""
+    """Device time so far (lockstep: virtual time continues when a run is resumed)."""
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
-    seat: SeatState = SeatState()
+    switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # as in checkpoints of 0.1
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -32,17 +32,17 @@ _DECODER = msgspec.msgpack.Decoder(LoopState)
 
 
 def encode_state(state: LoopState) -> bytes:
-    """Serialise it for the keepsake."""
+    """Serialise it for the kept_state."""
     return _ENCODER.encode(state)
 
 
 def decode_state(data: bytes | None) -> LoopState:
-    """Read what ``encode_state`` wrote; the beginning of a run for None."""
+    """Read what ``encode_state`` wrote; None gives the start of a run."""
     return LoopState() if data is None else _DECODER.decode(data)
 
 
 def filed_session(folder: Path, policy_id: int) -> PolicySession | None:
-    """The session of a policy that was filed in ``folder``; None where it is not there any more or will not run."""
+    """Session of a policy stored in ``folder``; None if it is gone or does not run."""
     try:
         session = PolicySession((folder / f"{policy_id}.onnx").read_bytes())
         session.warm_up(1)

@@ -1,6 +1,6 @@
 """The control process: ``python -m onrig.runtime.control.main RUN_FOLDER SHM_FOLDER PORT``.
 
-Starts with the actuators safe, ends with the actuators safe, whatever happens in between.
+The actuators are safe when it starts and when it ends, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
-from onrig.runtime.control.supervision import Orders
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
@@ -43,7 +43,7 @@ from onrig.runtime.shm.segment import Segment
 _ME: Final = "control"
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
-    "reset": "give the task a `reset` section (in lockstep only a device with RESET will do)",
+    "reset": "give the task a `reset` section (lockstep requires a device with RESET)",
     "pace": "set device.pace to the device's",
 }
 
@@ -53,7 +53,7 @@ class LimitsTooWide(ValueError):
 
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
-    """Tighten the device's limits to the configuration's; LimitsTooWide names both where that is impossible."""
+    """Tighten the device's limits to the configuration's; raises LimitsTooWide, which names both."""
     for i, actuator in enumerate(config.rig.actuators):
         device = session.channels[len(config.rig.sensors) + i]
         low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
@@ -68,7 +68,7 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
 
 
 def check_pace(config: RunConfig, hello: Hello) -> None:
-    """Compare how fast the device's time runs with what the configuration says; raises DeviceMismatch."""
+    """Compare the pace of the device's time with the configuration; raises DeviceMismatch."""
     pace = config.device.pace
     wanted = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
     # The hello carries a float32.
@@ -77,7 +77,7 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
 
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
-    """A learning run starts every episode from the same state; raises DeviceMismatch where nothing brings it there."""
+    """Require a way back to the start state of every episode; raises DeviceMismatch without one."""
     controlled = config.task.reset is not None and not config.lockstep
     if not hello.capabilities & Capability.RESET and not controlled:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
@@ -89,12 +89,12 @@ def _pace(scale: float) -> str:
 
 def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
-    board, keepsake = Board(segment), loop_state_in(segment)
-    orders = Orders(board)
-    signal.signal(signal.SIGTERM, lambda signum, frame: orders.signal())
-    signal.signal(signal.SIGINT, lambda signum, frame: orders.signal())
+    board, kept_state = Board(segment), loop_state_in(segment)
+    requests = Requests(board)
+    signal.signal(signal.SIGTERM, lambda signum, frame: requests.signal())
+    signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
-    seat = PolicySeat(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
+    switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
     baud = config.device.port.baud if config.device.port is not None else None
     transport = open_port(port) if baud is None else open_port(port, baud)
     try:
@@ -111,14 +111,14 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
                 report(_ME, "warning", line)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        loop = ControlLoop(config, session, hello, ring, board, seat, orders, keepsake)
+        loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state)
         try:
-            # What lies there before the loop's first word is where a resumed run goes on.
-            loop.run(decode_state(keepsake.take()), run_folder / "policies")
+            # A state left there by an earlier life of the run is where a resumed run continues.
+            loop.run(decode_state(kept_state.take()), run_folder / "policies")
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)
-            report(_ME, "event", "what came over the line", policy_swaps=seat.swaps, **counters)
+            report(_ME, "event", "link counters", policy_swaps=switch.swaps, **counters)
     finally:
         transport.close()
 
@@ -130,7 +130,7 @@ def _failed(fault: FaultName, line: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the control process; returns its exit code and reports the reason on the way."""
+    """Run the control process; report the reason for its end, and return its exit code."""
     die_with_parent()
     run_folder, shm, port = Path(arguments[0]), Path(arguments[1]), arguments[2]
     config = load_resolved(run_folder / "config.yaml")

@@ -1,4 +1,4 @@
-"""From counts to what the policy sees: SI units, wrapped angles, velocities no sensor measures."""
+"""Observations from sensor counts: SI units, wrapped angles, estimated velocities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Derivative:
 
 
 class Observer:
-    """Turns the sensor counts of consecutive frames into observations, deterministically."""
+    """Deterministic conversion of the sensor counts of consecutive frames to observations."""
 
     def __init__(self, rig: Rig, period_s: float) -> None:
         index = {s.name: i for i, s in enumerate(rig.sensors)}

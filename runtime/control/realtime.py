@@ -1,7 +1,7 @@
-"""Punctuality by Linux: scheduling class, locked memory, no collector, the CPU that devices interrupt least.
+"""Real-time setup under Linux: scheduling class, locked memory, no garbage collector, the quietest CPU.
 
-The kernel charges what it does in an interrupt, and in the soft interrupt after it, to the thread that it interrupted;
-SCHED_FIFO does not help.  Where a disk completes its writes on the loop's CPU, the log's own writing comes back to it.
+The kernel charges the time of an interrupt, and of the soft interrupt after it, to the interrupted thread, and
+SCHED_FIFO does not prevent that.  If a disk completes its writes on the loop's CPU, the log's writes delay the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-if TYPE_CHECKING:  # `onrig doctor` begins here, and has to find a broken msgspec
+if TYPE_CHECKING:  # `onrig doctor` imports this module and must work with a broken msgspec
     from onrig.runtime.control.settings import RealTime
 
 
@@ -24,9 +24,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 _CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
 PARENT: Final = "ONRIG_PARENT"
-"""Environment variable that names the process whose child this one is to be."""
+"""Environment variable with the process id of the expected parent."""
 LOOP_CPU: Final = "ONRIG_LOOP_CPU"
-"""Environment variable with the CPU that ``auto`` has come to in this run, for all of its processes."""
+"""Environment variable with the CPU that ``auto`` selected for this run's processes."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -37,13 +37,13 @@ def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the parent dies, so that a killed supervisor leaves no process behind."""
     if hasattr(os, "sched_setscheduler"):
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        # One that died before, while this process was still importing, sends nothing any more.
+        # A parent that died before this call, while this process was still importing, triggers no signal.
         if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def enter_realtime(settings: RealTime) -> list[str]:
-    """Apply the settings to this process; returns one warning line for each that was not granted."""
+    """Apply the settings to this process; return one warning line for each that was not granted."""
     warnings = []
     if settings.stay_awake:
         stay_awake()
@@ -52,7 +52,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
         try:
             os.sched_setaffinity(0, {cpu})
         except (OSError, ValueError, AttributeError) as error:
-            warnings.append(f"CPU {cpu} is not to be had ({error}); running on any")
+            warnings.append(f"CPU {cpu} is not available ({error}); running on any")
     if settings.priority > 0:
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(settings.priority))
@@ -71,7 +71,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
 def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
     """Ask the kernel for no wake-up latency, as cyclictest does, for as long as this process lives.
 
-    Returns the descriptor that holds the request; None where the machine has no such device or does not let us.
+    Returns the descriptor that holds the request; None if the device is missing or not permitted.
     """
     try:
         descriptor = os.open(device, os.O_WRONLY)
@@ -86,7 +86,7 @@ def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
 
 
 def loop_cpu(settings: RealTime) -> int | None:
-    """The CPU that the loop runs on; None for any."""
+    """CPU that the loop runs on; None for any."""
     if settings.cpu != "auto":
         return settings.cpu
     settled = os.environ.get(LOOP_CPU, "")
@@ -94,9 +94,9 @@ def loop_cpu(settings: RealTime) -> int | None:
 
 
 def settle_loop_cpu() -> None:
-    """Decide what ``auto`` comes to, for this process and those that it starts from now on.
+    """Resolve ``auto`` for this process and all that it starts from now on.
 
-    Each by itself might come to another answer: who has left the loop's CPU no longer sees it, and counts move.
+    Each process for itself might choose differently: one that left the loop's CPU no longer sees it, and counts change.
     """
     cpu = _quietest_here()
     if cpu is not None:
@@ -109,7 +109,7 @@ def _quietest_here() -> int | None:
 
 
 def leave_cpu(settings: RealTime) -> None:
-    """Keep this process off the CPU that the loop has been given, so that it does not empty its caches."""
+    """Keep this process off the loop's CPU, so that it does not evict the loop's caches."""
     cpu = loop_cpu(settings)
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return
@@ -119,30 +119,30 @@ def leave_cpu(settings: RealTime) -> None:
 
 
 def freeze_collector() -> None:
-    """Collect once, move what is left out of the collector's sight, and switch it off: the tick forms no cycles."""
+    """Collect once, freeze the remaining objects, and disable the collector: the tick forms no cycles."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 MATTERS_HZ: Final = 1.0
-"""Interrupts per second, since the machine came up, that are worth avoiding."""
+"""Interrupts per second (mean since boot) above which a CPU is worth avoiding."""
 _ROOT: Final = Path("/")
 
 
 class Interrupt(NamedTuple):
-    """A device's line; those of the CPUs themselves (timers, calls between them) cannot be moved and are left out."""
+    """Interrupt line of a device; CPU-local ones (timers, inter-processor interrupts) cannot be moved: left out."""
 
     number: int
     device: str
     counts: dict[int, int]
-    """By CPU, since the machine came up."""
+    """Counts by CPU, since boot."""
     served_by: set[int]
-    """The CPUs that it goes to from now on."""
+    """CPUs that it is currently routed to."""
 
 
 def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
-    """Read ``/proc/interrupts`` and where each goes; empty where that is not told."""
+    """Read ``/proc/interrupts`` and the routing of each line; empty if unavailable."""
     lines = _text(root / "proc/interrupts").splitlines()
     cpus = [int(word[3:]) for word in (lines[0] if lines else "").split() if word[:3] == "CPU" and word[3:].isdigit()]
     found = []
@@ -160,7 +160,7 @@ def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
 
 
 def uptime_s(root: Path = _ROOT) -> float:
-    """How long the machine has been up; 0 where that is not told."""
+    """Time since boot; 0 if unavailable."""
     words = _text(root / "proc/uptime").split()
     try:
         return float(words[0]) if words else 0.0
@@ -169,7 +169,7 @@ def uptime_s(root: Path = _ROOT) -> float:
 
 
 def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
-    """How often each CPU is interrupted by the devices that it serves; one that is not named, never."""
+    """Device interrupts per second by CPU; a CPU not listed has none."""
     rates: dict[int, float] = {}
     for interrupt in interrupts if up_s > 0 else ():
         for cpu in interrupt.served_by:
@@ -178,7 +178,7 @@ def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
 
 
 def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
-    """The CPU for the loop: the last one of those that are interrupted least; None where there is no choice."""
+    """CPU for the loop: the last of the least interrupted ones; None if there is no choice."""
     if len(cpus) < 2:
         return None
     least = min(rates.get(cpu, 0.0) for cpu in cpus)
@@ -186,7 +186,7 @@ def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
 
 
 def cpu_list(text: str | None) -> set[int]:
-    """Read a list of CPUs as the kernel writes it: ``0-2,5``; what is none is left out."""
+    """Parse a CPU list in the kernel's format (``0-2,5``), skipping invalid parts."""
     cpus: set[int] = set()
     for part in "".join((text or "").split()).split(","):
         low, _, high = part.partition("-")

@@ -1,8 +1,8 @@
-"""Rehearsing the tick shortly before a frame is due, so that it finds code and data in the caches.
+"""Rehearsal of the tick shortly before a frame is due, so that code and data are in the caches.
 
-At 50 Hz a loop sleeps long enough for everything it needs to be evicted: the first run after such a sleep takes ten
-times as long as one in a row.  The rehearsal runs the same code on objects of its own, with a made-up device at the
-other end of its line; nothing of it leaves this object.
+At 50 Hz the loop sleeps long enough for its code and data to be evicted: the first tick after such a sleep takes ten
+times as long as one without.  The rehearsal runs the same code on objects of its own against a simulated device, and
+has no effect outside this object.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 
 import msgspec
 
-from onrig.hw.clock_sync import ClockSync
+from onrig.hw.clock import ClockSync
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.episode import begin_episode, never
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 
 _FORGET_AFTER: Final = 256
-"""Rehearsals after which the made-up clock starts anew: what it keeps stays small."""
+"""Rehearsals after which the simulated clock restarts, which bounds its memory."""
 
 
 class _MadeUpDevice:
-    """A Transport that has the next frame ready whenever it is asked, and takes every command."""
+    """Transport that always has the next frame ready and accepts every command."""
 
     name = "rehearsal"
 
@@ -53,16 +53,16 @@ class _MadeUpDevice:
 
 
 class Rehearsal:
-    """One full tick without consequences per ``run``."""
+    """One full tick without side effects per ``run``."""
 
-    def __init__(self, config: RunConfig, seat: PolicySeat) -> None:
+    def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
         m = len(rig.actuators)
-        # An episode's signal takes milliseconds to draw at a high rate, and the made-up noise stands for it.
+        # A constant stands for the noise: at a high rate an episode's signal takes milliseconds to draw.
         one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
         self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
         self._tick = Tick(config, self._explorer)
-        self._seat = seat
+        self._switch = switch
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = RecordLayout.of(rig)
@@ -90,4 +90,4 @@ class Rehearsal:
         self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(answer.completed or step)))
 
     def _act(self, step: Step) -> None:
-        self._tick.ask(step, self._seat.active, 0)
+        self._tick.ask(step, self._switch.active, 0)

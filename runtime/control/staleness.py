@@ -1,8 +1,8 @@
-"""A learner that is silent: since when, and what the run does about it.
+"""Staleness of the learner: for how long it has been silent, and the run's reaction.
 
-The replay process writes down when it last heard the learner that pushes; if it dies itself, the word grows old like
-any other silence.  Looked at between episodes, never in lockstep, where the loop waits at the barrier, and never where
-no learner is expected.
+The replay process stores the time of the last message from the pushing learner; if the replay process itself dies, that
+time ages in the same way.  It is checked between episodes, except in lockstep, where the loop waits at the barrier, and
+in runs that expect no learner.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import enum
 import time
 from typing import Final, NamedTuple
 
-from onrig.runtime.control.conduct import Conduct
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.arming import Arming
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.settings import Staleness
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
@@ -20,11 +20,11 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
 
 _ME: Final = "control"
-_HINT: Final = "look whether learner, network and replay process are up"
+_HINT: Final = "check that learner, network and replay process are up"
 
 
 class Turn(enum.Enum):
-    """What has changed since the last look."""
+    """Change since the last check."""
 
     SAME = "same"
     FELL_SILENT = "fell silent"
@@ -32,28 +32,28 @@ class Turn(enum.Enum):
 
 
 class Silence(NamedTuple):
-    """How long the learner has been silent (s), and what that changes."""
+    """Silence of the learner (s), and its consequences."""
 
     silent_s: float
     turn: Turn
     restraint: float
-    """On the amplitude of the exploration."""
+    """Factor on the amplitude of the exploration."""
     pauses: bool
-    """Whether the run is to stand safe until the learner is heard again."""
+    """Whether the run pauses until the learner is heard again."""
 
     @property
     def line(self) -> str:
-        """What is the matter, in words."""
+        """One line for people."""
         return f"the learner has been silent for {self.silent_s:.0f} s"
 
 
 def expects_learner(config: RunConfig) -> bool:
-    """Whether there ought to be one to listen for, in a run that does not wait for it anyway."""
+    """Whether a run in real time expects a learner; lockstep waits for it at the barrier anyway."""
     return not config.lockstep and (config.local_learner or config.link.listen is not None)
 
 
 class Listener:
-    """Judges the silence; ``began_ns`` is when listening began, for a learner that is never heard at all."""
+    """Judge of the silence; it counts from ``began_ns`` for a learner that was never heard."""
 
     def __init__(self, rules: Staleness, began_ns: int) -> None:
         self._rules, self._began_ns = rules, began_ns
@@ -64,7 +64,7 @@ class Listener:
         return max(0, now_ns - max(heard_ns, self._began_ns)) / 1e9
 
     def is_silent(self, now_ns: int, heard_ns: int) -> bool:
-        """Whether it has been silent for too long."""
+        """Whether the learner has been silent for too long."""
         return self.silent_s(now_ns, heard_ns) > self._rules.after_s
 
     def look(self, now_ns: int, heard_ns: int) -> Silence:
@@ -81,18 +81,20 @@ class Listener:
 
 
 class LearnerWatch:
-    """Carries out between episodes what the silence of a learner asks for, and tells of it."""
+    """Reaction to a silent learner, between episodes, with its reports."""
 
-    def __init__(self, config: RunConfig, board: Board, conduct: Conduct, explorer: Explorer, seat: PolicySeat) -> None:
+    def __init__(
+        self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer, switch: PolicySwitch
+    ) -> None:
         self._rules = config.staleness
-        self._board, self._conduct, self._explorer, self._seat = board, conduct, explorer, seat
+        self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
         self._listener = Listener(config.staleness, time.monotonic_ns())
 
     def heed(self) -> None:
-        """Before an episode: go on, explore less, or stand safe until the learner is heard.  Raises Stopped, Halted."""
+        """Before an episode: continue, explore less, or pause until the learner is heard.  Raises Stopped, Halted."""
         silence = self._look()
         if silence.pauses:
-            self._conduct.stand_until(self._is_heard, silence.line, _HINT)
+            self._arming.stand_until(self._is_heard, silence.line, _HINT)
             silence = self._look()
         self._explorer.restrain(silence.restraint)
 
@@ -108,9 +110,9 @@ class LearnerWatch:
         return silence
 
     def _tell(self, kind: str, what: str, line: str, silence: Silence) -> None:
-        seat, then = self._seat, self._rules.then
+        switch, then = self._switch, self._rules.then
         does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
-        age = f"policy {seat.policy_id} has acted for {seat.age_ticks} ticks"
+        age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"
         report(
             _ME,
             kind,
@@ -118,6 +120,6 @@ class LearnerWatch:
             what=what,
             then=then,
             silent_s=round(silence.silent_s, 1),
-            policy=seat.policy_id,
-            policy_age_ticks=seat.age_ticks,
+            policy=switch.policy_id,
+            policy_age_ticks=switch.age_ticks,
         )

@@ -48,7 +48,7 @@ class Tick:
         self._previous_command = rig.previous_command
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """What the frames of the episode under way said that cannot be."""
+        """Contradiction found in the frames of the present episode."""
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
@@ -61,8 +61,8 @@ class Tick:
     ) -> None:
         """Start an episode.
 
-        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step; with ``perturbed`` it is
-        instead how far that policy's action lies from the policy's.  The explorer's amplitude multiplies both.
+        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step.  With ``perturbed``, it is
+        instead the difference of that policy's action from the policy's.  The explorer's amplitude scales both.
         """
         self._episode, self._kind, self._noise, self._perturbed = episode, kind, noise, perturbed
         self._margin, self._in_fallback = 1.0, False
@@ -75,12 +75,12 @@ class Tick:
         self.contradiction = None
 
     def drop_perturbed(self) -> None:
-        """Explore no more with the policy that ``begin`` was given: what it was made of does not act any more."""
+        """Stop exploring with the perturbed policy of ``begin``: the policy it was derived from no longer acts."""
         self._perturbed = None
 
     @property
     def count(self) -> int:
-        """Ticks so far in the run: the number of the next one."""
+        """Number of ticks so far in the run, and so the number of the next one."""
         return self._tick
 
     def go_on_from(self, tick: int) -> None:
@@ -102,7 +102,7 @@ class Tick:
         )
 
     def observe(self, state: State) -> Step:
-        """Stage 2: begin the record of a frame with what the policy will see of it."""
+        """Stage 2: start the record of a frame with the policy's observation."""
         if self.contradiction is None:
             self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
@@ -113,7 +113,7 @@ class Tick:
                 *[c * r for c, r in zip(state.u_end, self._resolutions, strict=True)],
             )
         zeros, in_force = self._zeros, state.u_end
-        step = Step(  # by position: by name it takes a microsecond more
+        step = Step(  # positional arguments save a microsecond
             self._tick,
             self._episode,
             self._kind,
@@ -140,7 +140,7 @@ class Tick:
         return step
 
     def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
-        """Stage 3: the policy's action (SI).  Without a policy it is the safe output, where it fails NaN."""
+        """Stage 3: the policy's action (SI); the safe output without a policy, NaN if the policy fails."""
         step.policy_id = policy_id
         if policy is None:
             step.policy = self._safe
@@ -149,7 +149,7 @@ class Tick:
         try:
             policy.run()
             answer = tuple(policy.action[0].tolist())
-        except Exception:  # onnxruntime's have no base of their own; to the shield, no answer is like NaN
+        except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             step.policy = self._no_answer
             return
         step.policy = answer if len(answer) == len(self._safe) else self._no_answer
@@ -165,7 +165,7 @@ class Tick:
         for value, unit, amplitude, centre, half in zip(
             step.policy, signal, amplitudes, self._centres, self._halves, strict=True
         ):
-            if not isfinite(value):  # the shield's business; noise on it would only hide it
+            if not isfinite(value):  # left to the shield; adding noise would only hide it
                 step.explored, step.exploration = step.policy, 0.0
                 return
             wish = (value - centre) / half
@@ -176,7 +176,7 @@ class Tick:
         step.exploration = deviation
 
     def _signal(self, step: Step) -> Sequence[float] | None:
-        """What is explored with in this step before the amplitude; None for nothing."""
+        """Exploration signal of this step, before the amplitude; None for none."""
         if self._kind is Kind.EVAL:
             return None
         if self._perturbed is None:
@@ -199,7 +199,7 @@ class Tick:
         return deviation
 
     def shield(self, step: Step) -> None:
-        """Stage 5: decide what may go out; afterwards ``step.command`` holds it in counts."""
+        """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
         verdict = self._shield.decide(step.observation, step.explored, self._commanded)
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
@@ -211,10 +211,10 @@ class Tick:
         self._k += 1
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
-        """Fill in what the frame after ``step`` reports: the applied action, the reward.  True when it terminates.
+        """Fill in what the frame after ``step`` reports: applied action and reward.  True if the episode terminates.
 
-        ū_k = (tau u⁻ + (T - tau) u⁺) / T.  A transition that touches a lost frame or an unarmed device is marked
-        invalid: nothing is learned from it.
+        ū_k = (tau u⁻ + (T - tau) u⁺) / T.  A transition with a lost frame or an unarmed device is marked invalid and is
+        not learned from.
         """
         period, tau = self._period_us, min(state.tau_us, self._period_us)
         step.tau_us = tau
@@ -243,7 +243,7 @@ class Tick:
     def is_over(self, state: State, terminated: bool) -> bool:
         """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
 
-        On the way to a start a fault alone ends it; that the rig is there, the reset controller says.
+        During homing only a fault ends it; the reset controller decides when the rig has arrived.
         """
         if is_unfit(state) or self.contradiction is not None:
             return True
@@ -253,20 +253,20 @@ class Tick:
         return terminated or spent or self._k >= self._steps
 
     def close(self, step: Step, *, terminated: bool) -> None:
-        """Mark the last record of an episode: it has no policy action."""
+        """Mark the last record of an episode, which has no policy action."""
         step.flags |= Flag.NO_ACTION | (Flag.TERMINATED if terminated else Flag.TRUNCATED)
 
 
 def is_unfit(state: State) -> bool:
-    """Tell whether a device cannot go on: it latched a fault, named or not, or is not armed."""
+    """Whether a device cannot continue: it has latched a fault, named or not, or is not armed."""
     return state.fault != 0 or state.status & _ARMED_OR_FAULT != _ARMED
 
 
 def precedes_arming(state: State) -> bool:
-    """Tell whether a frame was sampled before the device took the request to arm; a fault is none of these."""
+    """Whether a frame was sampled before the device took the request to arm; False if it reports a fault."""
     return not is_faulted(state) and not state.status & Status.ARMED
 
 
 def is_faulted(state: State) -> bool:
-    """Tell whether a device says that it latched a fault, by its code or by the bit alone."""
+    """Whether a device reports a latched fault, by its code or by the bit alone."""
     return state.fault != 0 or state.status & Status.FAULT != 0

@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 
 from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
-from onrig.runtime.explore.parameter_noise import Scale, measured, perturbed_model
-from onrig.runtime.explore.processes import unit_signal
+from onrig.runtime.explore.noise import Scale, measured, perturbed_model, unit_signal
 from onrig.runtime.explore.schedule import (
     Retreat,
     after_clean_episode,

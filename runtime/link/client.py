@@ -1,4 +1,4 @@
-"""A learner's end of the link: one request at a time, repeated until it is answered."""
+"""Learner's end of the link: one request at a time, repeated until it is answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVENTS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 _WRONG_KEY_AFTER: Final = 4
-"""Handshakes that end without a word, before the first that succeeds: a network breaks off one, a wrong key all."""
+"""Consecutive failed handshakes, before the first success, that mean a wrong key rather than a bad network."""
 
 
 class LinkClosed(Exception):
@@ -40,7 +40,7 @@ class LinkClosed(Exception):
 
 
 class KeyRejected(LinkClosed):
-    """The two ends do not come together: keys or security do not fit.  Waiting does not help."""
+    """Keys or security mechanism of the two ends do not match; retrying does not help."""
 
 
 class RequestRejected(Exception):
@@ -52,13 +52,13 @@ class RequestRejected(Exception):
 
 
 class LinkClient:
-    """A DEALER socket that asks and waits.
+    """Client of a rig: a DEALER socket with blocking requests.
 
-    A lost request or answer is asked again (every request may be repeated), after RETRY_MS, then after twice that and
-    so on, and at once when the connection is back.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s.
+    An unanswered request is repeated (all requests are idempotent) after RETRY_MS, doubling, and at once after a
+    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s.
 
-    ``patience_s`` is how long an answer may take; ``math.inf`` waits for ever, and then ``note`` hears of handshakes
-    that keep failing.  Raises LinkClosed for an endpoint that cannot be one.
+    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``.
+    Raises LinkClosed for an invalid endpoint.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LinkClient:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         options = {
             zmq.LINGER: 0,
-            zmq.IMMEDIATE: 1,  # nothing is queued for a connection that is not there
+            zmq.IMMEDIATE: 1,  # queue nothing without a connection
             zmq.MAXMSGSIZE: MAX_PAYLOAD_BYTES,
             zmq.RECONNECT_IVL: _RECONNECT_MS,
             zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_MS,
@@ -105,7 +105,7 @@ class LinkClient:
         self._stop_requested = stop_requested
         self._failures = 0
         self.connections = 0
-        """Connections made so far: more than one means that there was an outage."""
+        """Connections made so far; more than one means that there was an outage."""
         self.retries = 0
 
     def ask(
@@ -114,7 +114,7 @@ class LinkClient:
         """Send a request and return (answer, payloads).
 
         Raises LinkClosed after ``timeout_s`` (by default the client's patience) without an answer or when asked to
-        stop, KeyRejected when the rig does not let this learner in, RequestRejected when it refuses the request.
+        stop, KeyRejected if the rig does not accept this learner's key, RequestRejected if it refuses the request.
         """
         request_id = next(self._ids).to_bytes(8, "little")
         frames = [request_id, encode(request), *payloads]
@@ -137,12 +137,12 @@ class LinkClient:
                 if answer is not None:
                     return answer
             if self._heed_monitor():
-                sent_at = -math.inf  # whatever was on the way is lost with the connection
+                sent_at = -math.inf  # messages in transit are lost with the connection
             if time.monotonic() > limit:
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s")
 
     def tell(self, request: RequestMessage) -> None:
-        """Send a request whose answer does not matter, if there is a connection to send it on."""
+        """Send a request without waiting for its answer, if there is a connection."""
         self._socket.setsockopt(zmq.LINGER, _FAREWELL_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
@@ -154,24 +154,24 @@ class LinkClient:
         return True
 
     def _wait(self, *, for_room: bool) -> bool:
-        """Wait a little for an answer or an event, or for room to send; True when there is an answer."""
+        """Wait briefly for an answer or an event, or for room to send; True if there is an answer."""
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if for_room else zmq.POLLIN)
         return bool(dict(self._poller.poll(_LOOK_MS)).get(self._socket, 0) & zmq.POLLIN)
 
     def _receive(self, request_id: bytes) -> tuple[ReplyMessage, list[bytes]] | None:
         frames = self._socket.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 2 or frames[0] != request_id:
-            return None  # a late answer to a request given up or repeated, or the rig feels whether we are there
+            return None  # a late answer to an abandoned or repeated request, or a probe of the rig
         try:
             message = decode_reply(frames[1])
         except msgspec.DecodeError as error:
-            raise LinkClosed(f"the rig at {self._endpoint} answers what is no answer: {error}") from None
+            raise LinkClosed(f"the rig at {self._endpoint} sent an invalid answer: {error}") from None
         if isinstance(message, Refused):
             raise RequestRejected(message.reason, message.code)
         return message, frames[2:]
 
     def _heed_monitor(self) -> bool:
-        """Take note of how handshakes ended; True when there is a new connection."""
+        """Process the results of handshakes; True if there is a new connection."""
         anew = False
         while True:
             try:
@@ -192,21 +192,23 @@ class LinkClient:
                 if self.connections == 0 and self._failures == _WRONG_KEY_AFTER:
                     if math.isfinite(self._patience_s):
                         raise KeyRejected(self._mismatch())
-                    self._note(f"{self._mismatch()}; trying on")  # a tunnel whose far end is not up looks the same
+                    self._note(f"{self._mismatch()}; still trying")  # could also be a tunnel whose far end is down
 
     def _rejection(self, status: int) -> str:
         mine = "" if self._keys is None else f" {fingerprint_of(self._keys.own)}"
         return (
-            f"the rig at {self._endpoint} does not let this learner's key{mine} in (status {status}); "
-            "put its public key into the rig's folder 'learners' (onrig keys) and start the rig anew"
+            f"the rig at {self._endpoint} does not accept this learner's key{mine} (status {status}); "
+            "put its public key into the rig's folder 'learners' (onrig keys) and restart the rig"
         )
 
     def _mismatch(self) -> str:
         if self._keys is None:
-            return f"the rig at {self._endpoint} does not take plain connections; give the learner's keys: --keys DIR"
+            return (
+                f"the rig at {self._endpoint} accepts no unencrypted connections; give the learner's keys: --keys DIR"
+            )
         return (
-            f"the handshake with {self._endpoint} fails: what answers there is no Onrig rig with keys, or not the one "
-            "whose public key is in rig.key"
+            f"the handshake with {self._endpoint} fails: it is not an Onrig rig with keys, or not the one whose public "
+            "key is in rig.key"
         )
 
     def close(self) -> None:

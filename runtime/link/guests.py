@@ -1,35 +1,43 @@
-"""Who of the connections at the tcp door gives way, and how much each may have under way.  Pure.
+"""Admission and limits of TCP connections: authentication, eviction, and data in flight.
 
-A connection is *outside* until the rig has taken a whole request from it, then *inside*.  Nobody is turned away at the
-door: where there are too many, one that is there gives way.  Outside that is the one that has got least far with its
-handshake, and of these the oldest; inside the one whose last request is the longest ago.
+``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's one thread between requests
+of learners.  pyzmq's authenticator would be a second thread: one that dies leaves every handshake hanging, and one that
+shares the interpreter lock makes the replay process wait.
+
+A connection is *outside* until the rig has received a whole request from it, then *inside*.  New connections are always
+accepted; if there are too many, an existing one is evicted: outside, the one least advanced in its handshake, the
+oldest of those; inside, the one whose last request is longest ago.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+import zmq
+
+from onrig.runtime.link.keys import fingerprint
 
 OUTSIDE: Final = 64
 OUTSIDE_PER_ADDRESS: Final = 24
 INSIDE: Final = 64
 INSIDE_PER_ADDRESS: Final = 32
 HANDSHAKE_S: Final = 10.0
-"""From the connection to the first whole request."""
+"""Timeout from the connection to the first whole request."""
 STALE_S: Final = 5.0
-"""How long a message may lie about unfinished that leaves no room for others'."""
+"""Timeout of an unfinished message that leaves no room for others."""
 MAX_FRAMES: Final = 256
-"""Sent by one connection and not taken by the rig; a request has at most five, a heartbeat comes every 2 s."""
+"""Frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2 s."""
 MAX_BYTES: Final = 10 * 1024 * 1024
-"""Likewise: two of the largest requests."""
+"""Bytes of one connection not yet received by the rig: two of the largest requests."""
 MAX_BYTES_OF_ALL: Final = 24 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
-"""Answers to one connection that have not left yet: one of the largest."""
+"""Bytes of unsent answers to one connection: one of the largest."""
 MAX_ANSWER_BYTES_OF_ALL: Final = 24 * 1024 * 1024
 FRAME_COST: Final = 128
-"""What a frame takes in memory beside its bytes."""
+"""Memory overhead of a frame."""
 
 
 @dataclass
@@ -39,44 +47,44 @@ class Guest:
     address: str
     arrived_s: float
     progress: int = 0
-    """How far the handshake has got; only to be compared."""
+    """Progress of the handshake; for comparison only."""
     entered: bool = False
     heard_s: float = 0.0
-    """When the rig took its last request."""
+    """Time at which the rig received its last request."""
     frames: deque[int] = field(default_factory=deque)
-    """Sizes of the frames that were passed on and not taken, on the wire, the oldest first."""
+    """Wire sizes of the frames forwarded but not yet received by the rig, the oldest first."""
     passed: int = 0
-    """Cost of all frames passed on so far."""
+    """Cost of all frames forwarded so far."""
     taken: int = 0
-    """Cost of those the rig has taken, and of what went before them."""
+    """Cost of the frames the rig has received, and of all before them."""
     since_s: float = 0.0
-    """When the first of the frames not taken was passed on."""
+    """Time at which the first of the pending frames was forwarded."""
     answered: int = 0
-    """Bytes of answers given so far, counted on from where all of them had left."""
+    """Bytes of answers queued, counted since all of them had been sent."""
     left: int = 0
-    """Bytes that have left towards it."""
+    """Bytes sent to it."""
 
     @property
     def under_way(self) -> int:
-        """Cost of what was passed on and not taken."""
+        """Cost of the frames in flight."""
         return max(0, self.passed - self.taken)
 
     @property
     def waiting(self) -> int:
-        """Bytes of answers that have not left."""
+        """Bytes of unsent answers."""
         return max(0, self.answered - self.left)
 
     def pass_on(self, sizes: Sequence[int], now_s: float) -> None:
-        """Note that frames of these sizes begin to be passed on."""
+        """Note that forwarding of frames of these sizes has started."""
         if sizes and not self.frames:
             self.since_s = now_s
         self.frames.extend(sizes)
         self.passed += sum(sizes) + FRAME_COST * len(sizes)
 
     def take(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
-        """Note that the rig has taken a message of frames of these sizes, each ``overhead`` longer on the wire.
+        """Note that the rig has received a message of frames of these sizes, each ``overhead`` longer on the wire.
 
-        Heartbeats and the handshake, which the rig does not see, went before them.
+        Heartbeats and the handshake, which the rig does not see, came before them.
         """
         self.entered, self.heard_s, self.since_s = True, now_s, now_s
         for size in sizes:
@@ -87,7 +95,10 @@ class Guest:
                     break
 
     def may_answer(self, size: int, others: int) -> bool:
-        """Whether an answer of ``size`` bytes may wait for it; ``others``: what waits for everybody, it included."""
+        """Whether an answer of ``size`` bytes may be queued.
+
+        ``others``: bytes queued for all connections.
+        """
         waiting = self.waiting
         fits = waiting + size <= MAX_ANSWER_BYTES and others + size <= MAX_ANSWER_BYTES_OF_ALL
         if fits:
@@ -96,12 +107,12 @@ class Guest:
 
 
 def may_read(guest: Guest, of_all: int) -> bool:
-    """Whether more may be read from a connection, where ``of_all`` is under way altogether."""
+    """Whether more may be read from a connection, given the total in flight, ``of_all``."""
     return guest.under_way < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
 def too_many(guests: Collection[Guest], *, entered: bool) -> Guest | None:
-    """The one that gives way among those outside, or inside; None where there is room for one more."""
+    """Connection to evict among those outside, or inside; None if there is room for one more."""
     there = [g for g in guests if g.entered == entered]
     total, per_address = (INSIDE, INSIDE_PER_ADDRESS) if entered else (OUTSIDE, OUTSIDE_PER_ADDRESS)
     by_address = Counter(g.address for g in there)
@@ -117,7 +128,7 @@ def too_many(guests: Collection[Guest], *, entered: bool) -> Guest | None:
 
 
 def outstayed(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
-    """Why a connection is ended, or None; ``served_s`` is when the rig last looked for requests."""
+    """Reason for ending a connection, or None; ``served_s``: when the rig last polled for requests."""
     if not guest.entered and now_s - guest.arrived_s > HANDSHAKE_S:
         return "no request"
     if len(guest.frames) > MAX_FRAMES:
@@ -125,3 +136,58 @@ def outstayed(guest: Guest, now_s: float, served_s: float, of_all: int) -> str |
     if not may_read(guest, of_all) and guest.under_way and served_s - guest.since_s > STALE_S:
         return "a message without end"
     return None
+
+
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+DOMAIN: Final = b"onrig"
+_PER_TURN: Final = 16
+_KEPT: Final = 64
+_VERSION: Final = b"1.0"
+_FRAMES: Final = 7
+"""Version, request id, domain, address, identity, mechanism, one credential."""
+
+
+def verdict(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: bytes = DOMAIN) -> list[bytes]:
+    """Answer a ZAP request: version, request id, status, text, user id, metadata.
+
+    ``allowed`` maps public keys (32 bytes) to names.  The user id, attached to every message, is ``NAME:FINGERPRINT``.
+    Anything but a CURVE request of our domain with an allowed key is refused (status 400).
+    """
+    request_id = request[1] if len(request) > 1 else b""
+    if len(request) != _FRAMES or request[0] != _VERSION:
+        return [_VERSION, request_id, b"400", b"malformed request", b"", b""]
+    _, _, of_domain, _, _, mechanism, key = request
+    if of_domain != domain or mechanism != b"CURVE":
+        return [_VERSION, request_id, b"400", b"no CURVE of this domain", b"", b""]
+    name = allowed.get(key)
+    if name is None:
+        return [_VERSION, request_id, b"400", b"unknown key", b"", b""]
+    return [_VERSION, request_id, b"200", b"OK", f"{name}:{fingerprint(key)}".encode(), b""]
+
+
+class Gate:
+    """ZAP handler of one context; it must exist before the guarded socket is bound."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Mapping[bytes, str]) -> None:
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(ZAP_ENDPOINT)
+        self._allowed = allowed
+        self.refused: list[str] = []
+        """Fingerprints of keys refused since the last report, a few at most."""
+
+    def answer(self) -> None:
+        """Answer pending requests, a bounded number at a time."""
+        for _ in range(_PER_TURN):
+            try:
+                request = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            reply = verdict(request, self._allowed)
+            if reply[2] != b"200" and len(self.refused) < _KEPT:
+                self.refused.append(fingerprint(request[6]) if len(request) == _FRAMES else "?")
+            self.socket.send_multipart(reply, zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Close the socket: no connection is accepted any more."""
+        self.socket.close()

@@ -1,4 +1,4 @@
-"""CURVE keys of a rig and its learners: made once, read at every start, and only where nobody else could have.
+"""CURVE keys of a rig and its learners, stored in folders closed to other users.
 
 A folder of keys holds one folder for each machine, to be copied there::
 
@@ -7,7 +7,7 @@ A folder of keys holds one folder for each machine, to be copied there::
     NAME/secret.key         pair of a learner
     NAME/rig.key            public key of the rig it talks to
 
-Every file is 0600, every folder 0700; a key that others could read or replace is no key.
+Every file is 0600, every folder 0700; a key that others could read or replace is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Pair(NamedTuple):
 
 
 class RigKeys(NamedTuple):
-    """What a rig needs to listen."""
+    """Keys of a rig."""
 
     own: Pair
     allowed: Mapping[bytes, str]
@@ -55,7 +55,7 @@ class RigKeys(NamedTuple):
 
 
 class LearnerKeys(NamedTuple):
-    """What a learner needs to connect."""
+    """Keys of a learner."""
 
     own: Pair
     rig: bytes
@@ -73,12 +73,12 @@ def fingerprint_of(pair: Pair) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether a learner may be called so: letters, digits, dot, dash, underscore; not ``rig``."""
+    """Whether a name is valid for a learner: letters, digits, dot, dash, underscore; not ``rig``."""
     return _NAME.fullmatch(name) is not None and name != RIG
 
 
 def load_rig_keys(folder: Path) -> RigKeys:
-    """Read a rig's keys from its folder, or from the folder of keys around it; raises KeyFault."""
+    """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFault."""
     folder = _own_folder(folder, RIG)
     own = _pair(folder / SECRET)
     learners = folder / ALLOWED
@@ -100,7 +100,7 @@ def load_learner_keys(folder: Path) -> LearnerKeys:
 
 
 def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
-    """Write a new key file (0600); FileExistsError where there is one: keys are never overwritten."""
+    """Write a new key file (0600); FileExistsError if it exists: keys are never overwritten."""
     lines = [f"# Onrig: {'secret key' if with_secret else 'public key'} of {whose}", "metadata", "curve"]
     lines.append(f'    public-key = "{pair.public.decode()}"')
     if with_secret:
@@ -119,7 +119,7 @@ def new_pair() -> Pair:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise KeyFault unless a folder is there, ours and closed to others."""
+    """Raise KeyFault unless a folder exists, belongs to this user and is closed to others."""
     _check_folder(folder)
 
 
@@ -134,7 +134,7 @@ def _own_folder(folder: Path, name: str) -> Path:
 def _check_folder(folder: Path) -> None:
     status = _status(folder)
     if not stat.S_ISDIR(status.st_mode):
-        raise KeyFault(f"{folder}: this is no folder of keys; make one with `onrig keys DIR`")
+        raise KeyFault(f"{folder}: not a folder of keys; make one with `onrig keys DIR`")
     _check_closed(folder, status, 0o700)
 
 
@@ -142,32 +142,32 @@ def _pair(path: Path) -> Pair:
     fields = _fields(path)
     secret = fields.get("secret-key")
     if secret is None:
-        raise KeyFault(f"{path}: there is no secret key in it; copy the file anew, or make new keys (onrig keys)")
+        raise KeyFault(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
     public = fields.get("public-key")
     try:
         derived = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
-        raise KeyFault(f"{path}: its secret key is damaged; copy the file anew") from None
+        raise KeyFault(f"{path}: the secret key is damaged; copy the file again") from None
     if public != derived:
-        raise KeyFault(f"{path}: its two keys do not belong together; copy the file anew")
+        raise KeyFault(f"{path}: the two keys do not match; copy the file again")
     return Pair(derived, secret)
 
 
 def _public(path: Path) -> bytes:
     public = _fields(path).get("public-key")
     if public is None:
-        raise KeyFault(f"{path}: there is no public key in it; copy the file anew")
+        raise KeyFault(f"{path}: contains no public key; copy the file again")
     try:
         z85.decode(public)
     except (ValueError, KeyError, IndexError, struct.error):
-        raise KeyFault(f"{path}: its public key is damaged; copy the file anew") from None
+        raise KeyFault(f"{path}: the public key is damaged; copy the file again") from None
     return public
 
 
 def _fields(path: Path) -> dict[str, bytes]:
     status = _status(path)
     if not stat.S_ISREG(status.st_mode):
-        raise KeyFault(f"{path}: this is no key file; make one with `onrig keys DIR`")
+        raise KeyFault(f"{path}: not a key file; make one with `onrig keys DIR`")
     _check_closed(path, status, 0o600)
     try:
         with path.open("rb") as file:
@@ -175,7 +175,7 @@ def _fields(path: Path) -> dict[str, bytes]:
     except OSError as error:
         raise KeyFault(f"{path}: {error.strerror}") from None
     if len(text) > _MAX_BYTES or not text.isascii():
-        raise KeyFault(f"{path}: this is no key file; copy it anew")
+        raise KeyFault(f"{path}: not a key file; copy it again")
     return {name: value.encode() for name, value in _FIELD.findall(text.decode("ascii"))}
 
 
@@ -188,7 +188,9 @@ def _status(path: Path) -> os.stat_result:
 
 def _check_closed(path: Path, status: os.stat_result, mode: int) -> None:
     if status.st_uid != os.geteuid():
-        raise KeyFault(f"{path}: it belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
+        raise KeyFault(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
     if status.st_mode & 0o077:
         was = stat.S_IMODE(status.st_mode)
-        raise KeyFault(f"{path}: others may use it (mode {was:04o}); chmod {mode:o} it, and make new keys if they did")
+        raise KeyFault(
+            f"{path}: open to other users (mode {was:04o}); chmod {mode:o} it, and renew the keys if in doubt"
+        )

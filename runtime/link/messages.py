@@ -1,12 +1,12 @@
-"""What a rig and its learners say to each other (ZeroMQ: DEALER at the learner, ROUTER at the rig).
+"""Messages between a rig and its learners (ZeroMQ: DEALER at the learner, ROUTER at the rig).
 
 A message is multipart: request id (8 bytes), header (msgpack), payload frames.  The learner asks, the rig answers
-with the same id; every request may be repeated, since answering it twice changes nothing.  So a lost message costs a
-retry and nothing else, and a slow learner slows nobody: it asks less often.  No pickle, every size capped.
+with the same id; requests are idempotent and may be repeated.  A lost message therefore costs only a
+retry, and a slow learner delays no one: it asks less often.  No pickle, all sizes capped.
 
 The first request of a connection is Attach.  A learner names itself by a random *session*, and the memory it mirrors
-by the token the rig gave it: after an outage it attaches again, and where both are still the same it goes on from its
-last write, with the request that was not answered.
+by the token the rig gave it.  After an outage it attaches again; if both are unchanged, it continues from its last
+write and repeats the unanswered request.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import msgspec
 LINK_VERSION: Final = 4
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
-"""It may hold a rig's whole configuration."""
+"""Limit on a header, which may hold a rig's whole configuration."""
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
-"""Of a frame that a rig reads: the largest policy that it would admit, and a little more."""
+"""Limit on a frame to the rig: the largest admissible policy, and some margin."""
 MAX_ROWS: Final = 65_536
-"""Most rows in one answer to a Pull."""
+"""Maximum rows in one answer to a Pull."""
 MAX_ERRORS: Final = 262_144
-"""Most TD errors in one batch."""
+"""Maximum TD errors in one batch."""
 
 MAX_RULINGS: Final = 16
-"""Most rulings on policies in one answer to a Pull."""
+"""Maximum rulings on policies in one answer to a Pull."""
 MAX_REASON: Final = 300
-"""Characters of a ruling's reason."""
+"""Maximum characters of a ruling's reason."""
 
 VERSION: Final = "version"
 """Code of a refusal: the two ends speak different versions."""
 UNKNOWN: Final = "unknown"
-"""Code of a refusal: whoever asks has not attached, or not since the rig forgot it."""
+"""Code of a refusal: the sender has not attached, or not since the rig forgot it."""
 LEASE: Final = "lease"
 """Code of a refusal: another learner pushes."""
 
@@ -47,42 +47,42 @@ Token = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """A learner introduces itself, or comes back.  Whatever else changes, ``version`` stays where it is."""
+    """First message of a learner, also after a reconnection.  ``version`` keeps its place in every version."""
 
     version: int = LINK_VERSION
     session: Token = b""
     """Random, the same for the life of the learner."""
     role: Literal["push", "watch"] = "watch"
-    """Whether it wants to be the one whose policies and TD errors count."""
+    """Whether it asks to push: to be the one whose policies and TD errors are used."""
     memory: Token = b""
     """The memory it mirrors; empty before the first time."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
-    """What a learner must know to mirror the buffer and to have its policies accepted."""
+    """Data a learner needs to mirror the buffer and to export acceptable policies."""
 
     run_id: str
     config: bytes
-    """The rig's resolved configuration (YAML, UTF-8); the rig's word counts."""
+    """The rig's resolved configuration (YAML, UTF-8), which is authoritative."""
     capacity: int
     cyclic: bool
     inserted: int
     closed: int
     """Last training episode whose transitions are all in the buffer."""
     next_policy_id: int
-    """Id that the rig gives to the next policy it admits."""
+    """Id of the next policy that the rig admits."""
     lockstep: bool
     version: int = LINK_VERSION
     memory: bytes = b""
-    """Names the memory: write numbers of one mean nothing in another."""
+    """Name of the memory, to which write numbers refer."""
     restored: int = 0
-    """But for the first so many writes, which it has from a checkpoint of the one before."""
+    """Number of writes shared with the previous memory, through a checkpoint."""
     done: int = -1
-    """Lockstep: last training episode from which everything has followed; a learner goes on from its state after it."""
+    """Lockstep: last training episode fully concluded; a learner resumes from its state after it."""
     pushes: bool = False
     """Whether this learner may push."""
     why: str = ""
-    """Why not, where it wanted to."""
+    """Reason why not, if it asked to."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
@@ -96,15 +96,14 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
     wait_ms: int = 0
     max_rows: int = 16_384
     heard: int = 0
-    """Number of the last ruling that the learner has heard; they ride along with the rows and are no news by
-    themselves."""
+    """Number of the last ruling received; rulings come with the rows and do not end a wait by themselves."""
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """What became of an admitted policy once it acted."""
+    """Result of an admitted policy's probation."""
 
     number: Count
-    """They count up from 1, as long as the memory has its name."""
+    """Counts up from 1 for each token of the memory."""
     policy_id: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
     verdict: Literal["passed", "rolled_back", "failed"]
     """Its probation: passed; failed, and its predecessor acts again; failed, but there was no predecessor."""
@@ -115,16 +114,16 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Writes in order; one payload: ``Storage.rows`` as little-endian uint32."""
 
     upto: int
-    """The mirror stands here once it has applied them."""
+    """Write number of the mirror once it has applied them."""
     inserted: int
-    """The rig stands here."""
+    """Write number of the rig."""
     closed: int
     ending: bool = False
-    """The run is over; nothing more will come."""
+    """Whether the run is over; nothing more will come."""
     rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
-    """On policies, in order, after the one that the Pull names."""
+    """Rulings on policies, in order, after the one that the Pull names."""
     settled: int = -1
-    """Lockstep: training episode after which the rig's newest checkpoint was written; it may come back to that."""
+    """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
@@ -141,46 +140,46 @@ class Errors(msgspec.Struct, frozen=True, tag="errors"):
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """A policy; one payload: the ONNX bytes, by which the rig knows it again."""
+    """A policy; one payload: the ONNX bytes, by which the rig recognises a repeated offer."""
 
     updates: int
 
 
 class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
-    """What became of an offered policy."""
+    """Result of an offered policy's admission."""
 
     policy_id: int
-    """The id that the rig gave it, whatever its metadata say; 0: it has none."""
+    """Id assigned by the rig, whatever the metadata say; 0: none."""
     accepted: bool
     stage: str = ""
-    """Where it was refused: a step of admission, ``probation`` where it was rolled back before, or RATE."""
+    """Where it was refused: a step of admission, ``probation`` if it was rolled back before, or RATE."""
     reason: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """All that follows from a training episode (0: from attaching) is done; in lockstep the barrier may open."""
+    """The learner has concluded a training episode (0: its start); in lockstep the barrier may open."""
 
     episode: int
     updates: Count
     updates_per_s: float
     kept: bool = True
-    """Whether the learner can go on from here after a crash: its state is on its disk, where one was due."""
+    """Whether the learner can resume from here after a crash: its state, if due, is on disk."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """The learner goes: whoever waits for its turn may push now."""
+    """The learner leaves, and another one may push."""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="ok"):
-    """Nothing more to say."""
+    """Acknowledgement without data."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The request was not acted on, and why."""
+    """Refusal of a request, with the reason."""
 
     reason: str
     code: str = ""
-    """What the learner can act on: VERSION, UNKNOWN or LEASE."""
+    """Reason for programs: VERSION, UNKNOWN or LEASE."""
 
 
 RequestMessage = Attach | Pull | Confirm | Errors | Offer | Done | Leave

@@ -1,9 +1,9 @@
-"""The tcp door's porch: takes connections in, passes their bytes on to ZeroMQ, and ends those that only stand about.
+"""Relay in front of the TCP socket: accepts connections, forwards their bytes to ZeroMQ, and ends idle ones.
 
-ZeroMQ accepts whoever comes, for as long as there are descriptors, and collects the frames of a message without
-bound.  So the rig accepts by itself, in a thread that sleeps while nothing arrives, and passes bytes on to a socket in
-the rig's folder, where ZeroMQ does all else: handshake, keys, encryption.  Of what passes, only the lengths of frames
-are looked at.  Who gives way and who has too much under way, ``onrig.runtime.link.guests`` decides.
+ZeroMQ accepts connections until descriptors run out, and collects the frames of a message without a limit.  The rig
+therefore accepts connections itself, in a thread that sleeps while nothing arrives, and forwards the bytes to a socket
+in the rig's folder, where ZeroMQ does the rest: handshake, keys, encryption.  The relay reads only the lengths of
+frames.  ``onrig.runtime.link.guests`` decides on evictions and limits.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from onrig.runtime.link.relay import Relay
 from onrig.runtime.link.zmtp import NotZmtp
 
 _ACCEPTED: Final = 16
-"""In one go; then those that are there already have their turn."""
+"""Connections accepted at once, before existing ones are served."""
 _PAUSE_S: Final = 0.01
 _NO_ROOM_S: Final = 0.2
 _LOOK_S: Final = 0.25
 _BLOCKED_S: Final = 0.02
 _FAREWELL_S: Final = 0.2
 _SWITCH_S: Final = 0.0005
-"""How long the rig's thread may keep the interpreter to itself while bytes wait, and this one likewise."""
+"""Switch interval of the interpreter lock between the rig's thread and this one while bytes wait."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _TOLD: Final = 16
-"""Addresses told of one by one."""
+"""Maximum number of addresses reported individually."""
 _OTHERS: Final = "others"
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Shed(NamedTuple):
-    """Connections that were ended."""
+    """Connections ended by the rig."""
 
     address: str
     why: str
@@ -50,9 +50,9 @@ class Shed(NamedTuple):
 
 
 class Porch:
-    """Listens at ``endpoint``; a thread of its own passes on to the Unix socket ``inner``.
+    """Listener at ``endpoint`` with a thread of its own, which forwards to the Unix socket ``inner``.
 
-    Raises OSError where it cannot listen.  ``longest``: bytes of the longest frame; ``overhead``: bytes by which
+    Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes by which
     encryption lengthens one.
     """
 
@@ -60,18 +60,18 @@ class Porch:
         self._inner, self._longest, self._overhead = inner, longest, overhead
         self._listener = listening_at(endpoint)
         self.endpoint = endpoint_of(self._listener)
-        """Where it listens, with the port that was found."""
+        """Endpoint, with the actual port."""
         self._relays: set[Relay] = set()
         self._by_name: dict[bytes, Guest] = {}
         self._selector = selectors.DefaultSelector()
         self._accepts_at = self._look_at = 0.0
         self._accepting = False
         self.served_s = time.monotonic()
-        """When the rig last looked for requests."""
+        """Time at which the rig last polled for requests."""
         self._shed: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
-        """What ended the thread."""
+        """Exception that ended the thread."""
         self._stop = False
         self._waker, self._sleeper = socket.socketpair()
         self._waker.setblocking(False)
@@ -88,18 +88,18 @@ class Porch:
         return self._by_name.get(name)
 
     def took(self, guest: Guest, sizes: Sequence[int]) -> None:
-        """Note that the rig has taken a message with frames of these sizes (bytes)."""
+        """Note that the rig has received a message with frames of these sizes (bytes)."""
         blocked = not self._may_read(guest)
         guest.take(sizes, self._overhead, time.monotonic())
         if blocked:
             self._wake()
 
     def may_answer(self, guest: Guest, size: int) -> bool:
-        """Whether an answer of ``size`` bytes may wait for a connection."""
+        """Whether an answer of ``size`` bytes may be queued for a connection."""
         return guest.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
 
     def shed(self) -> list[Shed]:
-        """Connections that were ended since the last call."""
+        """Connections ended since the last call."""
         if not self._shed:
             return []
         with self._lock:
@@ -128,8 +128,8 @@ class Porch:
                 self._turn()
             limit = time.monotonic() + _FAREWELL_S
             while any(relay.inner is not None for relay in self._relays) and time.monotonic() < limit:
-                self._turn()  # what ZeroMQ has said last is still on its way
-        except BaseException as failure:  # the rig must hear of it: without the porch nobody enters any more
+                self._turn()  # ZeroMQ's last bytes are still in transit
+        except BaseException as failure:  # passed to the rig: without this thread no connection is accepted
             self.failure = failure
         for relay in list(self._relays):
             self._end(relay)
@@ -172,13 +172,13 @@ class Porch:
                 if error.errno in _NO_ROOM:
                     self._accepts_at = now_s + _NO_ROOM_S
                     return
-                continue  # gone before it was taken in
+                continue  # closed before it was accepted
             outer.setblocking(False)
             with contextlib.suppress(OSError):
                 outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
             self._relays.add(relay)
-            self._pass_on(relay, up=True)  # whoever is a learner has said so by now
+            self._pass_on(relay, up=True)  # a learner has sent its greeting by now
             self._make_room(entered=False)
         self._accepts_at = now_s + _PAUSE_S
 
@@ -234,7 +234,7 @@ class Porch:
 
 
 def peer_name(fd: int) -> bytes:
-    """Abstract name of the socket at the other end of a descriptor of ours; raises OSError where it is gone."""
+    """Abstract name of the peer of one of our sockets; raises OSError if it is gone."""
     with socket.socket(fileno=os.dup(fd)) as end:
         name = end.getpeername()
         return name if isinstance(name, bytes) else b""

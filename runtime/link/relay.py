@@ -1,4 +1,4 @@
-"""One connection at the tcp door: the learner's socket, ours to ZeroMQ, and what waits in between."""
+"""One TCP connection: the learner's socket, the socket to ZeroMQ, and the buffers in between."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Relay:
-    """Passes bytes on, a piece at a time and only as fast as they are taken.
+    """Relay of bytes, a piece at a time, with back-pressure.
 
-    ZeroMQ hears of a connection once it has begun as a learner's does.
+    A connection to ZeroMQ is made once the learner's greeting has arrived.
     """
 
     def __init__(self, outer: socket.socket, guest: Guest, longest: int) -> None:
         self.outer, self.guest = outer, guest
         self.inner: socket.socket | None = None
         self.name = b""
-        """Of the socket to ZeroMQ, as its other end sees it."""
+        """Name of the socket to ZeroMQ, as its peer sees it."""
         self.blocked = False
-        """It has too much under way: nothing is read from it."""
+        """Whether reading is suspended because too much is in flight."""
         self._meter = FrameMeter(longest)
         self._up = self._down = b""
         self._up_ended = self._down_ended = False
@@ -35,11 +35,11 @@ class Relay:
 
     @property
     def over(self) -> bool:
-        """Whether an end has hung up and all it said has been passed on."""
+        """Whether one end has hung up and all its bytes have been forwarded."""
         return (self._up_ended and (not self._up or self.inner is None)) or (self._down_ended and not self._down)
 
     def upwards(self, now_s: float, may_read: Callable[[Guest], bool], inner: str) -> None:
-        """Pass on to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError where an end is gone."""
+        """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is gone."""
         if (not self._up or self.inner is None) and not self._up_ended:
             self.blocked = not may_read(self.guest)
             if not self.blocked and (data := _received(self.outer, _UP_PIECE)) is not None:
@@ -53,7 +53,7 @@ class Relay:
             self._up = self._up[_sent(self.inner, self._up) :]
 
     def downwards(self) -> None:
-        """Pass on to the learner; raises OSError where an end is gone."""
+        """Forward to the learner; raises OSError if one end is gone."""
         if self.inner is None:
             return
         if not self._down and not self._down_ended and (data := _received(self.inner, _DOWN_PIECE)) is not None:
@@ -67,12 +67,12 @@ class Relay:
     def _connect(self, inner: str) -> None:
         self.inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.inner.setblocking(False)
-        self.inner.bind("")  # Linux finds a name that nobody has
+        self.inner.bind("")  # Linux picks an unused name
         self.name = self.inner.getsockname()
         self.inner.connect(inner)
 
     def watch(self, selector: selectors.BaseSelector) -> None:
-        """Have the selector wake us for what there is to be passed on."""
+        """Register for the events that allow forwarding."""
         reads = (not self._up or self.inner is None) and not self._up_ended and not self.blocked
         wanted = [(_READ if reads else 0) | (_WRITE if self._down else 0), 0]
         if self.inner is not None:

@@ -1,10 +1,10 @@
-"""The rig's end of the link: receives requests, hands them to the replay process, sends the answers.
+"""Rig's end of the link: receives requests, passes them to the replay process, sends the answers.
 
-Never blocks, and does a bounded amount of work at a time: a peer that does not take its answers loses them and asks
-again, one that asks without end waits for its next turn.
+It never blocks, and does a bounded amount of work per turn: a peer that does not read its answers loses them and asks
+again, one that floods the rig waits for the next turn.
 
-There is one door for this machine (ipc, in a folder of mode 0700), and where the configuration says so one for others
-(tcp, CURVE, and only keys on the list), with a porch before it (``onrig.runtime.link.porch``).
+There is one socket for this machine (ipc, in a folder of mode 0700), and, if configured, one for other machines (tcp,
+CURVE, listed keys only) behind a relay (``onrig.runtime.link.porch``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import Tcp, parse_tcp
-from onrig.runtime.link.gate import DOMAIN, Gate
-from onrig.runtime.link.guests import HANDSHAKE_S, Guest
+from onrig.runtime.link.endpoint import Link, Tcp, parse_tcp
+from onrig.runtime.link.guests import DOMAIN, HANDSHAKE_S, Gate, Guest
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.messages import (
     MAX_REQUEST_BYTES,
@@ -32,27 +31,26 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.porch import Porch, Shed, peer_name
-from onrig.runtime.link.settings import Link
 
 _ID_BYTES: Final = 8
 _REQUESTS_PER_TURN: Final = 64
 _BYTES_PER_TURN: Final = 8 * 1024 * 1024
-"""Read and written; a turn that has reached it ends."""
+"""Limit on bytes read and written per turn."""
 _MAX_FRAMES: Final = 5
-"""Request id, header, and at most three payloads; what is beyond is thrown away."""
+"""Request id, header, and at most three payloads; further frames are discarded."""
 _HEAVY: Final = (Offer, Confirm)
-"""Requests that cost milliseconds: one ends a turn."""
+"""Requests that take milliseconds: one ends a turn."""
 _QUEUED: Final = 4
-"""Messages that wait for or from one peer.  A learner has one question at a time."""
+"""Queue length per peer and direction.  A learner has one pending request at a time."""
 _HEARTBEAT_MS: Final = 2_000
 _LOST_MS: Final = 10_000
-"""A connection silent for so long is closed, however politely its other end vanished."""
+"""Time of silence after which a connection is closed, in case its peer has vanished."""
 _NUDGE: Final = bytes(_ID_BYTES)
-"""Request id of what answers no question; learners count from 1."""
+"""Request id of unsolicited messages; learners count from 1."""
 _SEALED_BYTES: Final = 33
-"""What CURVE adds to a frame: its name, a nonce, flags and the seal."""
+"""Overhead of CURVE per frame: command name, nonce, flags and authenticator."""
 _GUESTS: Final = 256
-"""Connections whose place on the porch is remembered."""
+"""Maximum number of cached connection-to-relay entries."""
 
 
 class Answer(NamedTuple):
@@ -63,27 +61,27 @@ class Answer(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """Whom an answer belongs to."""
+    """Recipient of an answer."""
 
     peer: bytes
-    """The connection: the number of its door (one byte), then ZeroMQ's name for it."""
+    """Connection: index of the socket (one byte), then ZeroMQ's routing id."""
     request_id: bytes
     key: str = "local"
-    """Who is at the other end: ``NAME:FINGERPRINT`` of its key, or the door it came through."""
+    """Peer: ``NAME:FINGERPRINT`` of its key, or the name of the socket."""
 
 
 Handle = Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]
 
 
 class TcpDoor(NamedTuple):
-    """A door for other machines; without keys it must be a loopback address."""
+    """Access for other machines; without keys it must be a loopback address."""
 
     endpoint: Tcp
     keys: RigKeys | None
 
 
 class LinkServer:
-    """A ROUTER socket for each door.  Raises ``zmq.ZMQError`` or OSError where an endpoint cannot be listened at."""
+    """Server with one ROUTER socket per endpoint.  Raises ``zmq.ZMQError`` or OSError if it cannot listen."""
 
     def __init__(self, endpoint: str, tcp: TcpDoor | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -93,7 +91,7 @@ class LinkServer:
         self._doors: list[tuple[zmq.Socket[bytes], str]] = []
         self.malformed = 0
         self.work = 0
-        """Bytes that the last turn read and wrote."""
+        """Bytes read and written in the last turn."""
         try:
             self._open(endpoint, "local", None, None)
             if tcp is not None:
@@ -132,7 +130,7 @@ class LinkServer:
         if keys is not None:
             self._gate = Gate(self._context, keys.allowed)
             socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without the gate nobody enters, rather than everybody
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # fail closed: without the ZAP handler no one is accepted
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
             socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public)
@@ -140,32 +138,32 @@ class LinkServer:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where the doors are, with the ports that were found for them."""
+        """Endpoints, with their actual ports."""
         local = self._doors[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
         return (local,) if self._porch is None else (local, self._porch.endpoint)
 
     def refused_keys(self) -> list[str]:
-        """Fingerprints of keys that were turned away since the last call."""
+        """Fingerprints of keys refused since the last call."""
         if self._gate is None:
             return []
         refused, self._gate.refused = self._gate.refused, []
         return refused
 
     def shed(self) -> list[Shed]:
-        """Tcp connections that were ended since the last call."""
+        """TCP connections ended since the last call."""
         return [] if self._porch is None else self._porch.shed()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a request; True when there is one."""
+        """Wait for a request; True if there is one."""
         ready = dict(self._poller.poll(timeout_ms))
         if self._gate is not None and self._gate.socket in ready:
             self._gate.answer()
         return any(socket in ready for socket, _ in self._doors)
 
     def serve(self, handle: Handle) -> None:
-        """Handle what has arrived, up to a bounded amount of work, the doors in turn.
+        """Handle pending requests, up to a bounded amount of work, from all sockets in turn.
 
-        Raises what ended the thread of the porch: without it nobody could enter any more.
+        Raises the exception that ended the relay's thread, without which no connection is accepted.
         """
         if self._porch is not None:
             if self._porch.failure is not None:
@@ -211,7 +209,7 @@ class LinkServer:
         return Ticket(peer, frames[0] if frames else b"", key), frames[1:]
 
     def _take_in(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
-        """Let the porch know that a whole message of this connection has been taken."""
+        """Notify the relay that a whole message of this connection has been received."""
         if self._porch is None:
             return
         guest = self._guests.get(peer)
@@ -219,7 +217,7 @@ class LinkServer:
             try:
                 name = peer_name(int(frame.get(zmq.SRCFD)))
             except (OSError, zmq.ZMQError):
-                return  # it has gone since
+                return  # closed in the meantime
             guest = self._porch.guest(name)
             if guest is None:
                 return
@@ -229,7 +227,7 @@ class LinkServer:
         self._porch.took(guest, sizes)
 
     def take(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
-        """Handle one message, the frames behind its request id; True when that was heavy."""
+        """Handle one message, the frames after its request id; True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
             self.malformed += 1
             return False
@@ -245,7 +243,7 @@ class LinkServer:
         return isinstance(request, _HEAVY)
 
     def send(self, ticket: Ticket, answer: Answer) -> None:
-        """Send an answer; dropped when the peer is gone or does not keep up."""
+        """Send an answer; dropped if the peer is gone or does not keep up."""
         self._send(ticket.peer, [ticket.request_id, encode(answer.message), *answer.payloads])
 
     def is_gone(self, peer: bytes) -> bool:
@@ -258,13 +256,13 @@ class LinkServer:
             return zmq.EHOSTUNREACH
         guest = self._guests.get(peer)
         if guest is not None and self._porch is not None and not self._porch.may_answer(guest, sum(map(len, frames))):
-            return zmq.EAGAIN  # it has not read the answers before this one
+            return zmq.EAGAIN  # earlier answers are still unread
         socket = self._doors[peer[0]][0]
         try:
             try:
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
             except zmq.Again:
-                # ZeroMQ hears only now and then that what it sent before has left; asked for its events it listens.
+                # ZeroMQ processes the completion of earlier sends only when it is polled for events.
                 socket.getsockopt(zmq.EVENTS)
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -279,16 +277,16 @@ class LinkServer:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._porch is not None:  # last: it passes on what they had still to say
+        if self._porch is not None:  # last: it forwards the sockets' last messages
             self._porch.close()
 
 
 class Unreachable(Exception):
-    """An endpoint cannot be listened at; says why."""
+    """An endpoint that cannot be listened at; says why."""
 
 
 def listen(local: str, link: Link) -> LinkServer:
-    """Listen at ``local`` (ipc) and where ``link`` says; raises KeyFault, or Unreachable when an address is taken."""
+    """Listen at ``local`` (ipc) and as ``link`` says; raises KeyFault, or Unreachable if an address is in use."""
     try:
         return LinkServer(local, _door(link))
     except zmq.ZMQError as error:

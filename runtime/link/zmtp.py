@@ -1,4 +1,4 @@
-"""The frames of a ZMTP 3 stream, as they go by: how long each is, nothing of what is in it.  Pure."""
+"""Frame lengths in a ZMTP 3 stream, without looking at the content.  Pure."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from typing import Final
 
 GREETING_BYTES: Final = 64
 _SIGNATURE: Final = 11
-"""Ten bytes of signature and the version's first."""
+"""Ten bytes of signature and the first byte of the version."""
 _LONG: Final = 2
 _RESERVED: Final = 0xF8
 _VERSION: Final = 3
 
 
 class NotZmtp(Exception):
-    """These bytes come from no learner: no greeting of ZMTP 3, a frame that cannot be, or one that is too long."""
+    """Bytes that are not a learner's: no ZMTP 3 greeting, an invalid frame, or one that is too long."""
 
 
 class FrameMeter:
-    """Measures a stream that arrives in pieces."""
+    """Meter of the frames in a stream that arrives in pieces."""
 
     def __init__(self, longest: int) -> None:
-        """``longest``: bytes of the longest frame that there may be."""
+        """``longest``: maximum size of a frame in bytes."""
         self._longest = longest
         self._head = bytearray()
         self._wanted = GREETING_BYTES
         self._greeting = True
         self._left = 0
         self.signed = False
-        """Whether the stream has begun as one of ZMTP 3 does."""
+        """Whether the stream started with a ZMTP 3 greeting."""
         self.frames = 0
-        """How many have begun."""
+        """Number of frames started."""
 
     def take(self, data: bytes) -> list[int]:
-        """Take the next bytes; sizes (bytes) of the frames that begin in them.  Raises NotZmtp."""
+        """Take the next bytes; return the sizes (bytes) of the frames that start in them.  Raises NotZmtp."""
         sizes: list[int] = []
         at, end = 0, len(data)
         while at < end:
@@ -64,7 +64,7 @@ class FrameMeter:
     def _check_signature(self) -> None:
         head = self._head
         if head[0] != 0xFF or (len(head) > 9 and head[9] != 0x7F) or (len(head) > 10 and head[10] < _VERSION):
-            raise NotZmtp("no greeting of ZMTP 3")
+            raise NotZmtp("no ZMTP 3 greeting")
         self.signed = len(head) >= _SIGNATURE - 1
 
     def _size(self) -> int | None:

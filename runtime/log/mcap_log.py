@@ -18,10 +18,9 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
-from onrig.runtime.line_tail import LineTail
+from onrig.runtime.files import LineTail
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.messages import ActingPolicy, read_event
-from onrig.runtime.log.sink import Event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
 from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
 from onrig.runtime.record import Flag, Kind
@@ -60,11 +59,11 @@ class McapLog:
         config: RunConfig,
         folder: Path,
         session: str,
-        event: Event,
-        keepsake: Callable[[], bytes | None] = lambda: None,
+        event: Callable[..., None],
+        kept_state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``keepsake`` gives what the loop kept last between two episodes, or None."""
+        """``kept_state`` gives what the loop kept last between two episodes, or None."""
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig)
@@ -72,7 +71,7 @@ class McapLog:
         self._unix_minus_mono_s = time.time() - time.monotonic()
         self._t_ns = 0
         self._policies = ActingPolicy()
-        self._keepsake, self._kept = keepsake, b""
+        self._kept_state, self._kept = kept_state, b""
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
         self._finished = 0
@@ -320,7 +319,7 @@ class McapLog:
 
     def _take_state(self) -> None:
         """Note what the loop has kept since the last look; it stands before the records that come after it."""
-        kept = self._keepsake()
+        kept = self._kept_state()
         if kept is None or kept == self._kept:
             return
         self._kept = kept

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.runtime.policy.contract import ModelRefused
-from onrig.runtime.policy.node_call import Value, value_of
 from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, evaluate
+from onrig.runtime.policy.shape_rules import Value, value_of
 
 OPSETS: Final = range(13, 27)
 """Operator sets whose specifications the shape rules follow; older ones keep axes and bounds in attributes."""

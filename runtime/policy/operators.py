@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.policy import shape_rules as rules
 from onrig.runtime.policy.contract import ModelRefused
-from onrig.runtime.policy.node_call import MAX_PARTS, Call, Result, Value
 from onrig.runtime.policy.onnx_wire import MAX_RANK, Node
+from onrig.runtime.policy.shape_rules import MAX_PARTS, Call, Result, Value
 
 
 class Operator(NamedTuple):

@@ -21,9 +21,9 @@ from onrig.runtime.log.sink import Sink
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
-from onrig.runtime.replay.horizon import take_over
-from onrig.runtime.replay.parts import Parts
+from onrig.runtime.replay.intake import take_over
 from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
+from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.wholeness import Account

@@ -1,18 +1,95 @@
-"""Way of a step record through the replay process: from the ring to memory, accounts, files, log and viewers."""
+"""The way of a step record through the replay process: from the ring to memory, accounts, files, log and viewers.
+
+A record stays in the ring until a checkpoint and the log both have what was made of it: the horizon is how far back a
+successor must be able to go.  So a replay process that is killed costs nothing: its successor restores the checkpoint
+and takes in again what came after it.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.log.sink import Sink
-from onrig.runtime.replay.accounts.figures import TickEvents
+from onrig.runtime.record import Kind
+from onrig.runtime.replay.accounts.figures import TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import Telemetry
-from onrig.runtime.replay.accounts.timing import TimingFile
-from onrig.runtime.replay.horizon import since
-from onrig.runtime.replay.parts import Parts
+from onrig.runtime.replay.summary import Parts
+from onrig.runtime.shm.ring import RingReader
+
+
+def takable(records: NDArray[np.void], done: int) -> int:
+    """How many of the next ``records`` may be taken in, in lockstep, when training episode ``done`` is concluded.
+
+    An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at its
+    barriers never runs ahead; records that are taken in once more do.
+    """
+    opens = records["kind"] == Kind.TRAIN
+    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
+    return int(early[0]) if len(early) else len(records)
+
+
+def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
+    """The records from number ``seq`` on."""
+    return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
+
+
+def releasable(
+    *, tail: int, taken: int, durable: int, capacity: int, full: bool, lockstep: bool, logged: int | None = None
+) -> int:
+    """Number of the record before which all others may leave the ring.
+
+    ``tail`` is the oldest record in it, ``taken`` the next to be taken in; those before ``durable`` are in a
+    checkpoint, those before ``logged`` in the log (None: there is no log).  In real time at most half of the ring is
+    kept, so that the loop finds room; in lockstep the loop waits, and only a ring that is ``full`` is made to yield.
+    """
+    wanted = min(durable, taken) if logged is None else min(durable, taken, logged)
+    if not lockstep or (full and taken - tail >= capacity):
+        wanted = max(wanted, taken - capacity // 2)
+    return max(wanted, tail)
+
+
+class TakeOver(NamedTuple):
+    """Where in the ring a replay process begins."""
+
+    taken: int
+    """The next record to take in."""
+    lost: int
+    """Records that neither a checkpoint nor the ring has any more."""
+
+
+def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> TakeOver:
+    """Find where to begin, from the checkpoint's counts (None: there is none) and the name of this life of the run."""
+    covered = restored["taken"] if restored is not None and restored.get("life") == life else 0
+    return TakeOver(max(covered, ring_tail), max(0, ring_tail - covered))
+
+
+class Horizon:
+    """Frees the ring behind what is durable."""
+
+    def __init__(self, ring: RingReader, *, lockstep: bool) -> None:
+        self._ring, self._lockstep = ring, lockstep
+        self.uncovered = 0
+        """Records that had to leave the ring in lockstep though no checkpoint has them: should the replay process die
+        now, they are lost."""
+
+    def advance(self, durable: int, logged: int | None) -> None:
+        """Free what may leave; ``durable`` and ``logged`` as in `releasable`."""
+        ring = self._ring
+        upto = releasable(
+            tail=ring.tail,
+            taken=ring.taken,
+            durable=durable,
+            capacity=ring.capacity,
+            full=ring.full,
+            lockstep=self._lockstep,
+            logged=logged,
+        )
+        self.uncovered = max(0, upto - durable) if self._lockstep else 0
+        ring.release(upto)
 
 
 class Intake:

@@ -14,24 +14,22 @@ from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents
+from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
+from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
 from onrig.runtime.replay.accounts.telemetry import open_telemetry
-from onrig.runtime.replay.accounts.timing import FILE as TIMING_FILE
-from onrig.runtime.replay.accounts.timing import TimingFile
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.horizon import Horizon, takable
-from onrig.runtime.replay.intake import Intake
+from onrig.runtime.replay.intake import Horizon, Intake, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
-from onrig.runtime.replay.parts import FILE as SUMMARY_FILE
-from onrig.runtime.replay.parts import Parts, progress, standing, summarised, write_summary
+from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
+from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile

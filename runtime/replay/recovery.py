@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from onrig.runtime.control.loop_state import LoopState
-from onrig.runtime.control.policy_seat import SeatState
+from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.learners.rolled_back import RolledBack
+from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
 
 Say = Callable[[str], object]
@@ -108,7 +108,7 @@ def recover(
     durations = point.durations if point is not None else None
     start = loop if lockstep else _after(loop, filed, unrecorded)
     if not lockstep:
-        start = msgspec.structs.replace(start, seat=_without(start.seat, RolledBack(folder / "policies")))
+        start = msgspec.structs.replace(start, switch=_without(start.switch, RolledBack(folder / "policies")))
     return Recovery(start, rows, unrecorded, durations, newest_policy, cut)
 
 
@@ -135,11 +135,11 @@ def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> L
     )
 
 
-def _without(seat: SeatState, rolled_back: RolledBack) -> SeatState:
-    """The seat without the policies that were rolled back after the checkpoint: their predecessor acts."""
-    gone = tuple(s.policy_id for s in seat.seated if rolled_back.has(s.policy_id))
-    left = tuple(s for s in seat.seated if s.policy_id not in gone)
-    return msgspec.structs.replace(seat, seated=left, failed=(*seat.failed, *gone))
+def _without(switch: SwitchState, rolled_back: RolledBack) -> SwitchState:
+    """The switch without the policies that were rolled back after the checkpoint: their predecessor acts."""
+    gone = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
+    left = tuple(s for s in switch.seated if s.policy_id not in gone)
+    return msgspec.structs.replace(switch, seated=left, failed=(*switch.failed, *gone))
 
 
 def _cut_policies(folder: Path, newest: int | None) -> int:

@@ -1,8 +1,8 @@
-"""Whether a rig's actuators are safe, by what its device says: read off the board, judged without any I/O.
+"""State of a rig's actuators as confirmed by its device: read from the board, judged without I/O.
 
-*Safe* is what a state frame of the device says.  Without one there is only the device's own promise, its lease: it
-counts from the frame that the last command answers, because the device accepts a command within that frame's period
-alone (``hw/PROTOCOL.md`` §4).
+*Safe* means that a state frame of the device says so.  Without one, only the device's lease is left.  It counts from
+the frame that the last command answers, because the device accepts a command only within that frame's period
+(``hw/PROTOCOL.md`` §4).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _NO_FRAME: Final = f"{UNCONFIRMED}: no state frame of the device shows them safe
 
 
 class Actuators(NamedTuple):
-    """What the board tells of them; times are the host's monotonic clock in ns."""
+    """The board's words on the actuators; times are the host's monotonic clock in ns."""
 
     safe_ns: int
-    """Receipt of the newest frame that shows them safe; 0 where none does since the device was armed."""
+    """Receipt of the newest frame that shows them safe; 0 if none has since the device was armed."""
     since_ns: int
     """Receipt of the first of those frames."""
     answered_ns: int
-    """Receipt of the frame that the last command answers; 0 where none was sent."""
+    """Receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
-    """How long after that the device's lease lets a command stay in force; 0 where no lease runs."""
+    """How long after that the device's lease keeps a command in force; 0 if no lease runs."""
     ended: bool
-    """Whether the loop has ended: it sends nothing any more."""
+    """Whether the loop has ended and sends no more commands."""
 
     @classmethod
     def read(cls, board: Board) -> Actuators:
-        """Take what stands on the board."""
+        """Read the words of the board."""
         return cls(
             board[Word.SAFE_NS],
             board[Word.SAFE_SINCE_NS],
@@ -45,20 +45,20 @@ class Actuators(NamedTuple):
         )
 
     def shown_safe(self, asked_ns: int) -> bool:
-        """Whether a frame shows them safe that was received after ``asked_ns``, or after the loop's last word."""
+        """Whether a frame received after ``asked_ns``, or after the loop's end, shows them safe."""
         return self.safe_ns > asked_ns or (self.ended and self.safe_ns > 0)
 
     @property
     def untouched(self) -> bool:
-        """Whether no command was sent, so that nothing but the safe output can be in force on the run's account."""
+        """Whether the run sent no command, so that it cannot have put anything but the safe output in force."""
         return self.answered_ns == 0
 
     def unconfirmed(self, now_ns: int, now_unix_s: float) -> str:
-        """What can be said where no frame shows them safe, in one line; ``now``: both clocks at the same moment."""
+        """One line for actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
         if self.untouched:
             return f"{_NO_FRAME}, and no command was sent to it"
         if not self.hold_ns:
-            return f"{_NO_FRAME}; its simulated time stands still, so that no lease runs out"
+            return f"{_NO_FRAME}; its simulated time stands still, so no lease expires"
         ends_ns = self.answered_ns + self.hold_ns
         verb = "ends" if ends_ns > now_ns else "ended"
         clock = _clock(now_unix_s + (ends_ns - now_ns) / 1e9)
@@ -66,7 +66,7 @@ class Actuators(NamedTuple):
         return f"{_NO_FRAME}; the device's lease {verb} at {clock} ({bound})"
 
     def settle(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
-        """How a run left them, its loop gone, and the run's exit code: none ends well that nobody confirms."""
+        """Exit code and line on the actuators at the end of a run; without confirmation no run ends with 0."""
         if self.safe_ns:
             return code, SAFE
         if self.untouched:
@@ -76,6 +76,6 @@ class Actuators(NamedTuple):
 
 
 def _clock(unix_s: float) -> str:
-    """Local time of day to the millisecond, rounded up: what ends by then has ended."""
+    """Local time of day to the millisecond, rounded up."""
     ms = -int(-unix_s * 1000 // 1)
     return f"{time.strftime('%H:%M:%S', time.localtime(ms // 1000))}.{ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""Accounts of each episode, and the file they go to: ``episodes.csv``, one row per episode, written as it ends."""
+"""Episode statistics and their file ``episodes.csv``: one row per episode, written as it ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: Final = ("episode", "kind", "steps", "return", *EpisodeRow._fields[4:])
 
 
 class EpisodeAccounts:
-    """Adds up records until an episode's last one."""
+    """Sums over the records of an episode."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -46,12 +46,12 @@ class EpisodeAccounts:
 
     @property
     def whole(self) -> bool:
-        """Whether no episode is open: every record taken belongs to one that is closed."""
+        """Whether no episode is open."""
         return not self._parts
 
     @property
     def first_seq(self) -> int | None:
-        """Number of the first record of the open episode; None where none is open."""
+        """Number of the first record of the open episode; None if none is open."""
         return int(self._parts[0]["seq"][0]) if self._parts else None
 
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
@@ -68,7 +68,7 @@ class EpisodeAccounts:
 
     def _close(self, records: NDArray[np.void]) -> EpisodeRow:
         last = records[-1]
-        # An episode cut short by a fault may leave older records of itself behind: only this one's count.
+        # An earlier attempt at this episode, cut short by a fault, may have left records: leave them out.
         own = records[(records["episode"] == last["episode"]) & (records["kind"] == last["kind"])]
         steps = own[(own["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0]
         n = len(steps)
@@ -90,17 +90,17 @@ class EpisodeAccounts:
 
 
 class FiledRows(NamedTuple):
-    """What ``episodes.csv`` holds."""
+    """Content of ``episodes.csv``."""
 
     rows: list[EpisodeRow]
     ends: list[int]
-    """Byte at which each row ends."""
+    """Byte offset of the end of each row."""
     broken: int
-    """Bytes behind the last whole line: a row that was being written when the power failed."""
+    """Bytes after the last whole line: a row cut off by a power failure."""
 
 
 def read_rows(path: Path) -> FiledRows:
-    """Read ``episodes.csv``, nothing where there is no file; ValueError for a line that is no row amid others."""
+    """Read ``episodes.csv`` (empty if missing); ValueError for an invalid line between rows."""
     if not path.exists():
         return FiledRows([], [], 0)
     data = path.read_bytes()
@@ -113,7 +113,7 @@ def read_rows(path: Path) -> FiledRows:
         if number:
             row = parse_row(line)
             if row is None and end + len(line) < len(data):
-                raise ValueError(f"{path}:{number + 1}: this is no row of it; mend or delete the line")
+                raise ValueError(f"{path}:{number + 1}: invalid row; correct or delete the line")
             if row is None:
                 break
             rows.append(row)
@@ -123,7 +123,7 @@ def read_rows(path: Path) -> FiledRows:
 
 
 def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
-    """Cut the file behind its first ``count`` rows (and whatever is broken behind them), durably; raises OSError."""
+    """Truncate the file after its first ``count`` rows, durably; raises OSError."""
     if not path.exists():
         return
     head = path.read_bytes().find(b"\n") + 1
@@ -136,7 +136,7 @@ def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
 
 
 def parse_row(line: bytes) -> EpisodeRow | None:
-    """Read one line of ``episodes.csv``; None for one that is no row."""
+    """Parse one line of ``episodes.csv``; None if it is not a row."""
     try:
         values = next(csv.reader([line.decode()]))
         if len(values) != len(COLUMNS) or values[1] not in ("train", "eval"):
@@ -160,37 +160,36 @@ def parse_row(line: bytes) -> EpisodeRow | None:
 
 
 class EpisodeFile:
-    """Appends rows to ``episodes.csv``; a reader always sees whole lines.
+    """Writer of ``episodes.csv``; a reader always sees whole lines.
 
-    A row that a full disk does not take waits, and so do those after it, until there is room.
+    On a full disk, rows wait in memory, in order, until there is room.
     """
 
     def __init__(self, path: Path) -> None:
         self.count = 0
-        """Rows taken, those that wait included."""
+        """Rows appended, waiting ones included."""
         self.last: EpisodeRow | None = None
-        with contextlib.suppress(ValueError):  # somebody has worked on it: that is theirs, and is only added to
+        with contextlib.suppress(ValueError):  # edited by hand: leave it as it is and append
             filed = read_rows(path)
             self.count = len(filed.rows)
             self.last = filed.rows[-1] if filed.rows else None
-            if filed.broken:  # whoever wrote it was killed
+            if filed.broken:  # its writer was killed
                 keep_rows(path, filed, self.count)
         self._file = path.open("ab", buffering=0)
         self._waiting = bytearray() if self._file.tell() else bytearray(_line(COLUMNS))
         self._unwritten: deque[int] = deque()
-        """Where each row that waits ends in ``_waiting``."""
+        """End of each waiting row in ``_waiting``."""
         self.flush()
 
     @property
     def waiting(self) -> int:
-        """Rows that the disk has not taken yet."""
+        """Rows not yet written to disk."""
         return len(self._unwritten)
 
     def append(self, row: EpisodeRow) -> None:
         """Write one row; floats with all their digits, so that equal runs give equal files.
 
-        A row of an episode that has one already, taken in once more by a replay process that was started anew, is
-        left out.
+        A second row of the same episode, from a restarted replay process that reads records again, is left out.
         """
         if self.last is not None and _order(row) <= _order(self.last):
             return
@@ -201,7 +200,7 @@ class EpisodeFile:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; True when nothing does any more."""
+        """Write the waiting rows; True if none is left."""
         while self._waiting:
             try:
                 taken = self._file.write(self._waiting) or 0

@@ -1,31 +1,204 @@
 """``events.jsonl``: admissions, interventions, misses and faults, one JSON object per line, as they happen.
 
-Its length is bounded, whoever wishes it were not: what repeats itself is counted (``repeats``), and what others can
-bring about fills a part of the file at most (``event_kinds``).  What no longer fits is dropped and counted.
+One table lists the kinds of events: who can cause them, and which fields make two of a kind equal.  The length of the
+file is bounded.  Repeated events are aggregated: the first is written at once, equal ones in one line at the end of a
+window, which starts short and doubles while they continue.  Events that outsiders can cause may fill only a part of
+the file.  What no longer fits is dropped and counted.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.run_state.event_kinds import Repeats, Told, Value, kind_of, shortened
+Value = int | float | str | bool | None
+Fields = Mapping[str, Value]
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""Size limit of ``events.jsonl``; vital events are written even beyond it."""
+COUNT: Final = "count"
+"""Field with the number of events that an aggregated line stands for."""
+
+
+class Weight(enum.Enum):
+    """Who causes an event, which bounds the share of the file for such events."""
+
+    OUTSIDE = enum.auto()
+    """A peer or an outsider, at any rate."""
+    OWN = enum.auto()
+    """The run itself."""
+    VITAL = enum.auto()
+    """Must never be missing: always written."""
+
+    @property
+    def room(self) -> int | None:
+        """Size of the file (bytes) up to which such an event is written; None: unlimited."""
+        return {Weight.OUTSIDE: MAX_FILE_BYTES // 4, Weight.OWN: MAX_FILE_BYTES * 3 // 4, Weight.VITAL: None}[self]
+
+    @property
+    def longest_text(self) -> int:
+        """Maximum characters per field."""
+        return 300 if self is Weight.OUTSIDE else 1000
+
+
+class Kind(NamedTuple):
+    """Properties of one kind of event."""
+
+    weight: Weight = Weight.OWN
+    same: tuple[str, ...] | None = None
+    """Fields by which events are aggregated into one line (few values each); None: no aggregation."""
+    adds: tuple[str, ...] = ()
+    """Fields summed in an aggregated line; the others are those of the last event."""
+
+
+_KINDS: Final = {
+    "learner_attached": Kind(Weight.OUTSIDE, ("learner", "pushes")),
+    "learner_resumed": Kind(Weight.OUTSIDE, ("learner", "pushes")),
+    "push_passed": Kind(Weight.OUTSIDE, ("learner",)),
+    "learner_turned_away": Kind(Weight.OUTSIDE, ()),
+    "connections_ended": Kind(Weight.OUTSIDE, ("why",), ("connections",)),
+    "policy_refused": Kind(Weight.OUTSIDE, ("learner", "stage")),
+    "policy_warning": Kind(Weight.OUTSIDE, ("reason",)),
+    "policy_admitted": Kind(Weight.OUTSIDE),
+    "policy_rolled_back": Kind(Weight.OUTSIDE),
+    "policy_probation_failed": Kind(Weight.OUTSIDE),
+    "policy_probation_passed": Kind(Weight.OUTSIDE),
+    "policy_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
+    "rolled_back_not_filed": Kind(Weight.OUTSIDE, ("reason",)),
+    "mirror_differs": Kind(Weight.OUTSIDE, ()),
+    "tick": Kind(Weight.OWN, ("episode", "rule", "cause"), ("missed",)),
+    "error": Kind(Weight.OWN, ("source", "message")),
+    "warning": Kind(Weight.OWN, ("source", "message")),
+    "fault": Kind(Weight.VITAL),
+    "stop": Kind(Weight.VITAL),
+    "ended": Kind(Weight.VITAL),
+    "not_reproducible": Kind(Weight.VITAL),
+    "log_stopped": Kind(Weight.VITAL),
+    "log_goes_on": Kind(Weight.VITAL),
+    "resumed": Kind(Weight.VITAL),
+    "events_dropped": Kind(Weight.VITAL),
+}
+_PLAIN: Final = Kind()
+_VITAL: Final = Kind(Weight.VITAL)
+
+
+def kind_of(kind: str, fields: Fields) -> Kind:
+    """Kind of an event; any event with a fault is vital."""
+    return _VITAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
+
+
+def shortened(fields: Fields, longest: int) -> dict[str, Value]:
+    """Fields with texts cut to ``longest`` characters."""
+    return {
+        name: f"{value[: longest - 3]}..." if isinstance(value, str) and len(value) > longest else value
+        for name, value in fields.items()
+    }
+
+
+def times(fields: Mapping[str, object]) -> int:
+    """Number of events that a line of ``events.jsonl`` stands for."""
+    count = fields.get(COUNT, 1)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+
+
+FIRST_S: Final = 1.0
+LONGEST_S: Final = 64.0
+MAX_WINDOWS: Final = 64
+"""Maximum number of open windows; beyond it the oldest closes."""
+_Key = tuple[Value, ...]
+
+
+class Told(NamedTuple):
+    """An event to be written."""
+
+    kind: str
+    fields: dict[str, Value]
+    t_unix_s: float
+
+
+@dataclass
+class _Window:
+    kind: str
+    closes_s: float
+    lasts_s: float
+    count: int = 0
+    last: Told | None = None
+
+
+class Repeats:
+    """Aggregation of repeated events."""
+
+    def __init__(self) -> None:
+        self._windows: dict[_Key, _Window] = {}
+
+    def take(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[Told]:
+        """Take one event; return what is to be written now, in order (``now_s``: monotonic)."""
+        known = kind_of(kind, fields)
+        told = self.due(now_s)
+        if known.same is None:
+            return [*told, Told(kind, dict(fields), t_unix_s)]
+        key: _Key = (kind, *(fields.get(name) for name in known.same))
+        window = self._windows.get(key)
+        if window is None:
+            self._windows[key] = _Window(kind, now_s + FIRST_S, FIRST_S)
+            if len(self._windows) > MAX_WINDOWS:
+                told += self._closed(self._windows.pop(next(iter(self._windows))))
+            return [*told, Told(kind, dict(fields), t_unix_s)]
+        window.count += 1
+        window.last = Told(kind, _added(known, window.last, fields), t_unix_s)
+        return told
+
+    def due(self, now_s: float) -> list[Told]:
+        """Aggregated events of the windows that have closed by now."""
+        told: list[Told] = []
+        for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
+            window = self._windows.pop(key)
+            told += self._closed(window)
+            if window.count:
+                lasts_s = min(2 * window.lasts_s, LONGEST_S)
+                self._windows[key] = _Window(window.kind, now_s + lasts_s, lasts_s)
+        return told
+
+    def rest(self) -> list[Told]:
+        """Aggregated events not yet written, at the end."""
+        windows, self._windows = self._windows, {}
+        return [told for window in windows.values() for told in self._closed(window)]
+
+    @staticmethod
+    def _closed(window: _Window) -> list[Told]:
+        if window.last is None:
+            return []
+        kind, fields, t_unix_s = window.last
+        return [Told(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
+
+
+def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
+    added = dict(fields)
+    for name in kind.adds:
+        more, so_far = fields.get(name), None if before is None else before.fields.get(name)
+        if isinstance(more, int) and isinstance(so_far, int):
+            added[name] = more + so_far
+    return added
+
 
 _WAITING: Final = 1000
-"""Lines that wait for a full disk to have room again; the oldest go first."""
+"""Lines buffered while the disk is full; the oldest are dropped first."""
 _ENCODER = msgspec.json.Encoder()
 
 
 class EventFile:
-    """Appends events; ``t_unix_s`` is the wall clock, for people (nothing reproducible depends on it).
+    """Writer of ``events.jsonl``; ``t_unix_s`` is the wall clock, for people (nothing reproducible depends on it).
 
-    Several processes append to one file; its length is looked at before every line, so that a run that is resumed, or
-    a process that is started anew, goes on with what room there is left.
+    Several processes append to one file; its length is checked before every line, so that a resumed run or a restarted
+    process respects the room that is left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,14 +209,14 @@ class EventFile:
         self._told_dropped = 0
 
     def write(self, kind: str, **fields: Value) -> None:
-        """Append one event, or count it; never raises.  What a full disk does not take is tried again later."""
+        """Append one event, or count it; never raises.  On a full disk it is retried later."""
         now_s = time.monotonic()
         for told in self._repeats.take(kind, fields, now_s, time.time()):
             self._put(told)
         self._flush()
 
     def look(self) -> None:
-        """Write what was counted in the meantime, if it is time; to be called now and then."""
+        """Write the aggregated events that are due; to be called periodically."""
         told = self._repeats.due(time.monotonic())
         for event in told:
             self._put(event)
@@ -70,7 +243,7 @@ class EventFile:
         return written + sum(map(len, self._waiting))
 
     def _drop(self, kind: str) -> None:
-        """Count it; say so at the first, the second, the fourth, ... and at the end."""
+        """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
         self._dropped[kind] += 1
         if self._dropped.total() >= 2 * self._told_dropped:
             self._tell_dropped()
@@ -96,7 +269,7 @@ class EventFile:
             self._waiting.popleft()
 
     def close(self) -> None:
-        """Write what has been counted, and close the file."""
+        """Write the aggregated events, and close the file."""
         for told in self._repeats.rest():
             self._put(told)
         self._tell_dropped()

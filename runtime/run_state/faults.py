@@ -1,6 +1,6 @@
-"""Everything that can stop a run by itself: one name, one cause, one hint, one exit code each.
+"""Table of faults that can stop a run: name, cause, hint and exit code of each.
 
-A fault is *latched*: it stays, with the cause it came with, until somebody re-arms.  Who may do that is part of it.
+A fault is *latched*: it stays, with its first cause, until it is re-armed.  The table says who may re-arm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rearm(enum.Enum):
 
 
 class Entry(NamedTuple):
-    """What a fault means."""
+    """Meaning of a fault."""
 
     cause: str
     hint: str
@@ -65,13 +65,13 @@ class FaultName(enum.StrEnum):
 FAULTS: Final[dict[FaultName, Entry]] = {
     FaultName.DEVICE_LEASE: Entry(
         "no command reached the device for a whole lease, so it fell safe by itself",
-        "look at the load of the host and at the line; a longer rig.lease_periods tolerates more",
+        "check the load of the host and the link; a longer rig.lease_periods tolerates more",
         ExitCode.SAFETY,
         Rearm.RUN,
     ),
     FaultName.DEVICE_SENSOR: Entry(
         "a sensor reads outside its range or not at all",
-        "look at its cable, then re-arm",
+        "check its cable, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
@@ -82,127 +82,127 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         Rearm.PERSON,
     ),
     FaultName.DEVICE_INTERNAL: Entry(
-        "the device found itself in an impossible state",
+        "the device reports an internal error",
         "power-cycle it, then start again",
         ExitCode.SAFETY,
         Rearm.NOBODY,
     ),
     FaultName.DEVICE_DISARMED: Entry(
-        "the device is disarmed though nobody disarmed it, and tells of no fault",
-        "look whether another host uses the same line",
+        "the device disarmed without a request and reports no fault",
+        "check whether another host uses the same line",
         ExitCode.SAFETY,
         Rearm.RUN,
     ),
     FaultName.DEVICE_UNKNOWN: Entry(
-        "the device latched a fault that this version does not know",
+        "the device latched a fault unknown to this version",
         "look it up in the firmware, or update Onrig; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
     FaultName.DEVICE_UNNAMED: Entry(
-        "the device says that a fault is latched, but not which one",
-        "look it up in the firmware: it sets FAULT and leaves the code 0; then re-arm",
+        "the device reports a latched fault without a code",
+        "check the firmware: it sets FAULT but leaves the code at 0; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
     FaultName.DEVICE_RATE: Entry(
-        "the device samples at another rate than it was set to, by its own clock",
-        "set its firmware right (the period of CONFIGURE, its timer), then start again",
+        "the device samples at a rate other than the configured one",
+        "fix its firmware (the period of CONFIGURE, its timer), then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.SENSORS_FROZEN: Entry(
-        "the sensors do not change by one count although the commands must have moved the rig",
-        "look at the sensors, their cables and what may block the rig, then re-arm",
+        "the sensors are frozen although the commands must have moved the rig",
+        "check the sensors, their cables and whether the rig is blocked, then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
     FaultName.DEVICE_REBOOTED: Entry(
-        "the device was started anew in mid-run",
-        "look at its power supply, then start again",
+        "the device rebooted during the run",
+        "check its power supply, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.DEVICE_REFUSED: Entry(
         "the device declined an operation that the run needs",
-        "read which one and why, set the configuration or the firmware right, then start again",
+        "correct the configuration or the firmware, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.LINK_CLOSED: Entry(
-        "the line to the device is closed or takes no requests",
-        "look at its power and its cable, then start again",
+        "the link to the device is closed or takes no requests",
+        "check its power and its cable, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.LINK_SILENT: Entry(
-        "nothing comes from the device any more",
-        "look at its power and its cable, then start again",
+        "the device has stopped sending",
+        "check its power and its cable, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.LINK_FROZEN: Entry(
-        "the same state frame comes again and again: its number or its time does not grow",
-        "restart whatever stands between host and device (hub, bridge, firmware), then start again",
+        "the device repeats a state frame: its number or its time does not advance",
+        "restart everything between host and device (hub, bridge, firmware), then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.LINK_GARBLED: Entry(
-        "bytes come from the device, but no whole state frame",
-        "look at cable, shielding and baud rate, then start again",
+        "the device sends bytes, but no valid state frame",
+        "check cable, shielding and baud rate, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.RESET_FAILED: Entry(
-        "the rig was not brought to its start in all the attempts it had",
+        "the reset did not reach the start state in any of its attempts",
         "free the rig by hand, or give task.reset more time, more effort or a wider tolerance",
         ExitCode.HARDWARE,
         Rearm.PERSON,
     ),
     FaultName.RESET_LIMIT: Entry(
         "a reset drove the rig beyond the reset's own limits",
-        "look what moved it; then lower task.reset.effort or widen task.reset.limits",
+        "find what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
     FaultName.NO_POLICY: Entry(
-        "no policy came to start with",
-        "look whether a learner runs and is connected, or name a file with `policy`",
+        "no first policy arrived in time",
+        "check that a learner runs and is connected, or name a file with `policy`",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.BARRIER: Entry(
-        "replay process and learner did not come to the end of an episode in time",
-        "look at stderr.log, or raise barrier_timeout_s",
+        "replay process and learner did not finish an episode in time",
+        "see stderr.log, or raise barrier_timeout_s",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.NOT_RESUMED: Entry(
-        "the run was paused and nobody resumed it",
-        "see to the reason of the pause, then start again",
+        "the run was paused and not resumed in time",
+        "remove the reason for the pause, then start again",
         ExitCode.SAFETY,
         Rearm.NOBODY,
     ),
     FaultName.LOOP_KILLED: Entry(
         "the control process was killed",
-        "look for what killed it (memory?) in the system's log, then start again",
+        "look in the system log for what killed it (out of memory?), then start again",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.LOOP_HUNG: Entry(
         "the control process makes no ticks",
-        "look for what stopped it; it is ended if it does not come back",
+        "find what stopped it; it is ended if it does not recover",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.LEARNER_GONE: Entry(
-        "the learner is gone for good, and without it the run cannot go on",
-        "look at stderr.log",
+        "the learner is gone and is not restarted; the run cannot continue without it",
+        "see stderr.log",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
     FaultName.PROGRAM: Entry(
-        "the program came to where it should never be",
+        "internal error of the program",
         "please report it with events.jsonl and stderr.log",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
@@ -219,9 +219,9 @@ _DEVICE: Final = {
 
 
 def device_fault(code: int, *, latched: bool = False) -> FaultName:
-    """Name the fault that a device latched by its code.
+    """Fault for a device's fault code.
 
-    0 stands for a device that names none: it was found disarmed, or has its FAULT bit set all the same (``latched``).
+    0 is a device that names no fault: it was found disarmed, or has its FAULT bit set all the same (``latched``).
     """
     if latched and not code:
         return FaultName.DEVICE_UNNAMED
@@ -229,7 +229,7 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
 
 
 class Halted(Exception):
-    """A fault ended the run; ``str`` is the one line for people."""
+    """The end of a run by a fault; ``str`` is one line for people."""
 
     def __init__(self, fault: FaultName, detail: str = "") -> None:
         entry = FAULTS[fault]
@@ -238,7 +238,7 @@ class Halted(Exception):
 
 
 class LinkFault(LinkError):
-    """A lost line that was told apart more closely."""
+    """A lost link, with the specific fault."""
 
     def __init__(self, fault: FaultName, detail: str) -> None:
         entry = FAULTS[fault]
@@ -247,5 +247,5 @@ class LinkFault(LinkError):
 
 
 def link_fault(error: LinkError) -> FaultName:
-    """Name what a LinkError stands for."""
+    """Fault for a LinkError."""
     return error.fault if isinstance(error, LinkFault) else FaultName.LINK_CLOSED

@@ -1,9 +1,9 @@
-"""Whether a folder is ours alone to write to: nobody else can make our files lead somewhere else.
+"""Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
-A name in a folder that others may write to can be a link that they put there; whoever writes to it writes wherever they
-like.  A run therefore writes only to a folder that belongs to its user, into which nobody else may write, and in which
-no link and nobody else's file has a name that the run may want.  Links on the way there count if they are the user's
-own or root's: `runs` on another disk is fine.
+In a folder that others can write to, any name may be a symbolic link of theirs to another place.  A run therefore
+writes only to a folder that belongs to its user, that nobody else can write to, and that contains no links and no
+files of others.  Links on the path to the folder are accepted if they belong to the user or root, so `runs` may be on
+another disk.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import Final
 
 _LOOK_S: Final = 0.05
 _DEPTH: Final = 3
-"""Levels below a run folder that hold anything."""
+"""Depth of a run folder."""
 
 
 class NotOurs(OSError):
-    """A folder that others could turn against us; ``strerror`` says why, and what to do."""
+    """A folder that other users could redirect; ``strerror`` says why, and what to do."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(0, f"{path} {why}")
 
 
 def check_way(folder: Path) -> None:
-    """Raise NotOurs for a folder, there or not, to which the way leads through what others can exchange."""
+    """Raise NotOurs if others can replace a part of the path to a folder, which need not exist."""
     for path in reversed((folder.absolute(), *folder.absolute().parents)):
         try:
             status = path.lstat()
         except FileNotFoundError:
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted():
-            raise NotOurs(path, f"is a link of {_who(status.st_uid)}; name the folder that is meant")
+            raise NotOurs(path, f"is a link of {_who(status.st_uid)}; name its target instead")
         if _open_to_all(status.st_mode) and not status.st_mode & stat.S_ISVTX:
             raise NotOurs(path, "may be changed by anybody on this machine; take another folder, or chmod o-w it")
 
 
 def check_folder(folder: Path) -> None:
-    """Raise NotOurs unless a folder that is there, and what lies in it, is ours alone; no link among it."""
+    """Raise NotOurs unless an existing folder and its content belong to this user, without links."""
     check_way(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid():
@@ -51,20 +51,20 @@ def check_folder(folder: Path) -> None:
         raise NotOurs(folder, "may be written to by anybody on this machine; take another folder, or chmod o-w it")
     for entry in _entries(folder, _DEPTH):
         if entry.is_symlink():
-            raise NotOurs(Path(entry.path), "is a link, and would be written through; take it away")
+            raise NotOurs(Path(entry.path), "is a link; remove it")
         owner = entry.stat(follow_symlinks=False).st_uid
         if owner != os.geteuid():
-            raise NotOurs(Path(entry.path), f"belongs to {_who(owner)}; take it away, or run as that user")
+            raise NotOurs(Path(entry.path), f"belongs to {_who(owner)}; remove it, or run as that user")
 
 
 class FolderBusy(Exception):
-    """Processes of a run that ended a moment ago still write to its folder."""
+    """Another process still writes to the folder, e.g. of a run that has just ended."""
 
 
 def claim(folder: Path, patience_s: float) -> int:
-    """Wait until nobody writes to the memory and the files of a run; whoever holds the descriptor returned may.
+    """Wait for the write lock on a run's memory and files; return the descriptor that holds it.
 
-    The kernel gives the claim back when the process ends, however it ends.  Raises FolderBusy after ``patience_s``.
+    The kernel releases the lock when the process ends.  Raises FolderBusy after ``patience_s``.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     limit = time.monotonic() + patience_s
@@ -76,16 +76,16 @@ def claim(folder: Path, patience_s: float) -> int:
                 os.close(fd)
                 raise FolderBusy(f"{folder}: another process still writes to it") from None
             time.sleep(_LOOK_S)
-        except OSError:  # a file system that knows no locks: the check for a running supervisor has to do
+        except OSError:  # a file system without locks: rely on the check for a running supervisor
             return fd
         else:
             return fd
 
 
 def hold(folder: Path) -> int:
-    """Keep every other `onrig run` from going on in this folder, for as long as the descriptor returned is open.
+    """Lock a folder against every other `onrig run`, for as long as the descriptor returned is open.
 
-    Raises FolderBusy where another one does already, OSError where the folder cannot be written to, or not by us alone.
+    Raises FolderBusy if another one holds it, OSError if the folder is not writable by this user alone.
     """
     check_folder(folder)
     # A file that is never replaced.
@@ -94,7 +94,7 @@ def hold(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        raise FolderBusy(f"{folder}: another `onrig run` is at work in it") from None
+        raise FolderBusy(f"{folder}: another `onrig run` is using it") from None
     except OSError:  # as in claim
         return fd
     return fd

@@ -1,6 +1,6 @@
-"""What a process of a run tells its supervisor: one JSON object per line on standard output.
+"""Reports of a run's processes to the supervisor: one JSON object per line on standard output.
 
-A closed or clogged pipe never stops the process that reports.
+A closed or full pipe never stops the reporting process.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PIPE: Final = 1
 _SHORT: Final = 500
 _LONGEST: Final = select.PIPE_BUF
 _RESERVED: Final = frozenset({"t_unix_s", "kind", "source", "message"})
-"""Names of an event's own fields."""
+"""Reserved field names of an event."""
 _FAULTS: Final = frozenset({None, *FaultName})
 ALIVE: Final = "alive"
-"""Kind of a report that says nothing else."""
+"""Kind of a report that is only a sign of life."""
 _to_a_person = False
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One line: who, what, and a short text or figures that go with it."""
+    """One line: source, kind, and a short text or figures."""
 
     source: str
     kind: str
@@ -42,13 +42,13 @@ _DECODER = msgspec.json.Decoder(Report)
 
 
 def speak_to_a_person() -> None:
-    """From now on report in plain lines: a person started this process, no supervisor reads its output."""
+    """Report in plain lines from now on, for a process without a supervisor."""
     global _to_a_person
     _to_a_person = True
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
-    """Write one report; dropped (False) where nobody reads it, cut short beyond 4 KiB."""
+    """Write one report, cut beyond 4 KiB; dropped (False) if the pipe is closed or full."""
     if _to_a_person:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return True
@@ -57,7 +57,7 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
         line = _ENCODER.encode(Report(source, kind, message, values)) + b"\n"
         if len(line) > select.PIPE_BUF:
             line = _ENCODER.encode(Report(source, kind, f"{message[:_SHORT]}...")) + b"\n"
-        # A pipe that is ready takes that much whole and at once; one that is full would block.
+        # A pipe that polls ready takes this much atomically; a full one would block.
         if select.select((), (_PIPE,), (), 0)[1]:
             os.write(_PIPE, line)
             return True
@@ -65,19 +65,19 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
 
 
 def show_life(source: str) -> None:
-    """Tell the supervisor, who counts every report, that there is progress; a person is spared it."""
+    """Signal progress to the supervisor, which counts every report; silent without one."""
     if not _to_a_person:
         report(source, ALIVE)
 
 
 def parse_report(line: bytes) -> Report | None:
-    """Read one line; None where it is not a report (some library's own output), or none that can be filed."""
+    """Parse one line; None if it is not a report (a library's own output) or cannot be stored."""
     try:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS:
         return None
-    # What a process says may be what a device or a learner said to it.
+    # A report may quote text of a device or a learner.
     values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in found.values.items()}
     return Report(printable(found.source), found.kind, printable(found.message, _LONGEST), values)

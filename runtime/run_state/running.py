@@ -1,8 +1,8 @@
-"""Finding the rigs that run on this machine, and telling them things past their supervisors.
+"""Discovery of the rigs running on this machine, and requests to them that bypass their supervisors.
 
-Every run has a folder in shared memory (0700) named after its owner; a file in it names the run folder, and the board
-in it has words for other terminals.  So a stop reaches the loop even where the supervisor hangs, and what a killed
-run left behind is told apart from a running one by its owner's start time.
+Every run has a folder in shared memory (0700) named after its owning process; a file in it names the run folder, and
+its board has words for requests.  A stop therefore reaches the loop even if the supervisor hangs.  The start time of
+the owner tells a running rig from the remains of a killed one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME: Final = "run"
 
 
 class Running(NamedTuple):
-    """A run of this user that is alive."""
+    """A live run of this user."""
 
     pid: int
     """Of its supervisor."""
@@ -28,27 +28,27 @@ class Running(NamedTuple):
 
 
 def announce(shm: Path, folder: Path) -> None:
-    """Say which run folder a folder in shared memory belongs to."""
+    """Store the run folder's path in the run's shared memory."""
     (shm / _NAME).write_text(f"{folder.resolve()}\n", encoding="utf-8")
 
 
 def running_rigs() -> list[Running]:
-    """Find those of this user, the oldest first."""
+    """Running rigs of this user, the oldest first."""
     found = []
     for pid, shm in live_folders():
         try:
             folder = Path((shm / _NAME).read_text(encoding="utf-8").rstrip("\n"))
         except OSError:
-            continue  # this moment at its beginning or its end: nothing of it moves
+            continue  # just starting or ending: nothing moves
         found.append(Running(pid, shm, folder))
     return found
 
 
 class Remote:
-    """The board of a run of another process; a context."""
+    """Board of another process's run; a context manager."""
 
     def __init__(self, running: Running) -> None:
-        """Raises SegmentError when the run has ended meanwhile."""
+        """Raises SegmentError if the run has just ended."""
         self._segment = Segment.attach(running.shm / "board", BOARD_SCHEMA)
         self._board = Board(self._segment)
 
@@ -60,9 +60,9 @@ class Remote:
         self._segment.close()
 
     def stop(self, level: int, *, from_view: bool = False) -> None:
-        """Ask for a stop: 1 fades out, 2 at once; what was asked for before is never weakened.
+        """Ask for a stop: 1 fades out, 2 is immediate; an earlier stronger request stays.
 
-        ``from_view``: by the live view's button and not by ``onrig stop``.
+        ``from_view``: from the live view's button rather than ``onrig stop``.
         """
         if from_view and not self._board.stop_outside:
             self._board[Word.STOP_VIEW] = 1
@@ -71,7 +71,7 @@ class Remote:
         self._board[Word.STOP_OUTSIDE] = 1
 
     def resume(self) -> None:
-        """Ask a paused or faulted run to go on."""
+        """Ask a paused or faulted run to resume."""
         self._board[Word.RESUME_OUTSIDE] += 1
 
     @property
@@ -81,7 +81,7 @@ class Remote:
 
     @property
     def actuators(self) -> Actuators:
-        """What is known of the actuators at this moment, by the device's word."""
+        """State of the actuators as the device last reported it."""
         return Actuators.read(self._board)
 
 

@@ -1,7 +1,7 @@
-"""The states of a run and the one table of how they follow each other.
+"""States of a run, and the transition table.
 
-Pure: ``after`` maps (state, event) to the next state and to what must be done; who drives it does that and nothing
-else.  A pair the table does not list cannot happen; if it does, the rig is disarmed and the fault is the program's.
+Pure: ``after`` maps (state, event) to the next state and its actions, which the caller carries out.  A pair that the
+table does not list cannot happen; if it does, the rig is disarmed with the fault ``PROGRAM``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName
 
 
 class State(enum.IntEnum):
-    """Where a run stands; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
+    """State of a run; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
 
     DISCONNECTED = 0
-    """No device yet, or none any more: its own lease guards it."""
+    """No device, or no longer one: its own lease guards it."""
     READY = 1
     """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
     RESETTING = 2
-    """On the way to the start of an episode."""
+    """Being brought to the start of an episode."""
     RUNNING = 3
     FALLBACK = 4
     """Running, with the shield's fallback controller in place of the policy."""
     FADING = 5
-    """Asked to stop: the policy's command is faded to the safe output."""
+    """Stopping: the policy's command is faded to the safe output."""
     PAUSED = 6
     """Disarmed until a person resumes."""
     FAULT = 7
@@ -34,7 +34,7 @@ class State(enum.IntEnum):
 
 
 class Event(enum.Enum):
-    """What can happen to a run."""
+    """Events of a run."""
 
     CONNECTED = "connected"
     EPISODE = "episode"
@@ -55,13 +55,13 @@ class Event(enum.Enum):
     """A fault; comes with its name."""
     REARM = "rearm"
     EXPIRED = "expired"
-    """Nobody came in time."""
+    """A pause or fault was not resumed in time."""
     COMPLETED = "completed"
     LINK_LOST = "link_lost"
 
 
 class Action(enum.Enum):
-    """What a transition asks of the loop, in order."""
+    """Actions that a transition requires of the loop."""
 
     ARM = "arm"
     RESET = "reset"
@@ -72,7 +72,7 @@ class Action(enum.Enum):
 
 
 class Move(NamedTuple):
-    """Where an event leads."""
+    """Result of an event."""
 
     state: State
     actions: tuple[Action, ...] = ()
@@ -146,23 +146,23 @@ TABLE: Final[dict[State, dict[Event, Move]]] = {
 
 
 def after(state: State, event: Event) -> Move:
-    """Look up where an event leads; total: every pair has an answer, and an impossible one disarms."""
+    """Look up the result of an event; total: an impossible pair disarms."""
     return TABLE[state].get(event, _IMPOSSIBLE)
 
 
 class Transition(NamedTuple):
-    """One line for ``events.jsonl``."""
+    """A transition, as one line of ``events.jsonl``."""
 
     before: State
     event: Event
     state: State
     fault: FaultName | None
-    """Latched from here on."""
+    """The fault latched from here on."""
     detail: str
 
 
 class StateMachine:
-    """The state a run is in, its latched fault, and who is told of each transition."""
+    """State of a run and its latched fault; each transition is passed to ``tell``."""
 
     def __init__(self, tell: Callable[[Transition], None]) -> None:
         self._tell = tell
@@ -170,12 +170,12 @@ class StateMachine:
         self.fault: FaultName | None = None
         """The latched fault: the first since the last re-arming."""
         self.detail = ""
-        """What goes with it: the latched fault's in one line, else that of the last transition."""
+        """Detail in one line: of the latched fault, otherwise of the last transition."""
 
     def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
-        """Let an event happen; returns what must be done, in order.
+        """Apply an event; return the actions required, in order.
 
-        ``fault`` names the cause of a TRIP (or of LINK_LOST); one that is latched already is kept.
+        ``fault``: the cause of a TRIP (or LINK_LOST); a fault latched before is kept.
         """
         before = self.state
         move = after(before, event)
@@ -194,7 +194,7 @@ class StateMachine:
 
 
 def describe(t: Transition) -> dict[str, str | None]:
-    """Fields of a transition as ``events.jsonl`` has them."""
+    """Fields of a transition in ``events.jsonl``."""
     entry = FAULTS[t.fault] if t.fault is not None else None
     return {
         "before": t.before.name.lower(),

@@ -1,9 +1,9 @@
-"""Whether a run has all that it is to have: rows, experiences, policies, log.  The one definition, checked at its end.
+"""Completeness of a run's data (rows, experiences, policies, log): the one definition, checked at its end.
 
-* *Rows*: ``episodes.csv`` has one for each training and evaluation episode that the loop closed.
-* *Experiences*: every step record that the loop wrote was taken in, and the memory on disk covers them.
-* *Policies*: ``policies/`` has each one that acted in a row's episode.
-* *Log*: every record taken in is in it, where a log is kept at all and no limit of the configuration has ended it.
+* *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed.
+* *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
+* *Policies*: ``policies/`` has every policy that acted in an episode of the rows.
+* *Log*: if one is kept and no limit of the configuration ended it, it has every record read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onrig.runtime.run_state.episodes import read_rows
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """How many there are to be, and how many there are."""
+    """Expected and actual number of items."""
 
     expected: int
     present: int
@@ -30,18 +30,18 @@ class Whole(msgspec.Struct, frozen=True):
     complete: bool
     rows: Counted
     experiences: Counted | None = None
-    """Step records written by the loop, and those of them that memory and checkpoints were made of."""
+    """Step records written by the loop, and those that went into memory and checkpoints."""
     policies: Counted | None = None
     log: Counted | None = None
-    """Step records; None where there is no log."""
+    """Step records; None without a log."""
     lost: tuple[str, ...] = ()
     """What is missing, one line each."""
     reproducible: bool | None = None
-    """Lockstep: whether everything is as it would be if the run had been left alone; None in real time."""
+    """Lockstep: whether the result equals that of an undisturbed run; None in real time."""
 
 
 class LogAccount(NamedTuple):
-    """What a log has of the records that it was given."""
+    """Records given to a log, and those missing in it."""
 
     given: int
     missing: int
@@ -52,27 +52,27 @@ class LogAccount(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What the replay process knows at its end."""
+    """Final account of the replay process."""
 
     rows: int
-    """Episodes that the loop closed, over the whole life of the run."""
+    """Episodes closed by the loop since the start of the run."""
     taken: int
-    """Records taken in, in this life of the run."""
+    """Records read since the last start or resumption."""
     waiting: int
-    """Records that wait in the ring and will not be taken in."""
+    """Records left unread in the ring."""
     dropped: int
-    """Records that found the ring full."""
+    """Records dropped because the ring was full."""
     lost: int
-    """Records that were taken in by a process that died, and are nowhere any more."""
+    """Records lost with a replay process that died."""
     covered: bool
-    """Whether the newest checkpoint on disk has everything (or a resumed run makes it again)."""
+    """Whether the newest checkpoint on disk has everything (or a resumed run reproduces it)."""
     log: LogAccount | None
     departures: int | None = None
-    """Lockstep: how often the run went on otherwise than it would have if left alone."""
+    """Lockstep: number of deviations from an undisturbed run."""
 
 
 def whole_of(account: Account, folder: Path, acted: Iterable[int] = ()) -> Whole:
-    """Compare what is to be there with what is in the run folder; ``acted``: policies beside those of the rows."""
+    """Compare the account with the run folder; ``acted``: policies in addition to those of the rows."""
     try:
         filed = read_rows(folder / "episodes.csv").rows
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def whole_of(account: Account, folder: Path, acted: Iterable[int] = ()) -> Whole
 
 
 def judge(account: Account, *, rows: int, acted: list[int], filed_policies: set[int]) -> Whole:
-    """Decide, from what was to be there and what was found: ``rows`` in the file, policies that acted and are filed."""
+    """Judge completeness from the rows in the file, and the policies that acted and are stored."""
     lost = []
     if rows < account.rows:
         lost.append(f"rows: {account.rows - rows} of {account.rows} are not in episodes.csv")
@@ -101,7 +101,7 @@ def judge(account: Account, *, rows: int, acted: list[int], filed_policies: set[
     missing = [n for n in acted if n not in filed_policies]
     if missing:
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        lost.append(f"policies: {len(missing)} of {len(acted)} that acted are not filed ({some})")
+        lost.append(f"policies: {len(missing)} of {len(acted)} that acted are not stored ({some})")
     log = account.log
     if log is not None and log.missing and not log.by_request:
         lost.append(f"log: {log.missing} of {log.given} step records are not in it ({log.reason})")
@@ -118,12 +118,12 @@ def judge(account: Account, *, rows: int, acted: list[int], filed_policies: set[
 
 
 def unaccounted(rows: int, folder: Path) -> Whole:
-    """What can be said without the replay process, which did not come to its end; ``rows``: as the loop closed them."""
+    """Verdict without the account of a replay process that died; ``rows``: those the loop closed."""
     try:
         present = len(read_rows(folder / "episodes.csv").rows)
     except (OSError, ValueError):
         present = 0
-    lost = ["the replay process did not come to its end: what it had not written is missing"]
+    lost = ["the replay process did not finish: data that it had not written are missing"]
     if present < rows:
         lost.append(f"rows: {rows - present} of {rows} are not in episodes.csv")
     return Whole(complete=False, rows=Counted(rows, present), lost=tuple(lost))

@@ -103,22 +103,25 @@ def mirrored(case: Case, lowest: float) -> Case:
 @lru_cache(maxsize=8)
 def upper_side(case: Case) -> Sides:
     """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
-    brake_from = _brake_from(case)
-    fallback = _fallback_curve(case, brake_from)
-    safe = _safe_curve(case, fallback)
+    fallback, safe = _fallback_and_safe(case)
     levels = np.linspace(case.command.low, case.command.high, LEVELS)
     passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _carried_back(case.box, passing, case.command.high, case.late_s)
     reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # a turn is all there is
     around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
-    return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, brake_from)
+    return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, _brake_from(case))
+
+
+def feasible(case: Case) -> None:
+    """Raise NoSafeSet where :func:`upper_side` would, in a fraction of its time."""
+    _fallback_and_safe(case)
 
 
 @lru_cache(maxsize=16)
-def feasible(case: Case) -> None:
-    """Raise NoSafeSet where :func:`upper_side` would, in a fraction of its time."""
-    _safe_curve(case, _fallback_curve(case, _brake_from(case)))
+def _fallback_and_safe(case: Case) -> tuple[Curve, Curve]:
+    fallback = _fallback_curve(case, _brake_from(case))
+    return fallback, _safe_curve(case, fallback)
 
 
 def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve | float) -> Curve:
@@ -215,8 +218,14 @@ def _drawn_anew(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
         raise NoSafeSet(
             "the limits leave no room for a velocity at every angle; the lease may be too long for the plant"
         )
-    rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
-    return np.array([np.interp(nodes, a, v, period=_TURN) for a, v in rows]).reshape(velocity.shape)
+    # np.interp with a period, row by row, would sort each in full; all are in order but for the turn's end.
+    wanted, around = nodes % _TURN, angle % _TURN
+    order = np.argsort(around, axis=-1, kind="stable")
+    x, y = np.take_along_axis(around, order, -1), np.take_along_axis(velocity, order, -1)
+    x = np.concatenate((x[..., -1:] - _TURN, x, x[..., :1] + _TURN), axis=-1)
+    y = np.concatenate((y[..., -1:], y, y[..., :1]), axis=-1)
+    rows = zip(x.reshape(-1, NODES + 2), y.reshape(-1, NODES + 2), strict=True)
+    return np.array([np.interp(wanted, a, v) for a, v in rows]).reshape(velocity.shape)
 
 
 def _less_chord(curve: Curve) -> Curve:

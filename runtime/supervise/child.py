@@ -1,4 +1,4 @@
-"""One process of a run, as its supervisor sees it."""
+"""A child process of the supervisor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from onrig.runtime.run_state.report import ALIVE, Report, parse_report
 
 _PIECE: Final = 65536
 _PIECES: Final = 16
-"""Read at one look, so that a process that writes without end holds nobody up."""
+"""Bytes read per call, so that a process that writes endlessly cannot block the supervisor."""
 
 
 class Child:
-    """A Python module run as a process in a session of its own (so that Ctrl-C reaches the supervisor alone)."""
+    """A Python module run as a process in its own session, so that Ctrl-C reaches the supervisor alone."""
 
     def __init__(
         self, name: str, module: str, arguments: list[str], log: Path, variables: Mapping[str, str] | None = None
@@ -55,7 +55,7 @@ class Child:
         os.set_blocking(self._fd, False)
         self._rest = b""
         self.signs = 0
-        """Reports that have arrived: each is a sign of progress."""
+        """Number of reports received; each is a sign of progress."""
         self._arrived: deque[Report] = deque()
 
     @property
@@ -73,7 +73,7 @@ class Child:
         return self._process.poll()
 
     def reports(self) -> Iterator[Report]:
-        """Reports that have arrived and have not been given out yet; lines that are none are dropped."""
+        """Reports received since the last call; other lines are dropped."""
         self._read()
         while self._arrived:
             yield self._arrived.popleft()
@@ -100,7 +100,7 @@ class Child:
         self._process.kill()
 
     def end(self, grace_s: float, *, ask: bool = True) -> int:
-        """See the process to its end: wait ``grace_s`` (after SIGTERM, if ``ask``), then kill; the exit code."""
+        """Wait ``grace_s`` for the end (after SIGTERM, if ``ask``), then kill; return the exit code."""
         self._measure()
         if ask and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

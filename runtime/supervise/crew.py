@@ -1,4 +1,4 @@
-"""The processes of a run: what each is started with, which are started again, what they have reported."""
+"""The processes of a run: their arguments, restarts and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROL: Final = "control"
 
 
 class StartFailed(Exception):
-    """A process did not come up; ``code`` is the run's exit code."""
+    """A process that did not start; ``code`` is the run's exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class StartFailed(Exception):
 
 
 class Crew:
-    """Device twin, replay process, learner and control; the two in the middle are started again when they end."""
+    """Device twin, replay process, learner and control; replay process and learner are restarted when they end."""
 
     def __init__(
         self, config: RunConfig, folder: Path, shm: Path, board: Board, reports: Reports, *, resumes: bool
@@ -40,11 +40,11 @@ class Crew:
         self.replay = Revived("replay", self._launch_replay, limit_s, reports.warn)
         self.learner = Revived("learner", self._launch_learner, limit_s, reports.warn)
         self.peaks_mb: dict[str, float] = {}
-        """Resident memory that each has had at most."""
+        """Peak resident memory of each."""
 
     @property
     def alive(self) -> Iterator[Child]:
-        """The processes that there are, in the order in which they were started."""
+        """Existing processes, in the order of their start."""
         for child in (self.device, self.replay.child, self.learner.child, self.control):
             if child is not None:
                 yield child
@@ -83,7 +83,7 @@ class Crew:
         return Child(name, module, arguments, self._folder / "stderr.log")
 
     def _launch_replay(self) -> Child:
-        # Synthetic experiences need the plant, which only the twin's side of the house has.
+        # Synthetic experiences need the plant, which only ``sim`` has.
         synthetic = self._config.selection.synthetic is not None
         module = "onrig.sim.synthetic.replay" if synthetic else "onrig.runtime.replay.main"
         resume = ["--resume"] if self._resumes else []
@@ -98,22 +98,22 @@ class Crew:
     # -- watching --------------------------------------------------------------------------------------------------
 
     def note(self, child: Child) -> None:
-        """Write down what a process has reported."""
+        """Store the reports of a process."""
         for report in child.reports():
             self._reports.note(report)
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
 
     def revive(self) -> None:
-        """Start processes again that ended by themselves or hang, unless they do so all the time."""
+        """Restart processes that ended by themselves or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
-        reached = board[Word.BARRIER]  # always 0 in real time, where a long life alone tells
-        ended = board[Word.ENDED] == 1  # then so do the others: the loop's process may merely be the last to be gone
+        reached = board[Word.BARRIER]  # always 0 in real time, where only the lifetime counts
+        ended = board[Word.ENDED] == 1  # then the others end, too: the loop's process may merely be the last
         self.replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
         learner = self.learner.child
         self.learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=ended)
 
     def figures(self) -> dict[str, object]:
-        """What ``summary.json`` tells of them."""
+        """Figures for ``summary.json``."""
         revived = (self.replay, self.learner)
         return {
             "started_again": {p.name: max(0, p.starts - 1) for p in revived},

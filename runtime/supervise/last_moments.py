@@ -1,4 +1,4 @@
-"""The last moments of a run as text: step records as a table, frames as lines of JSON.  Pure."""
+"""Text form of a post-mortem: step records as CSV, frames as JSON lines.  Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule
 from onrig.runtime.shm.frame_log import LoggedFrame
 
 _WORDS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
-"""Columns that are written as words."""
+"""Columns written as words."""
 _HOST: Final = frozenset({MessageType.HELLO_REQUEST, MessageType.COMMAND, MessageType.REQUEST})
 _LEFT_OUT: Final = ("crc",)
 _ENCODER: Final = msgspec.json.Encoder()
@@ -25,9 +25,9 @@ _TYPES: Final = {t.value: t.name.lower() for t in MessageType}
 
 
 def records_csv(records: NDArray[np.void], rig: Rig) -> bytes:
-    """Lay out records (dtype ``RecordLayout.dtype``) one per line, under ``field`` or ``field.name``, in SI units.
+    """Format records (dtype ``RecordLayout.dtype``) as CSV, columns ``field`` or ``field.name``, in SI units.
 
-    Counts stay counts; float32 values have the nine digits that bring them back exactly.
+    Counts stay counts; float32 values have the nine digits needed to restore them exactly.
     """
     names: list[str] = []
     columns: list[Sequence[object]] = []
@@ -50,7 +50,7 @@ def records_csv(records: NDArray[np.void], rig: Rig) -> bytes:
 
 
 def _parts(field: str, width: int, rig: Rig) -> Sequence[str]:
-    """What the components of a vector are called."""
+    """Names of a vector's components."""
     if field == "stage_ns":
         return STAGES
     if field == "observation":
@@ -74,14 +74,14 @@ def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
 
 
 def flag_words(flags: int) -> str:
-    """Name the flags that are set: ``first|late``; bits without a name as numbers."""
+    """Names of the flags set, as in ``first|late``; unnamed bits as numbers."""
     known = [f for f in Flag if flags & f]
     rest = flags & ~sum(known)
     return "|".join([*(str(f.name).lower() for f in known), *([str(rest)] if rest else [])])
 
 
 def frames_jsonl(frames: Iterable[LoggedFrame], rig: Rig) -> bytes:
-    """One line per frame: host time, who sent it, type, what it says where that is known, and the bytes as hex."""
+    """Format one line per frame: host time, sender, type, decoded content if known, and the bytes in hex."""
     return b"".join(_ENCODER.encode(line) + b"\n" for line in _lines(frames, rig))
 
 

@@ -1,8 +1,8 @@
-"""Telling systemd how a run is: ready, alive, what it does, ending (the protocol of sd_notify(3), one datagram each).
+"""Status messages to systemd: ready, alive, status, ending (protocol of sd_notify(3), one datagram each).
 
-A service of ``Type=notify`` gives its process the address of a socket; without one nothing is ever sent.  The watchdog
-is petted only while the control process looks what it is asked to do, and makes ticks where it should: paused, between
-episodes or waiting for a person is alive, hung is not.  Nothing here can hold up or end a run.
+A service of ``Type=notify`` passes its process the address of a socket; without one nothing is sent.  The watchdog is
+reset only while the control process polls for requests, and makes ticks in the states that have any: a run that is
+paused, between episodes or waiting for a person is alive, a hung one is not.  Nothing here can block or end a run.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Final
 from onrig.runtime.run_state.states import State
 
 _TELL_EVERY_S: Final = 5.0
-"""Without a watchdog, that often the status is renewed."""
+"""Interval of status updates without a watchdog."""
 _ASK_AGAIN_S: Final = 0.2
-"""A loop that stood still at a beat is asked again after this, so that one late look costs no pet."""
+"""Delay before checking again a loop that showed no progress, so that one late poll does not skip a reset."""
 ENDING_S: Final = 120.0
-"""How long an orderly end may take before the watchdog counts it as hung: every wait in it has a limit of its own."""
+"""Watchdog interval during an orderly end; every wait in it has a limit of its own."""
 
 
 class Beat(enum.Enum):
-    """What the pulse says."""
+    """Verdict on the watchdog."""
 
     NOT_YET = "not yet"
     ALIVE = "alive"
     STILL = "still"
-    """It is time, but nothing moved."""
+    """Due, but without progress."""
 
 
 class Pulse:
-    """When to pet the watchdog: pure, told the time and what the loop shows of itself."""
+    """Decision when to reset the watchdog; pure, from the time and the loop's signs of life."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -52,7 +52,7 @@ class Pulse:
 
 
 def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
-    """Seconds within which systemd wants to be told again; None where it does not watch process ``pid``."""
+    """Watchdog interval of systemd (s); None if it does not watch process ``pid``."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     try:
@@ -63,7 +63,7 @@ def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
 
 
 def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
-    """One line on a run for ``systemctl status``; ``state``: a ``onrig.runtime.run_state.states.State``."""
+    """One line on a run for ``systemctl status``; ``state`` is an ``onrig.runtime.run_state.states.State``."""
     if hangs:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
@@ -73,7 +73,7 @@ def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
 
 
 class Notifier:
-    """One run's line to systemd; with no address it says nothing."""
+    """Connection of a run to systemd; silent without an address."""
 
     def __init__(self, address: str | None, period_s: float | None) -> None:
         """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog's."""
@@ -88,7 +88,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Notifier:
-        """Read what systemd gave this process, and take it away from the processes it starts: they are not asked."""
+        """Read systemd's variables, and remove them from the environment of child processes."""
         period_s = watchdog_s(environment, pid)
         address = environment.get("NOTIFY_SOCKET", "")
         for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
@@ -100,7 +100,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
 
     def look(self, now_s: float, looks: int, status: str, *, hangs: bool) -> None:
-        """Pet the watchdog if it is time and the loop is alive, and renew the status line."""
+        """Reset the watchdog if it is due and the loop is alive, and update the status line."""
         if self._socket is None:
             return
         beat = self._pulse.beat(now_s, looks, hangs=hangs)
@@ -117,7 +117,7 @@ class Notifier:
         self._send("STOPPING=1", f"STATUS={status}", *renewed)
 
     def still_ending(self, now_s: float) -> None:
-        """The end makes progress and may take longer: each process that is waited for has a limit of its own."""
+        """Extend the timeout while the run ends; the wait for each process has a limit of its own."""
         if self._socket is not None and now_s >= self._ending_s:
             self._ending_s = now_s + _TELL_EVERY_S
             self._send(f"EXTEND_TIMEOUT_USEC={round(ENDING_S * 1e6)}", *(["WATCHDOG=1"] if self._watched else []))
@@ -132,5 +132,5 @@ class Notifier:
         if self._socket is None or self._address is None:
             return
         at = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with contextlib.suppress(OSError):  # systemd is being restarted, or its queue is full: the rig goes on
+        with contextlib.suppress(OSError):  # systemd is being restarted, or its queue is full: the run continues
             self._socket.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), at)

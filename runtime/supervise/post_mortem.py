@@ -1,8 +1,8 @@
-"""What a fault leaves behind for whoever wants to know why: ``post-mortem/NNN-FAULT/`` in the run folder.
+"""Post-mortem of a fault: ``post-mortem/NNN-FAULT/`` in the run folder.
 
-The last two seconds of step records and of frames on the line, and what the run's states were.  Both are read out of
-shared memory by the supervisor, so it needs neither the control process (which may have been killed) nor the replay
-process (which may be dead as well); nothing is written by, or waits for, the loop.
+The last two seconds of step records and of frames on the wire, and the transitions of the run's state.  The supervisor
+reads the records and frames from shared memory, so it needs neither the control process (which may have been killed)
+nor the replay process; the loop neither writes nor waits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 FOLDER: Final = "post-mortem"
 RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
 BEFORE_S: Final = 2.0
-"""Device time that is kept before the last record, and before the fault."""
+"""Device time kept before the last record, and before the fault."""
 AFTER_S: Final = 0.25
-"""How long after the fault is looked on, so that it is seen how the device falls safe."""
+"""Recording time after the fault, to show how the device falls safe."""
 KEPT: Final = 8
-"""Post-mortems of a run: the first ones, and the last."""
+"""Post-mortems kept per run: the first ones, and the last."""
 _TRANSITIONS: Final = 256
 _RECENT_S: Final = 10.0
 _TOLD_BY: Final = ("error", "fault", "transition")
@@ -61,7 +61,7 @@ class _Pending(NamedTuple):
 
 
 class PostMortem:
-    """Hears all reports of a run; once a fault is latched, writes down what led to it."""
+    """Listener to all reports of a run, which writes a post-mortem once a fault is latched."""
 
     def __init__(self, config: RunConfig, run_folder: Path, tell: Tell) -> None:
         self._config, self._folder, self._tell = config, run_folder / FOLDER, tell
@@ -76,7 +76,7 @@ class PostMortem:
         self._tape: FrameLogReader | None = None
 
     def open(self, shm: Path) -> None:
-        """Map what the run shares; a segment that is not there is done without."""
+        """Map the run's shared memory; missing segments are skipped."""
         rig = self._config.rig
         layout = RecordLayout.of(rig)
         self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
@@ -90,7 +90,7 @@ class PostMortem:
         return segment
 
     def note(self, report: Report) -> None:
-        """Take one report: transitions are remembered, a newly latched fault is to be written down."""
+        """Take one report: keep transitions, and schedule a post-mortem for a newly latched fault."""
         values = report.values
         fault = values.get("fault")
         if report.kind == "transition":
@@ -120,14 +120,14 @@ class PostMortem:
         )
 
     def look(self) -> None:
-        """Write what is due; to be called a few times a second."""
+        """Write the post-mortems that are due; to be called a few times a second."""
         pending = self._pending
         after_ns = 0 if self._config.lockstep else round(AFTER_S * 1e9)
         if pending is not None and time.monotonic_ns() >= pending.t_ns + after_ns:
             self._write(pending)
 
     def close(self) -> None:
-        """Write what is still to be written, and let go of the shared memory."""
+        """Write pending post-mortems, and release the shared memory."""
         if self._pending is not None:
             self._write(self._pending)
         for view in (self._board, self._ring, self._tape):
@@ -143,7 +143,7 @@ class PostMortem:
         self._pending = None
         records, frames = self._records(pending), self._frames(pending)
         if records is None and not frames:
-            return  # the device was never spoken to
+            return  # no device was ever connected
         rig = self._config.rig
         content = {
             RECORDS: records_csv(records, rig) if records is not None else b"",
@@ -157,7 +157,7 @@ class PostMortem:
         replaced = there[-1].name if len(there) >= KEPT else None
         try:
             fresh.mkdir(parents=True)
-            # No fsync: a card that stalls for seconds would keep the keys of the terminal from being heard.
+            # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():
                 (fresh / file).write_bytes(data)
             if replaced is not None:
@@ -177,7 +177,7 @@ class PostMortem:
         )
 
     def _records(self, pending: _Pending) -> NDArray[np.void] | None:
-        """The records of the last two seconds before the last one; None where there are none."""
+        """Records of the last two seconds; None if there are none."""
         if self._ring is None:
             return None
         if self._config.lockstep:
@@ -190,7 +190,7 @@ class PostMortem:
         return records[records["t_receive_ns"] >= end_ns - self._before_ns]
 
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
-        """As above; the loop may have made thousands of ticks since the fault, so that is looked for."""
+        """As ``_records``, up to the fault: in lockstep the loop may have made thousands of ticks since."""
         records = ring.since(0)
         faulted = np.flatnonzero(records["fault"])
         end = int(faulted[-1]) + 1 if len(faulted) else len(records)

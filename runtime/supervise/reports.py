@@ -1,4 +1,4 @@
-"""What a run's supervisor writes down: reports into ``events.jsonl``, errors, and the fault it has come to."""
+"""Reports of a run, as its supervisor stores them: ``events.jsonl``, errors, and the latched fault."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ OnReport = Callable[[Report], None]
 
 
 class Reports:
-    """Takes the reports of all processes of a run, and hands them on to whoever watches."""
+    """Collector of the reports of a run's processes, which passes them on to the display."""
 
     def __init__(self, path: Path, on_report: OnReport) -> None:
         self._events = EventFile(path)
         self._on_report = on_report
         self.errors: list[str] = []
         self.fault: FaultName | None = None
-        """The latched fault, by what the loop and the supervisor said last."""
+        """Latched fault, by the last report of the loop or the supervisor."""
         self.listeners: list[OnReport] = []
-        """Who else hears every report, once it is filed."""
+        """Further listeners to every report, once it is stored."""
         self.write = self._events.write
 
     def note(self, report: Report) -> None:
@@ -50,25 +50,25 @@ class Reports:
     def _show(self, report: Report) -> None:
         try:
             self._on_report(report)
-        except OSError:  # whoever was watching is gone; the rig goes on
+        except OSError:  # the display is gone; the run continues
             pass
-        except Exception as error:  # a run does not die of what it shows
+        except Exception as error:  # a failing display must not end a run
             self._on_report = lambda report: None
             self.write("display_failed", error=f"{type(error).__name__}: {error}")
 
     def warn(self, message: str) -> None:
-        """Say something of the supervisor's own."""
+        """Report a warning of the supervisor itself."""
         self.note(Report(_ME, "warning", message))
 
     def latch(self, fault: FaultName, detail: str) -> None:
-        """Note what the run has come to, with its cause and hint."""
+        """Report a fault found by the supervisor, with cause and hint."""
         entry = FAULTS[fault]
         values: dict[str, float | int | str | bool | None]
         values = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
         self.note(Report(_ME, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
     def fault_of(self, code: int) -> str | None:
-        """Name the fault that ended a run with this exit code, if one did."""
+        """Name of the fault that ended a run with this exit code, if any."""
         return self.fault.value if self.fault is not None and code not in _NO_FAULT else None
 
     def close(self, code: int, reason: str) -> None:

@@ -16,7 +16,7 @@ from onrig.runtime.shm.board import Board, Word
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LIVE_VIEW: Final = "live view"
-"""Who asked, where it was the button of the page."""
+"""Source of a request from the button of the live view."""
 
 
 class Request(enum.Enum):
@@ -33,7 +33,7 @@ def _may_interrupt(signum: int) -> bool:
 
 
 class Requests:
-    """Passes them on to the loop in the moment they come, by one word of the board, and remembers who asked.
+    """Requests passed on to the loop at once, through one word of the board, with their source.
 
     The first signal (SIGINT, SIGTERM, SIGHUP) fades out, the second stops at once; SIGQUIT stops at once.
     """
@@ -44,18 +44,18 @@ class Requests:
         self.level = 0
         """0, 1 (fade out) or 2 (at once), as asked here."""
         self.impatient = False
-        """Somebody asked more than once: waits that guard no actuator are to be cut short."""
+        """More than one request: cut short all waits that guard no actuator."""
         self.by = ""
         """Who asked first."""
         self._previous = {s: signal.signal(s, self._heard) for s in _SIGNALS if _may_interrupt(s)}
 
     def restore(self) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         for s, handler in self._previous.items():
             signal.signal(s, handler)
 
     def show(self, board: Board) -> None:
-        """From now on the loop can be told."""
+        """Pass requests on to the loop from now on."""
         self._board = board
         board[Word.STOP] = self.level
 
@@ -79,7 +79,7 @@ class Requests:
 
     @property
     def stop(self) -> int:
-        """Level asked for by anybody, another terminal included."""
+        """Highest level requested, other terminals included."""
         outside = self._board.stop_outside if self._board is not None else 0
         if outside and not self.by:
             self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
@@ -92,9 +92,9 @@ _CONTROL_CHARACTERS: Final = 6
 
 
 class Keyboard:
-    """Reads keys as they are pressed; a context that leaves the terminal as it was.
+    """Keyboard read key by key; a context manager that restores the terminal.
 
-    Ctrl-C and Ctrl-\\ stay signals; Ctrl-Z does nothing, for a suspended supervisor would watch nobody.
+    Ctrl-C and Ctrl-\\ stay signals; Ctrl-Z is disabled, since a suspended supervisor would not watch its run.
     """
 
     def __init__(self, fd: int) -> None:
@@ -124,30 +124,30 @@ class Keyboard:
 
     @property
     def listening(self) -> bool:
-        """Whether keys can come: the terminal is still there, and this process in its foreground."""
+        """Whether keys can arrive: the terminal exists, and this process is in its foreground."""
         try:
             return not self._gone and os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
             return False
 
     def requests(self) -> list[Request]:
-        """What the keys pressed since the last look ask for; empty, too, where the terminal is somebody else's now."""
+        """Requests by the keys pressed since the last call; empty if this process is in the background."""
         return [KEYS[key] for key in self.pressed() if key in KEYS]
 
     def pressed(self) -> str:
-        """Keys pressed since the last look, in lower case; empty, too, where the terminal is somebody else's now."""
+        """Keys pressed since the last call, in lower case; empty if this process is in the background."""
         if not self.listening or not select.select((self._fd,), (), (), 0)[0]:
             return ""
         try:
             pressed = os.read(self._fd, 256)
         except OSError:
             pressed = b""
-        self._gone = not pressed  # readable, and yet nothing there: the other end has hung up
+        self._gone = not pressed  # readable but empty: the other end has hung up
         return pressed.decode("ascii", "ignore").lower()
 
 
 def keyboard() -> Keyboard | None:
-    """Return the keyboard of this process; None where standard input is no terminal, or a job in its background."""
+    """Keyboard of this process; None if standard input is not a terminal or this is a background job."""
     try:
         fd = sys.stdin.fileno()
         if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp():

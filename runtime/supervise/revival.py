@@ -1,7 +1,8 @@
-"""A process without which the loop goes on: started again when it ends by itself, and when it hangs."""
+"""Restarts of processes that the loop can do without, when they end by themselves or make no progress."""
 
 from __future__ import annotations
 
+import enum
 import signal
 from collections.abc import Callable
 from math import ceil
@@ -9,26 +10,25 @@ from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
-from onrig.runtime.supervise.watchdog import Stillness
 
 LONG_LIFE_S: Final = 30.0
-"""Who lived so long before is not in a loop of crashes: its end is the first one again."""
+"""Lifetime after which an end counts as the first again, not as part of a crash loop."""
 MOST: Final = 5
-"""Short lives in a row; the next end is for good."""
+"""Maximum number of consecutive short lifetimes; after one more the process is not restarted."""
 KILLED: Final = 0.25
-"""What an end by SIGKILL counts: it came from outside, from a person or for want of memory."""
+"""Weight of an end by SIGKILL, which came from outside: a person, or the kernel out of memory."""
 
 
 class Restarts:
-    """The history of one process of a run."""
+    """Restart history of one process of a run."""
 
     def __init__(self) -> None:
         self._short_lives = 0.0
 
     def ended(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
-        """Return after how many seconds to start it again: at once the first time, then 1, 2, 4 ...; None: never.
+        """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
 
-        ``progressed``: the run came further in this life than in those before; so did no loop of crashes.
+        ``progressed``: the run got further than in previous lifetimes, so this is not a crash loop.
         """
         if lived_s >= LONG_LIFE_S or progressed:
             self._short_lives = 0.0
@@ -39,16 +39,16 @@ class Restarts:
 
 
 FIRST_SIGN_S: Final = 45.0
-"""How long a process may take until it first shows progress: torch alone takes a slow board a quarter of that."""
+"""Timeout for the first sign of progress: importing torch takes a quarter of it on a slow board."""
 _AGAIN_S: Final = 1.0
-"""When to try again where the machine could not start a process (no descriptors, no memory)."""
+"""Delay after the machine could not start a process (no descriptors, no memory)."""
 
 MOST_WITHOUT_ROOM: Final = 120
-"""Starts in a row for which the machine had no room; the next one is for good, so that a run's end has an end."""
+"""Maximum number of consecutive failed starts, so that the end of a run terminates."""
 
 
 class Revived:
-    """One of them, over all its lives."""
+    """A restartable process, over all its lifetimes."""
 
     def __init__(self, name: str, launch: Callable[[], Child], hang_s: float, say: Callable[[str], object]) -> None:
         self.name = name
@@ -64,11 +64,11 @@ class Revived:
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended and is not started again."""
+        """Whether the process has ended and is not restarted."""
         return self.starts > 0 and self.child is None and self._due_s is None
 
     def start(self) -> None:
-        """Start it; raises OSError where the machine cannot."""
+        """Start the process; raises OSError if the machine cannot."""
         self.child = self._launch()
         self.starts += 1
         self._due_s = self._first_sign = None
@@ -76,10 +76,10 @@ class Revived:
         self._killed = self._refused = False
 
     def look(self, now_s: float, *, sign: int, reached: int = 0, may_end: bool) -> None:
-        """See to it that it lives.
+        """Check the process; restart it if it ended or hangs.
 
-        ``sign`` changes while it makes progress; ``reached`` is how far the run has come that depends on it.
-        ``may_end``: it has no more to do, and an end with code 0 is one.
+        ``sign`` changes while the process makes progress; ``reached`` is the progress of the run that depends on it.
+        ``may_end``: the process has finished its work, and may end with code 0.
         """
         if self._due_s is not None and now_s >= self._due_s:
             self._start_again(now_s)
@@ -110,7 +110,7 @@ class Revived:
         wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
-        elif code == ExitCode.PREFLIGHT:  # the machine has no room for it now
+        elif code == ExitCode.PREFLIGHT:  # the machine lacks resources at present
             self._without_room += 1
             wait_s = _AGAIN_S if self._without_room <= MOST_WITHOUT_ROOM else None
         else:
@@ -131,3 +131,69 @@ class Revived:
                 self._say(f"{self.name} cannot be started: {error.strerror or error}; it is tried again")
             self._refused = True
             self._due_s = now_s + _AGAIN_S
+
+
+NOTICE_S: Final = 1.0
+_NOTICE_PERIODS: Final = 20
+GIVE_UP_S: Final = 15.0
+"""Time after which a hung loop is ended; its device fell safe a lease after its last command."""
+_LONGEST_LOOK_S: Final = 0.25
+"""Longest interval between two checks that counts; a longer one means a suspended machine."""
+
+
+class Stillness:
+    """Time for which a sign of progress has not changed, by periodic checks."""
+
+    def __init__(self) -> None:
+        self._sign: int | None = None
+        self._looked_s: float | None = None
+        self.seconds = 0.0
+
+    def look(self, now_s: float, sign: int) -> float:
+        """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
+        passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _LONGEST_LOOK_S)
+        self._looked_s = now_s
+        self.seconds = self.seconds + passed if sign == self._sign else 0.0
+        self._sign = sign
+        return self.seconds
+
+
+class Verdict(enum.Enum):
+    """What a look found."""
+
+    FINE = "fine"
+    HANGS = "hangs"
+    """Found hanging now; further checks return FINE until BACK or GONE."""
+    BACK = "back"
+    GONE = "gone"
+
+
+class Watchdog:
+    """Watchdog on the tick count, in states in which the loop makes ticks."""
+
+    def __init__(self, wall_period_s: float, notice_s: float = NOTICE_S) -> None:
+        """``notice_s``: minimum time without a tick before a hang is reported."""
+        self._notice_s = max(notice_s, _NOTICE_PERIODS * wall_period_s)
+        self._still = Stillness()
+        self._idle = 0
+        self._hangs = False
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the loop was found hanging and has not recovered."""
+        return self._hangs
+
+    def look(self, now_s: float, ticks: int, *, moving: bool) -> Verdict:
+        """Check; ``moving``: whether the loop's state is one in which it makes ticks."""
+        if not moving:
+            self._idle -= 1  # as if a tick had been made
+        still_s = self._still.look(now_s, ticks if moving else self._idle)
+        if still_s == 0.0:
+            was, self._hangs = self._hangs, False
+            return Verdict.BACK if was else Verdict.FINE
+        if still_s >= self._notice_s + GIVE_UP_S:
+            return Verdict.GONE
+        if still_s >= self._notice_s and not self._hangs:
+            self._hangs = True
+            return Verdict.HANGS
+        return Verdict.FINE

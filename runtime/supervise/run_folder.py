@@ -1,4 +1,4 @@
-"""The folder a run leaves behind: what ran (``config.yaml``), where and with what (``meta.json``)."""
+"""Run folder: configuration (``config.yaml``), machine and versions (``meta.json``), summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.replaced_file import replace_own_file
+from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.folder_access import check_folder, check_way
@@ -29,7 +29,7 @@ _LONGEST_LINE: Final = 1 << 20
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """Pick a folder that does not exist yet: ``parent/name-YYYYmmdd-HHMMSS``, numbered if need be."""
+    """Pick a new folder name: ``parent/name-YYYYmmdd-HHMMSS``, numbered if necessary."""
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = parent / stem
     n = 1
@@ -40,9 +40,9 @@ def fresh_folder(parent: Path, name: str) -> Path:
 
 
 def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
-    """Create the folder and write what is known before anything moves; FileExistsError if it holds a run already.
+    """Create the folder and its first files, before anything moves; FileExistsError if it holds a run already.
 
-    Returns a function that takes everything back which has come into the folder since: for a run that never started.
+    Returns a function that removes everything added to the folder since, for a run that never started.
     """
     check_way(folder)
     if (folder / "config.yaml").exists():
@@ -63,7 +63,7 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
 
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        check_folder(folder)  # as it is now, whatever somebody did meanwhile: from here on nobody else can
+        check_folder(folder)  # after creation: from here on no other user can change it
         _write_config(folder, config)
         _write_meta(folder, {"seed": config.seed, **circumstances()})
     except OSError:
@@ -73,18 +73,18 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
 
 
 class Reopened(NamedTuple):
-    """A run folder that a resumed run goes on in."""
+    """Run folder of a resumed run."""
 
     take_back: Callable[[], None]
-    """Make it what it was, for a run that never started."""
+    """Restores the folder, for a run that never started."""
     cut: int
-    """Bytes of an event that was being written when the run died."""
+    """Bytes of an event cut off when the run died."""
 
 
 def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
-    """Note in ``meta.json`` that the run goes on, and with which ``config``; cut a broken last line of its events.
+    """Record the resumption and its ``config`` in ``meta.json``; cut off a broken last line of the events.
 
-    What else there is to cut is known to the replay process alone.  Raises OSError, and then nothing has changed.
+    The replay process truncates the other files.  On OSError nothing has changed.
     """
     before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", "summary.json")}
     kept = {path.name for path in folder.iterdir()}
@@ -116,7 +116,7 @@ def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
     now = circumstances()
     resumed = {"time": now["started"], **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "command")}}
     try:
-        if load_resolved(folder / "config.yaml") != config:  # the text of an equal one stays: policies name its hash
+        if load_resolved(folder / "config.yaml") != config:  # an equal one keeps its text: policies refer to its hash
             _write_config(folder, config)
         _write_meta(folder, {**meta, "resumes": [*(earlier if isinstance(earlier, list) else []), resumed]})
         if tail:
@@ -145,7 +145,7 @@ def _size(path: Path) -> int | None:
 
 
 def _broken_tail(path: Path) -> bytes:
-    """What stands behind the last line break."""
+    """Bytes after the last line break."""
     if not path.exists():
         return b""
     with path.open("rb") as file:
@@ -168,9 +168,9 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
 def complete_summary(
     folder: Path, ours: dict[str, object], more: dict[str, object], whole_otherwise: Callable[[], Whole]
 ) -> Whole:
-    """Add to ``summary.json`` what only the supervisor knows, ``ours`` in front and ``more`` behind; returns ``whole``.
+    """Add the supervisor's entries to ``summary.json``, ``ours`` first and ``more`` last; return ``whole``.
 
-    Written even if the replay process could not; then ``whole_otherwise`` says what is there.
+    Also written without a summary of the replay process; then ``whole_otherwise`` gives the verdict.
     """
     path = folder / "summary.json"
     summary: dict[str, object] = {}
@@ -183,7 +183,7 @@ def complete_summary(
         whole = whole_otherwise()
         summary["whole"] = msgspec.to_builtins(whole)
     summary = {**ours, **summary, **ours, **more}
-    with contextlib.suppress(OSError):  # a full disk: what stands there already is better than half of this
+    with contextlib.suppress(OSError):  # a full disk: the old content is better than half of this
         replace_own_file(path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
     return whole
 
@@ -193,7 +193,7 @@ class _Summary(msgspec.Struct):
 
 
 def circumstances() -> dict[str, object]:
-    """With what, where and when this process runs."""
+    """Versions, machine and start time of this process."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""The shared memory of a run: which segments there are, and how large."""
+"""Shared memory of a run: its segments and their sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
-"""At 1 kHz the loop goes on recording for eight seconds without a replay process while half of them are kept."""
+"""At 1 kHz, enough for eight seconds without a replay process while half of the records are retained."""
 _MOST_RING_RECORDS: Final = 1 << 20
 _LIFE_BITS: Final = 62
 
@@ -28,9 +28,9 @@ class _Planned(NamedTuple):
 
 
 def ring_records(config: RunConfig) -> int:
-    """How many records the ring of a run holds.
+    """Number of records in the ring of a run.
 
-    In lockstep, where nothing may be lost, twice what passes between two checkpoints, as far as that is reasonable.
+    In lockstep, where nothing may be lost, twice the records between two checkpoints, within reason.
     """
     if not config.lockstep:
         return _RING_RECORDS
@@ -52,14 +52,14 @@ def _plan(config: RunConfig) -> list[_Planned]:
 
 
 def shared_bytes(config: RunConfig) -> int:
-    """Shared memory that a run takes, in all."""
+    """Total shared memory of a run."""
     return sum(HEADER_BYTES + segment.body_bytes for segment in _plan(config))
 
 
 def create_segments(shm: Path, config: RunConfig) -> Board:
-    """Create all segments in the folder ``shm``; returns the board, with a name for this life of the run.
+    """Create all segments in the folder ``shm``; return the board, with a name for this session of the run.
 
-    Raises OSError where the memory is not there.
+    Raises OSError if the memory is not available.
     """
     created: Segment | None = None
     for name, body_bytes, schema in _plan(config):

@@ -1,4 +1,4 @@
-"""The section ``supervision`` of a run: how it ends, and how long it waits for whom."""
+"""Section ``supervision`` of a run: its end and its timeouts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ _FROZEN_S: Final = 2.0
 
 
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a run ends and how long it waits for a person."""
+    """End and timeouts of a run."""
 
     fade_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.3
-    """On the first Ctrl-C the command fades to the safe output over this time (device time); 0: at once."""
+    """Time (device time) over which the first Ctrl-C fades the command to the safe output; 0: at once."""
     resume_timeout_s: Seconds = 600.0
-    """How long a run that is paused, or latched a fault that a person must re-arm, waits before it ends."""
+    """Time after which a run ends that is paused or waits for a person to re-arm a fault."""
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
-    """A replay process or local learner that shows no progress for so long is killed and started again; 30 by
-    default, which is not written to ``config.yaml``: the names of parent runs are digests of that."""
+    """Time without progress after which a replay process or local learner is killed and restarted; default 30, which is
+    not written to ``config.yaml`` because the names of parent runs are digests of that file."""
     frozen_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Sensors that do not change by a count for so long (device time), while every actuator's output varies by a
-    quarter of its range in each half of it, are a fault; 0: never, for rigs that are slower than that.  2 by default,
-    not written either."""
+    """Time (device time) after which sensors that do not change by a count are a fault, if every actuator's output
+    varies by a quarter of its range in each half of it; 0: never, for slower rigs.  Default 2, not written either."""
 
     @property
     def hang_limit_s(self) -> float:

@@ -1,7 +1,7 @@
-"""Starts the processes of a run, watches them, and ends them in order: the actuators first.
+"""Supervisor: starts the processes of a run, watches them, and ends them in order, the actuators first.
 
-What may fail does not stop the loop: a dead learner or replay process is started again.  What drives (control) or is
-driven (the device) ends the run when it ends.
+A dead learner or replay process is restarted and does not stop the loop.  The end of the control process or of the
+device ends the run.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
+from onrig.runtime.supervise.revival import NOTICE_S, Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
-from onrig.runtime.supervise.watchdog import NOTICE_S, Verdict, Watchdog
 
 _START_TIMEOUT_S: Final = 60.0
 _AT_ONCE_S: Final = 2.0
-"""How long a loop that was told to stop at once may take before it is killed: its device then falls safe by itself."""
+"""Grace period of the loop for an immediate stop; then it is killed, and its device falls safe by itself."""
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
-"""How long processes have to end; the replay process has as long as it makes progress."""
+"""Grace periods of the processes; the replay process has as long as it makes progress."""
 _LOCKSTEP_NOTICE_S: Final = 10.0
-"""In lockstep a loop may be slow without harm: it looks for orders at least once in a few milliseconds."""
+"""In lockstep the loop may be slow, but it polls for requests at least every few milliseconds."""
 
 
 class NoRoom(Exception):
-    """There is not the memory, or there are not the descriptors, for a run."""
+    """Not enough shared memory or descriptors for a run."""
 
 
 def _known(code: int) -> int:
-    """A process's exit code as a run's: whatever is none of ours was a crash."""
+    """Exit code of a run for that of a process; unknown codes mean a crash."""
     return code if code in set(ExitCode) else ExitCode.INTERNAL
 
 
 class Supervisor:
-    """One run, from nothing to nothing: no process and no shared memory is left behind."""
+    """One run from start to end; it leaves no process and no shared memory behind."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Supervisor:
         self._shm: Path | None = None
         self._crew: Crew | None = None
         self.started = False
-        """Whether the loop ever came up; before that nothing moved and nothing was recorded."""
+        """Whether the loop ever started; before that nothing moved and nothing was recorded."""
         self.whole: Whole | None = None
-        """What became of the run's data, once it has ended."""
+        """Completeness of the run's data, once it has ended."""
         self.actuators = ""
-        """How the run left them, by the device's word."""
+        """State of the actuators at the end, as confirmed by the device."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; returns (exit code, reason in one line)."""
@@ -98,14 +98,14 @@ class Supervisor:
         return code, reason
 
     def _run(self) -> tuple[int, str]:
-        """Prepare, supervise, and end every process, whatever happens."""
+        """Prepare and supervise; end every process in all cases."""
         try:
             self._prepare()
             return self._supervise()
         except NoRoom as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
-            for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # the last one drives
+            for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # control first
                 child.end(_AT_ONCE_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._post_mortem.close()
@@ -130,7 +130,7 @@ class Supervisor:
         self._requests.show(self._board)
 
     def _account(self, code: int, reason: str) -> int:
-        """Complete the summary with what only the supervisor knows; the exit code, which tells if data are missing."""
+        """Complete the summary with the supervisor's entries; return the exit code, which reflects missing data."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).settle(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
@@ -209,16 +209,16 @@ class Supervisor:
                 return ExitCode.INTERNAL, gone
 
     def _gone_for_good(self) -> str | None:
-        """Why the run cannot go on without a process that is not started again; None where it can."""
-        # In lockstep no barrier opens any more; elsewhere the loop only lacks its first policy.
+        """Reason why the run cannot continue without a process that is not restarted; None if it can."""
+        # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         why = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
         if self.crew.learner.gone and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, why)
-            return f"the learner is gone for good: {why}"
+            return f"the learner is gone and is not restarted: {why}"
         if self.crew.replay.gone:
-            return f"the replay process is gone for good: {why}"
+            return f"the replay process is gone and is not restarted: {why}"
         return None
 
     def _tell_service(self) -> None:
@@ -230,9 +230,9 @@ class Supervisor:
         return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
 
     def _is_hung(self) -> bool:
-        """Whether the loop is to be given up; says when it begins to hang and when it is back."""
+        """Whether the loop has to be ended; report when it starts to hang and when it recovers."""
         board = self._board
-        if self._config.lockstep:  # its time is the machine's: there is nothing to be late for, but it looks for orders
+        if self._config.lockstep:  # virtual time has no deadlines, but the loop polls for requests
             verdict = self._watchdog.look(time.monotonic(), board[Word.LOOKS], moving=True)
         else:
             verdict = self._watchdog.look(time.monotonic(), board[Word.TICK], moving=board[Word.STATE] in _MOVING)
@@ -249,7 +249,7 @@ class Supervisor:
         return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
 
     def _hear(self) -> None:
-        """Keys; and a line on whoever asked for a stop."""
+        """Poll the keyboard; report the source of a stop request."""
         if self._keyboard is not None:
             for request in self._keyboard.requests():
                 self._requests.take(request, "keyboard")
@@ -259,7 +259,7 @@ class Supervisor:
             self._reports.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
 
     def _listen(self, timeout_s: float) -> None:
-        poll = select.poll()  # needs no descriptor of its own
+        poll = select.poll()  # uses no descriptor itself
         watched = [child.fileno() for child in self.crew.alive if child.poll() is None]
         if self._keyboard is not None and self._keyboard.listening:
             watched.append(self._keyboard.fileno())
@@ -272,7 +272,7 @@ class Supervisor:
             self.crew.note(child)
 
     def _ended(self, code: int) -> tuple[int, str]:
-        """The loop has ended by itself, well or badly."""
+        """Result of a run whose loop ended by itself."""
         self._end()
         if self._requests.stop or code == ExitCode.INTERRUPTED:
             return ExitCode.INTERRUPTED, self._interrupted()
@@ -284,7 +284,7 @@ class Supervisor:
         return _known(code), self._why(CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:
-        """The reason a process gave, or what can be said of one that gave none."""
+        """Reason reported by a process, or its exit code if it reported none."""
         if self._reports.errors and _known(code) == code:
             return self._reports.errors[-1]
         how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
@@ -293,14 +293,14 @@ class Supervisor:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Actuators, then processes, then files; once the first are safe, a second interrupt cuts waits short."""
+        """End actuators, processes, files, in order; once actuators are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
         self._board[Word.STOP] = max(1, self._requests.level)
         crew = self.crew
         control, crew.control = crew.control, None
-        # Whatever wrote this word before, it is dead by the time the replay process may act on it.
+        # The loop, which wrote this word before, has ended by the time the replay process acts on it.
         if control is not None:
-            # One that never came up has armed nothing, and may be waiting for a device that is not there.
+            # A loop that never started has armed nothing, and may be waiting for a missing device.
             self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
         self._board[Word.ENDED] = 1
         self._see_replay_out()
@@ -311,7 +311,7 @@ class Supervisor:
                 self._finish(child, grace_s, ask=True)
 
     def _see_replay_out(self) -> None:
-        """Let the replay process take in what the loop has left, however often it must be started again for that."""
+        """Let the replay process read the remaining records of the loop, restarting it if necessary."""
         replay = self.crew.replay
         while not (replay.gone or replay.starts == 0):
             self._listen(0.02)

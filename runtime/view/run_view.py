@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import LineTail
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
-from onrig.runtime.line_tail import LineTail
-from onrig.runtime.replay.accounts.timing import FILE as TIMING
-from onrig.runtime.replay.accounts.timing import Counts, Timing
+from onrig.runtime.replay.accounts.figures import FILE as TIMING
+from onrig.runtime.replay.accounts.figures import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
@@ -122,7 +122,7 @@ class RunView:
     def memory(self, most_bytes: int = _MOST_BYTES) -> Memory | str:
         """Restore the memory from the newest good checkpoint; in words why there is none."""
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
-        from onrig.runtime.replay.checkpoint.identity import identity_of
+        from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
         from onrig.runtime.replay.memory.experiences import Memory
         from onrig.runtime.replay.memory.layout import Layout

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.printable import printable
-from onrig.runtime.run_state.event_kinds import COUNT, times
+from onrig.runtime.run_state.events import COUNT, times
 
 Fields = Mapping[str, object]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.sim.baselines.finite_horizon import Progress, Trajectory, run
-from onrig.sim.baselines.partition import partition_for
+from onrig.sim.baselines.fuzzy_q_iteration import partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
 
 PASSES: Final = 20

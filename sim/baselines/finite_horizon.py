@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.sim.baselines.fuzzy_q_iteration import Grid, discrete_actions
-from onrig.sim.baselines.partition import Partition, partition_for
+from onrig.sim.baselines.fuzzy_q_iteration import Grid, Partition, discrete_actions, partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
 from onrig.sim.plants.integrate import BATCHED
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream

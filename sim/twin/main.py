@@ -14,7 +14,7 @@ import msgspec
 
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replaced_file import replace_file
+from onrig.runtime.files import replace_file
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
@@ -22,8 +22,7 @@ from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.line import Line, LinkError, SocketLine
 from onrig.sim.twin.options import TwinOptions
-from onrig.sim.twin.pacing import TwinLoop
-from onrig.sim.twin.trace import TraceWriter
+from onrig.sim.twin.pacing import TraceWriter, TwinLoop
 
 _ME: Final = "twin"
 

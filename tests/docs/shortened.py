@@ -14,10 +14,11 @@ _REAL_TIME: Final = re.compile(r"realtime|scaled")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
-def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
+def shortened(arguments: list[str], *, ran_before: bool, benched_before: bool) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
     ``ran_before``: the page has had a run already, so that another one in lockstep is only checked.
+    ``benched_before``: a benchmark with learner, log and sentinels has run, so that another one goes without.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
@@ -25,7 +26,7 @@ def shortened(arguments: list[str], *, ran_before: bool) -> list[str] | None:
     if verb == "experiment":  # hours of computing; tests/tools/experiments runs small ones
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
-        return _bench(rest)
+        return _bench(rest, alone=benched_before)
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
         return [*arguments, "--list"]
     # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
@@ -44,9 +45,9 @@ def _run(rest: list[str], *, ran_before: bool) -> list[str]:
     return ["run", *rest, *(["--dry-run"] if ran_before or "--resume" in rest else ["--set", "episodes=2"])]
 
 
-def _bench(rest: list[str]) -> list[str] | None:
+def _bench(rest: list[str], *, alone: bool) -> list[str] | None:
     """One second of each rate, beside nothing; the others take minutes however short."""
     if rest[0] != "loop" or "--device" in rest:
         return None
     words = ["1" if before == "--seconds" else word for before, word in itertools.pairwise(["", *rest])]
-    return ["bench", *words, "--without", "cyclictest,burner,web"]
+    return ["bench", *words, "--without", "cyclictest,burner,web" + (",learner,log,sentinel" if alone else "")]

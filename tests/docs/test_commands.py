@@ -9,11 +9,12 @@ import functools
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -29,6 +30,13 @@ OTHERS: Final = {
 }  # fmt: skip
 """Programs that are not ours; of ``make`` the target is looked up."""
 _OPTION: Final = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+
+
+class Executed(NamedTuple):
+    """A command as it was executed, and where."""
+
+    words: list[str]
+    folder: Path
 
 
 def _ours(command: Command) -> list[str] | None:
@@ -94,8 +102,16 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
 
 
+@pytest.fixture(scope="module")
+def executed() -> list[Executed]:
+    """What was executed on the pages before."""
+    return []
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if commands_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path, device: str) -> None:
+def test_a_page_can_be_followed_from_top_to_bottom(
+    page: Path, tmp_path: Path, device: str, executed: list[Executed]
+) -> None:
     ran = False
     not_made: list[str] = []
     """Folders that a command would have made which is not executed, or only in part."""
@@ -105,12 +121,15 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path, d
             continue
         words = ours
         if ours[1] == "onrig.tools.cli":
-            short = shortened(ours[2:], ran_before=ran)
+            short = shortened(ours[2:], ran_before=ran, benched_before=any(e.words[0] == "bench" for e in executed))
             if short is None or "--dry-run" in short:
                 not_made += [after for word, after in itertools.pairwise(ours) if word in ("--out", "--run-dir")]
             if short is None:
                 continue
             ran = ran or (short[0] == "run" and "--dry-run" not in short)
+            if any(_made_before(short, before, tmp_path) for before in executed if before.folder != tmp_path):
+                continue
+            executed.append(Executed(short, tmp_path))
             words = [*ours[:2], *short]
         arguments = _expanded(words, tmp_path)
         if ours[2:3] == ["twin"]:
@@ -118,6 +137,16 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path, d
             continue
         done = _run([device if word == PORT else word for word in arguments], tmp_path)
         assert done.returncode == 0, f"{command.name}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def _made_before(words: list[str], before: Executed, folder: Path) -> bool:
+    """Whether a command of an earlier page did all that this one does; its run is then copied into ``folder``."""
+    if words[0] not in ("check", "experiment", "run") or not set(words) <= set(before.words):
+        return False
+    if "--run-dir" in words:
+        run = words[words.index("--run-dir") + 1]
+        shutil.copytree(before.folder / run, folder / run)
+    return True
 
 
 def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:

@@ -44,7 +44,7 @@ def test_an_unsound_rig_names_the_place(rig: Rig, path: str) -> None:
 
 def test_more_channels_than_a_frame_holds_are_refused() -> None:
     actuators = tuple(Actuator(f"coil_{i}", "A", 0.01, 0.0, 1.0) for i in range(28))
-    assert any("frame is full" in text for _, text in rig_problems(replace(PENDULUM, actuators=actuators)))
+    assert any("to fit into a frame" in text for _, text in rig_problems(replace(PENDULUM, actuators=actuators)))
 
 
 def test_the_previous_command_is_a_signal_after_the_observations() -> None:

@@ -67,7 +67,7 @@ def test_connecting_to_nobody_ends_at_the_timeout_with_the_port_named(bench: Ben
 def test_connecting_at_the_wrong_baud_rate_says_that_something_came(bench: Bench) -> None:
     bench.device.deaf_for = 1000
     bench.device.send_raw(b"\x00\x83\x91\x00")
-    with pytest.raises(LinkError, match=r"2 bytes came that make no frame: wrong baud rate"):
+    with pytest.raises(LinkError, match=r"2 bytes received without a valid frame: wrong baud rate"):
         bench.session.connect(timeout_s=1.0)
 
 
@@ -188,7 +188,7 @@ def test_a_device_that_cannot_reset_is_not_asked_to(bench: Bench) -> None:
 
 
 def test_operations_that_need_the_hello_ask_to_connect_first(bench: Bench) -> None:
-    with pytest.raises(LinkError, match="no device has been connected to yet"):
+    with pytest.raises(LinkError, match="not connected to a device yet"):
         bench.session.configure(20_000, 5)
 
 

@@ -146,7 +146,7 @@ def test_a_closed_port_says_so_and_closes_twice(pty: tuple[int, str]) -> None:
     port.close()
     assert port.fileno() == -1
     for use in (lambda: port.read(0), lambda: port.read(SECOND_NS), lambda: port.write(b"x")):
-        with pytest.raises(LinkError, match="closed on this side"):
+        with pytest.raises(LinkError, match="closed by this process"):
             use()
 
 
@@ -198,7 +198,7 @@ def test_the_loopback_returns_no_more_at_once_than_a_descriptor_does() -> None:
 def test_a_closed_loopback_says_so() -> None:
     line = LoopbackTransport(lambda data: data)
     line.close()
-    with pytest.raises(LinkError, match="closed on this side"):
+    with pytest.raises(LinkError, match="closed by this process"):
         line.read(0)
-    with pytest.raises(LinkError, match="closed on this side"):
+    with pytest.raises(LinkError, match="closed by this process"):
         line.write(b"x")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
-from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
+from onrig.learner.settings import DdpgConfig
 
 Vector = NDArray[np.floating]
 

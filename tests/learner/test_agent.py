@@ -9,9 +9,8 @@ import onnx
 import pytest
 
 from onrig.learner.agent import Agent
-from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.mirror import Mirror
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import DdpgConfig, LearnerSettings
 from onrig.runtime.policy.contract import METADATA_KEY
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_loading import load_run

@@ -17,8 +17,8 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
 from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
-from onrig.tools.faultlab.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from tests.runtime.samples import PENDULUM
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.learner.ddpg_config import DdpgConfig
 from onrig.learner.export import IR_VERSION, OPSET, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, split_layers
+from onrig.learner.settings import DdpgConfig
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for, decode_contract
 from tests.learner.reference import numpy_policy
 

@@ -6,9 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.ddpg_config import DdpgConfig
-from onrig.learner.dqn_config import DqnConfig
-from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
+from onrig.learner.settings import DdpgConfig, DqnConfig, LearnerSettings, rig_problems, settings_problems
 
 SOUND = LearnerSettings(updates_per_episode=100)
 

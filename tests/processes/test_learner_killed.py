@@ -53,5 +53,5 @@ def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Pa
             last.kill(signal.SIGSEGV)
             last.wait()
         assert run.ended() == ExitCode.INTERNAL
-        assert str(run.summary()["exit_reason"]).startswith("the learner is gone for good")
+        assert str(run.summary()["exit_reason"]).startswith("the learner is gone and is not restarted")
         assert not run.leftovers()

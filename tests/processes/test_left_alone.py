@@ -9,6 +9,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
+from onrig.tools import cli
 from tests.processes.rig import ENDLESS, LEARNER, LOCKSTEP, REPLAY, Process, Run
 
 ARGUMENTS = (
@@ -77,31 +78,32 @@ def test_whoever_is_killed_or_asked_to_end_and_whenever(tmp_path: Path, alone: L
         ends_as(run, alone)
 
 
-def test_whoever_is_stopped_is_noticed_and_replaced(tmp_path: Path, alone: Left) -> None:
+def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_replaced(
+    tmp_path: Path, alone: Left
+) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
-        for barrier, module in ((4, REPLAY), (8, LEARNER)):
+        for barrier, module, signals in (
+            (1, REPLAY, (signal.SIGSTOP, signal.SIGCONT)),
+            (2, LEARNER, (signal.SIGSTOP, signal.SIGCONT)),
+            (4, REPLAY, (signal.SIGSTOP,)),
+            (8, LEARNER, (signal.SIGSTOP,)),
+        ):
             past(run, barrier)
-            stopped = run.child(module)
-            stopped.kill(signal.SIGSTOP)
-            stopped.wait()
+            process = run.child(module)
+            for signum in signals:
+                process.kill(signum)
+            if signal.SIGCONT not in signals:
+                process.wait()
         ends_as(run, alone)
         hung = run.summary()["hung"]
         assert isinstance(hung, dict)
         assert min(hung.values()) >= 1
+        assert run.summary()["started_again"] == {"replay": 1, "learner": 1}
 
 
-def test_a_process_that_was_stopped_for_a_moment_goes_on(tmp_path: Path, alone: Left) -> None:
-    with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
-        for barrier, module in ((3, REPLAY), (6, LEARNER)):
-            past(run, barrier)
-            process = run.child(module)
-            process.kill(signal.SIGSTOP)
-            process.kill(signal.SIGCONT)
-        ends_as(run, alone)
-        assert run.summary()["started_again"] == {"replay": 0, "learner": 0}
-
-
-def test_in_real_time_a_replay_process_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_most_and_else_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "checkpoint_s=1") as run:
         last = None
         for episode in (10, 25):
@@ -117,3 +119,8 @@ def test_in_real_time_a_replay_process_that_is_killed_costs_nothing(tmp_path: Pa
         assert whole["complete"], whole
         assert [int(row["episode"]) for row in run.rows()] == list(range(1, len(run.rows()) + 1))
         assert whole["experiences"]["expected"] == run.word(Word.TAKEN)
+    assert (run.folder / "log-2.mcap").exists()
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "log.mcap was not finished: read to its last whole chunk" in out
+    assert ["sessions", "1"] in [line.split() for line in out.splitlines()]

@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
 from onrig.runtime.shm.board import Word
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from tests.processes.observer import digest_of
 from tests.processes.rig import ENDLESS, PATIENCE_S, Run
@@ -98,7 +98,7 @@ def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_not
             assert popen.wait(PATIENCE_S) == ExitCode.HARDWARE
         said = out.read_text().splitlines()
         assert len(said) == 1, said
-        assert "does not let this learner's key" in said[0]
+        assert "does not accept this learner's key" in said[0]
         assert fingerprint_of(load_learner_keys(stranger).own) in said[0]
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
@@ -108,7 +108,7 @@ def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: P
     settings = [word for override in (*TCP, f"link.keys={keys}") for word in ("--set", override)]
     failed = start(tmp_path, "pendulum", *settings)
     assert failed.code == ExitCode.PREFLIGHT
-    assert "others may use it (mode 0644); chmod 600 it" in failed.line
+    assert "open to other users (mode 0644); chmod 600 it" in failed.line
 
 
 def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:

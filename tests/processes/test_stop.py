@@ -49,7 +49,7 @@ def test_onrig_stop_ends_a_run_and_says_how_soon_it_was_safe(tmp_path: Path, pol
         assert transitions(run)[-len(last) :] == last
         again = onrig("stop", str(run.folder))
         assert again.returncode == ExitCode.CONFIGURATION
-        assert "is not under way; it ended: stopped by `onrig stop`" in again.stderr
+        assert "is not active; it ended: stopped by `onrig stop`" in again.stderr
 
 
 def test_onrig_stop_reaches_the_loop_past_a_supervisor_that_hangs(tmp_path: Path, policy: str) -> None:
@@ -111,5 +111,5 @@ def test_without_a_run_there_is_nothing_to_stop_or_resume(tmp_path: Path) -> Non
     for verb in ("stop", "resume"):
         nowhere = onrig(verb, str(tmp_path))
         assert nowhere.returncode == ExitCode.CONFIGURATION
-        assert nowhere.stderr == f"onrig {verb}: '{tmp_path}' is no run folder\n"
+        assert nowhere.stderr == f"onrig {verb}: '{tmp_path}' is not a run folder\n"
     assert os.listdir(tmp_path) == []

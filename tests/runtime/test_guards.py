@@ -24,7 +24,7 @@ def warned(*overrides: str, port: str | None = None) -> list[str]:
 
 def test_a_rig_on_a_port_needs_an_envelope() -> None:
     (told,) = refused(ON_PORT, "limits={}")
-    assert told.startswith("--set limits={}:1:1: the rig on /dev/ttyS77 has no envelope: whatever its state does, no ")
+    assert told.startswith("--set limits={}:1:1: the rig on /dev/ttyS77 has no envelope: no fallback acts on its ")
     assert "give an observation its bounds" in told
     assert told.endswith("limits.unguarded: true, at limits.envelope")
 
@@ -38,13 +38,13 @@ def test_who_accepts_a_rig_without_says_so_and_is_reminded() -> None:
     (told,) = warned(ON_PORT, "limits={unguarded: true}")
     assert ": warning: the rig on /dev/ttyS77 has no envelope" in told
     (told,) = refused(ON_PORT, "limits.unguarded=true")
-    assert "there is an envelope: leave this out at limits.unguarded" in told
+    assert "remove this, since there is an envelope, at limits.unguarded" in told
 
 
 def test_without_a_reset_the_device_must_put_itself_back() -> None:
     (told,) = warned(ON_PORT, "task.reset=null")
     assert told.startswith("--set task.reset=null:1:1: warning: ")
-    assert "only a device that does so by itself (RESET in its hello) will be accepted, at task.reset" in told
+    assert "only a device with RESET in its hello is accepted, at task.reset" in told
 
 
 @pytest.mark.parametrize("device", ["device.pace=realtime", "device.pace=lockstep"])

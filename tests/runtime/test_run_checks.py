@@ -73,8 +73,8 @@ CASES = {
     "task range": ("{random_reward: -163.5", "«{random_reward: 0", "random_reward < reference_reward"),
     "rate": ("rate_hz: 50", "rate_hz: «0.01»", "expected 0.1 to 10000, got 0.01 at rate_hz"),
     "no rate": ("rate_hz: 50", "rate_hz: «0»", "expected 0.1 to 10000, got 0 at rate_hz"),
-    "short episode": ("episode_s: 4.0", "episode_s: «0.009»", "0.009 s at 50 Hz make no episode"),
-    "endless episode": ("episode_s: 4.0", "episode_s: «1e9»", "make no episode"),
+    "short episode": ("episode_s: 4.0", "episode_s: «0.009»", "got 0.009 s at 50 Hz at task.episode_s"),
+    "endless episode": ("episode_s: 4.0", "episode_s: «1e9»", "expected an episode of 1 to"),
     "episodes": ("episodes: 500", "episodes: «0»", "expected at least 1, got 0 at episodes"),
     "seed": ("seed: 0", "seed: «-1»", "expected 0 or more, got -1 at seed"),
     "evaluations": ("evaluate_every: 1", "evaluate_every: «-1»", "got -1 at evaluate_every"),
@@ -288,7 +288,7 @@ def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Pat
         load_run(path)
     (problem,) = map(str, error.value.problems)
     assert problem.startswith(f"{path}:25:14: ")
-    assert "the device here is on a port at selection.synthetic" in problem
+    assert "this device is on a port at selection.synthetic" in problem
 
 
 def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_nothing_is_near_an_envelope_that_is_not_there() -> None:
     near = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
     assert _told(msgspec.structs.replace(PENDULUM, exploration=near)) == []
     (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=near, limits=Limits()))
-    assert message == "there is no limits.envelope to be near to at exploration.near_envelope"
+    assert message == "expected limits.envelope to be given as well at exploration.near_envelope"
 
 
 def test_a_schedule_over_steps_speaks_of_steps() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_config import Scaled, capacity_of

@@ -83,7 +83,7 @@ def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
         )
         wire = tmp_path / "wire.out"
         background(
-            inside(learner, "onrig.tools.faultlab.network", f"{RIG_IP}:{PORT}", "--delay-ms", "50", "--loss", "0.02"),
+            inside(learner, "onrig.tools.bench.link.network", f"{RIG_IP}:{PORT}", "--delay-ms", "50", "--loss", "0.02"),
             wire,
         )
         endpoint = until(lambda: wire.read_text().strip() or None, "the proxy to listen")

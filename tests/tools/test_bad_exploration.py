@@ -45,7 +45,7 @@ CASES = {
         "  envelope: {velocity: {low: -15, high: 15}}\n"
         "  fallback: {kind: damp, actuator: voltage, observation: velocity, full_at: 2.0}\nexploration:\n",
         "exploration:\n  near_envelope: «{from: 0.3}\n",
-        "there is no limits.envelope to be near to",
+        "expected limits.envelope to be given as well",
     ),
     "backwards": ("[[1, 1.0], [500, 0.1]]", "[[500, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
     "standing still": ("[[1, 1.0], [500, 0.1]]", "[[1, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
@@ -98,7 +98,7 @@ CASES = {
     "a twin that cannot go back, in lockstep": (
         "{plant: {kind: pendulum}}",
         "{plant: {kind: pendulum}, reset: «false}",
-        "in lockstep the twin must be able to put itself back",
+        "in lockstep the twin must be able to reset itself",
     ),
 }
 

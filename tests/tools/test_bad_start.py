@@ -192,13 +192,13 @@ def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
     link.write_text("/dev/pts/7\n")
     failed = start(tmp_path, "pendulum", "--device", str(link))
     assert failed.code == ExitCode.CONFIGURATION
-    assert f"{link}: this is no serial port; it names a port: use --device /dev/pts/7" in failed.line
+    assert f"{link}: not a serial port; it names a port: use --device /dev/pts/7" in failed.line
 
 
 def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
     assert failed.code == ExitCode.CONFIGURATION
-    assert "computed with a twin's plant, the device here is on a port at selection.synthetic" in failed.line
+    assert "this device is on a port at selection.synthetic" in failed.line
 
 
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_device_that_cannot_be_reset(tmp_path: Path) -> None:
     assert on_device(tmp_path, PtyDevice(load("pendulum"), capabilities=0)) == (
         ExitCode.HARDWARE,
         "reset: the device has none, the configuration needs one at the start of every episode; give the task a "
-        "`reset` section (in lockstep only a device with RESET will do)",
+        "`reset` section (lockstep requires a device with RESET)",
     )
 
 
@@ -299,18 +299,18 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],
         ExitCode.CONFIGURATION,
-        "onrig twin: pendulum names a port, no twin; give it 'device: {twin: ...}'\n",
+        "onrig twin: pendulum names a port; this needs a twin ('device: {twin: ...}')\n",
     ),
     "twin with a link nowhere": (
         ["twin", "pendulum", "--link", "/nowhere/link"],
         ExitCode.CONFIGURATION,
-        "onrig twin: --link: there is no folder '/nowhere'\n",
+        "onrig twin: --link: no such folder '/nowhere'\n",
     ),
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],
         ExitCode.CONFIGURATION,
-        "onrig learn: --connect: 'localhost' is no endpoint; it reads tcp://HOST:PORT, with * for every interface; "
-        "on this machine also ipc://PATH\n",
+        "onrig learn: --connect: 'localhost' is not an endpoint; expected tcp://HOST:PORT, with * for every interface; "
+        "for this machine ipc://PATH also works\n",
     ),
 }
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.resolve import shipped
+from onrig.runtime.config.document import shipped
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, duration, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import shown_at
-from onrig.tools.limit_bars import limit_bars
+from onrig.tools.explain_picture import limit_bars
 from onrig.tools.load import load
-from onrig.tools.table import Table
+from onrig.tools.terminal import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SOUND = """\
@@ -136,12 +136,12 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         " lease 5 periods 100 ms ",
         " episode 250 0.551 1.65 V (voltage)",
         "u has std 7.2, 89 % of it is clipped",
-        " selection FULL[Uniform] 100000 experiences, those of 500 episodes",
+        " selection FULL[Uniform] 100000 experiences, 500 episodes",
         " buffer 3.2 MB 32 bytes per experience",
         " updates 100 after each episode 50000 in the run, batches of 16",
         " replay ratio 8 ",
         " run length 1 h 06 min of device time, without resets",
-        " wall clock 6 min 40 s without resets and waiting",
+        " wall clock 6 min 40 s without resets and waits",
     ):
         assert figures in out
     assert list(tmp_path.iterdir()) == [], "a picture only where it is asked for"
@@ -208,8 +208,8 @@ def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
     text = "\n".join(map(str, tables(load("pendulum", [f"selection={selection}"]))))
     assert ", within 1 MB" in text
     assert re.search(r"written +25\.0%", text)
-    assert re.search(r"synthetic +10\.0% +states drawn anew, 20\.0% actions", text)
-    assert re.search(r"50\.0% +of them stay", text)
+    assert re.search(r"synthetic +10\.0% +states redrawn, 20\.0% actions redrawn", text)
+    assert re.search(r"50\.0% +of them are kept", text)
 
 
 @pytest.mark.parametrize(("every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
@@ -239,5 +239,5 @@ def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
 def test_bars_place_limits_in_normalised_units() -> None:
     angle, velocity, voltage = limit_bars(load("pendulum", ["limits.range.voltage=[-1.5, 3]"]))
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
-    assert velocity.stretches[1:] == [("it holds on, once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
+    assert velocity.stretches[1:] == [("it keeps control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)

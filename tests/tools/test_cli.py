@@ -51,12 +51,12 @@ def test_no_verb_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixtu
 
 def test_an_unknown_verb_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fly"]) == 2
-    assert capsys.readouterr().err == f"onrig: there is no verb 'fly'; there are: {', '.join(VERBS)}\n"
+    assert capsys.readouterr().err == f"onrig: unknown verb 'fly'; choose from {', '.join(VERBS)}\n"
 
 
 def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chek", "pendulum"]) == 2
-    assert capsys.readouterr().err.startswith("onrig: there is no verb 'chek' (did you mean 'check'?); there are: ")
+    assert capsys.readouterr().err.startswith("onrig: unknown verb 'chek' (did you mean 'check'?); choose from ")
     with pytest.raises(SystemExit):
         main(["bench", "lop"])
     assert "invalid choice: 'lop' (did you mean 'loop'?)" in capsys.readouterr().err

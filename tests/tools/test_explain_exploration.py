@@ -43,7 +43,7 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
         " energy (s of full effort) - 900 - 16",
         " wear (full strokes) - - 1000000 800",
         " amplitude falls from 70 % on from 70 % on from 70 % on",
-        " once spent the episode ends pause until there is room pause until resumed by hand",
+        " once spent the episode ends pause until the budget allows pause until resumed by an operator",
     ):
         assert f"{line}\n" in f"{told}\n"
     plain = text("magman")
@@ -55,12 +55,12 @@ def test_budgets_hold_without_exploration_too_and_heat_is_among_them() -> None:
     temperature = "{sensor: angle, warn: 1, limit: 2, cool_s: 30}"
     told = text("pendulum", f"exploration={{process: none, budgets: {{temperature: {temperature}}}}}")
     assert " none the policy's action as it is" in told
-    assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit a pause of 30 s" in told
+    assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit: pause for 30 s" in told
 
 
 def test_parameter_noise_is_told_by_its_distance_in_action_space() -> None:
     told = text("pendulum", "exploration={process: parameter}")
-    assert "so strong that the action is 0.2 off (rms, normalised): times or over 1.01 every 50 steps" in told
+    assert "scaled so that the action is 0.2 off (rms, normalised): times or over 1.01 every 50 steps" in told
 
 
 def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() -> None:

@@ -12,8 +12,8 @@ def text(*overrides: str) -> str:
 
 def test_the_defaults_are_told_in_ticks_and_in_lockstep_time_does_not_count() -> None:
     told = text()
-    assert " probation 100 ticks of a new policy, " in told
-    assert " too slow - in lockstep no policy is\n" in told
+    assert " probation 100 ticks for a new policy; " in told
+    assert " too slow - not checked in lockstep\n" in told
     assert " fallback 50 ticks more in the fallback than under the predecessor, 50 %\n" in told
     assert " silent learner - in lockstep the loop waits for it\n" in told
 
@@ -22,19 +22,19 @@ def test_in_real_time_slow_is_told_in_microseconds_of_the_wall_clock() -> None:
     told = text("device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25, slow_ticks: 4}")
     assert " probation 25 ticks " in told
     assert " too slow 4 ticks in a row of 500 us, 25 % of the period\n" in told
-    assert " silent learner 60 s the run goes on under its last policy and says so\n" in told
+    assert " silent learner 60 s the run continues with its last policy and warns\n" in told
 
 
 def test_what_silence_comes_to_is_told() -> None:
     lower = text("device.pace=realtime", "staleness={then: lower, factor: 0.2, after_s: 5}")
-    assert " silent learner 5 s exploration times 0.2 from the next episode on\n" in lower
+    assert " silent learner 5 s exploration is scaled by 0.2 from the next episode on\n" in lower
     safe = text("device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30")
-    assert "stands safe between episodes until the learner is heard, 30 s at most\n" in safe
+    assert "waits, disarmed, between episodes until the learner answers, 30 s at most\n" in safe
     assert " silent learner - none is expected\n" in text("device.pace=realtime", "local_learner=false")
 
 
 def test_a_probation_that_is_turned_off_is_told_of() -> None:
-    assert " probation none a policy that was admitted acts until the next one does\n" in text("probation=null")
+    assert " probation none an admitted policy acts until the next one replaces it\n" in text("probation=null")
     assert " fallback - in the fallback" in text("probation.excess_fallback=1")
 
 

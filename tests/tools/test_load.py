@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
 
@@ -78,7 +78,7 @@ def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
     ],
 )
 def test_a_memory_that_holds_no_batch_is_refused(overrides: list[str]) -> None:
-    assert any("gives no batch of" in t for t in refusal(*overrides))
+    assert any("is smaller than a batch of" in t for t in refusal(*overrides))
 
 
 def test_a_memory_of_just_one_batch_will_do() -> None:
@@ -87,7 +87,9 @@ def test_a_memory_of_just_one_batch_will_do() -> None:
 
 def test_a_period_that_the_twin_does_not_do_is_told_with_its_bounds() -> None:
     told = refusal("device.twin.period_min_us=30000")
-    assert any("50 Hz is a period of 20000 us, the twin does 30000 to 1000000 us at rate_hz" in t for t in told), told
+    assert any("50 Hz is a period of 20000 us, the twin supports 30000 to 1000000 us at rate_hz" in t for t in told), (
+        told
+    )
 
 
 @pytest.mark.parametrize("override", ["rate_hz=0", "rate_hz=1e-310", "rate_hz=-5", "task.episode_s=1e308"])
@@ -127,4 +129,4 @@ def test_a_memory_must_hold_a_batch_of_the_algorithm_that_learns() -> None:
     changes = ["selection={strategy: 'FIFO[Uniform]', capacity: 100}", "learner.dqn.batch=101"]
     load("pendulum", changes)
     (told,) = refusal(*changes, "learner.algorithm=dqn")
-    assert "a memory of 100 experiences gives no batch of 101 at learner.dqn.batch" in told
+    assert "a memory of 100 experiences is smaller than a batch of 101 at learner.dqn.batch" in told

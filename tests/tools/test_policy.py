@@ -95,7 +95,10 @@ def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.Cap
     [
         (["--episodes", "0"], "--episodes: expected at least 1, got 0"),
         (["--seed", "-1"], "--seed: expected 0 to 2^63 - 1, got -1"),
-        (["--set", "device={port: {path: /dev/ttyACM0}}"], "pendulum names a port, no twin to try a policy on"),
+        (
+            ["--set", "device={port: {path: /dev/ttyACM0}}"],
+            "pendulum names a port; policy eval needs a twin ('device: {twin: ...}')",
+        ),
     ],
 )
 def test_eval_refuses_what_it_cannot_do(
@@ -114,7 +117,7 @@ def test_eval_prints_equal_episodes_once_and_what_they_come_to(sound: Path, caps
     assert head.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
     row, _ = rows_of(episodes=2)
     measured = [f"{row.reward_sum:.6g}", f"{row.mean_reward:.4g}", f"{row.normalized:.4f}"]
-    assert episodes.split() == ["1", "to", "2,", "alike", "200", *measured, str(row.interventions)]
+    assert episodes.split() == ["1", "to", "2,", "identical", "200", *measured, str(row.interventions)]
     assert summary.split() == ["n", "=", "2", "mean", "spread", "lowest", "highest"]
     assert total.split() == ["return", measured[0], "0", measured[0], measured[0]]
 

@@ -90,14 +90,14 @@ def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
 def test_a_run_of_another_strategy_and_one_that_still_rises_are_told_as_such(tmp_path: Path) -> None:
     a_run(tmp_path, [(k / 100) ** 3 for k in range(100)], "selection.strategy='TDE(1.0)[PER]'")
     rule = lines(str(report_table(tmp_path, load("pendulum", ["selection.strategy='TDE(1.0)[PER]'"]))))["rule of thumb"]
-    assert "read off a run with FULL[Uniform], which this is not" in rule
+    assert "for runs with FULL[Uniform], which this is not" in rule
     assert "still rising" in rule
 
 
 def test_a_run_that_learned_nothing_recommends_no_buffer(tmp_path: Path) -> None:
     a_run(tmp_path, [-0.2] * 30)
     rows = lines(str(report_table(tmp_path, load("pendulum"))))
-    assert rows["rule of thumb"].startswith("no buffer size")
+    assert rows["rule of thumb"].startswith("not applicable")
     assert rows["rise time"] == "0.8 was never reached (evaluation)"
 
 
@@ -139,7 +139,7 @@ def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "episodes.csv").unlink()
     assert main(["report", str(tmp_path)]) == 0
     rows = lines(capsys.readouterr().out)
-    assert rows["performance"].splitlines()[0] == "no episode was finished"
+    assert rows["performance"].splitlines()[0] == "no complete episode"
     assert "rule of thumb" not in rows, "nothing was learned of it"
     assert not (tmp_path / "learning_curve.png").exists()
 

@@ -11,7 +11,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.folder_access import claim
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.supervise.run_folder import write_run_folder
-from onrig.tools import continuing
+from onrig.tools import load
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 
@@ -49,12 +49,12 @@ def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as ended:
         main(["run"])
     assert ended.value.code == ExitCode.CONFIGURATION
-    assert "the folder of a run with --resume DIR" in capsys.readouterr().err
+    assert "or --resume DIR" in capsys.readouterr().err
 
 
 def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
-    assert said == "--run-dir: a resumed run goes on in its own folder; leave it out"
+    assert said == "--run-dir: not allowed with --resume; a resumed run stays in its folder"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
     (folder / "summary.json").write_text('{"exit_reason": "completed", "episodes": 5}')
     before = content(folder)
     said = refused(capsys, "--resume", str(folder))
-    assert said == f"--resume: the run in '{folder}' is complete with 5 episodes; --set episodes=N lets it go on to N"
+    assert said == f"--resume: the run in '{folder}' is complete with 5 episodes; --set episodes=N extends it to N"
     assert content(folder) == before
     assert main(["run", "--resume", str(folder), "--set", "episodes=6", "--dry-run"]) == ExitCode.OK
 
@@ -88,7 +88,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_a_run_that_is_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(continuing, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
+    monkeypatch.setattr(load, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
     before = content(folder)
     assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
     assert content(folder) == before
@@ -97,7 +97,7 @@ def test_a_run_that_is_running(
 def test_a_run_whose_processes_still_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(continuing, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(load, "_PATIENCE_S", 0.0)
     before = content(folder)
     held = claim(folder, 0.0)
     try:
@@ -109,7 +109,7 @@ def test_a_run_whose_processes_still_write(
 
 def test_a_port_instead_of_the_runs_own_twin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--device", "/dev/ttyNOWHERE7")
-    assert said == "--device: the run to resume has a twin of its own, and goes on with it"
+    assert said == "--device: the run to resume uses a twin; leave out --device"
 
 
 def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ("arguments", "said"),
     [
         (["pendulum", "--episodes", "-1"], "expected 0 or more"),
-        (["pendulum", "--set", "limits.predicted=null"], "names no plants"),
+        (["pendulum", "--set", "limits.predicted=null"], "limits.predicted is not set"),
         (["pendulun"], "there is no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
         (["magman", "--picture", "/nowhere/at/all.png"], "cannot write /nowhere/at/all.png"),

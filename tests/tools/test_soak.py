@@ -40,7 +40,7 @@ def test_a_rate_that_the_configuration_cannot_have_is_told_at_its_place(capsys: 
 def test_a_configuration_without_a_twin_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     port = ["--set", "device.twin=null", "--set", "device.port={path: /dev/ttyUSB0}"]
     assert main(["pendulum", *port]) == 2
-    assert "on a port" in capsys.readouterr().err
+    assert "names a port" in capsys.readouterr().err
 
 
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

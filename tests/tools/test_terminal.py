@@ -9,6 +9,7 @@ import pytest
 
 from onrig.runtime.run_state.report import Report
 from onrig.tools import cli
+from onrig.tools.cli import main
 from onrig.tools.display import PlainDisplay, RichDisplay
 from onrig.tools.terminal import PrintableStream, drawing_stream, printable_streams
 
@@ -67,3 +68,19 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     console.print(_panel("rig", [EVIL]))
     said = console.file.getvalue()
     assert said.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("run", "run a b", "run pendulum --nonsense", "web --listen", "watch --nonsense", "doctor --nonsense"),
+        *("service", "soak", "soak pendulum --minutes many", "replay"),
+    ],
+)
+def test_what_is_wrong_with_the_arguments_is_said_in_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(line.split())
+    said = capsys.readouterr()
+    assert (left.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert said.err.startswith(f"onrig {line.split()[0]}: ")
+    assert said.err.endswith(f"see onrig {line.split()[0]} --help\n")

@@ -36,13 +36,13 @@ def test_where_nothing_runs_it_says_so(
 ) -> None:
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path)
     assert main(["watch"]) == 2
-    assert capsys.readouterr().err == "onrig watch: no run of this user is under way\n"
+    assert capsys.readouterr().err == "onrig watch: no run of this user is active\n"
 
 
 def test_a_run_that_ended_in_this_moment_is_told(run: LiveRun, capsys: pytest.CaptureFixture[str]) -> None:
     (run.shm / "view").unlink()
     assert main(["watch", "--once"]) == 0
-    assert capsys.readouterr().out == f"{run.folder}: was killed before it could say how it ended\n"
+    assert capsys.readouterr().out == f"{run.folder}: was killed before it wrote its summary\n"
 
 
 def stop_word(run: LiveRun) -> int:

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from onrig.runtime.replaced_file import replace_file
-from onrig.tools.arguments import VerbParser
+from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
+from onrig.tools.terminal import VerbParser
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
 """What the report says about the machine."""

@@ -6,33 +6,34 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 
 class Benchmark(NamedTuple):
     """One benchmark of the list."""
 
     module: str
-    """Below ``onrig.tools.bench``; its ``main`` takes the arguments."""
+    """Below ``onrig.tools``; its ``main`` takes the arguments."""
     measures: str
 
 
 WHAT: Final = {
     "loop": Benchmark(
-        "loop.verb", "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest"
+        "bench.loop.verb", "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest"
     ),
     "replay": Benchmark(
-        "replay.verb", "insert, sample and update of the memory of experiences, beside other libraries' buffers"
+        "bench.replay.verb", "insert, sample and update of the memory of experiences, beside other libraries' buffers"
     ),
     "learner": Benchmark(
-        "learner.verb",
+        "bench.learner.verb",
         "updates of DDPG, one trial and many at once, beside Stable-Baselines3's and what one core can do",
     ),
     "link": Benchmark(
-        "link.verb", "a policy from its last gradient step into the rig; experiences per second, with and without keys"
+        "bench.link.verb",
+        "a policy from its last gradient step into the rig; experiences per second, with and without keys",
     ),
     "faults": Benchmark(
-        "faults",
+        "faultlab.bench",
         "the fault matrix: cable pulled, processes killed, disk full, ...: how soon the actuators are safe",
     ),
 }
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
     what = parser().parse_args(arguments[:1]).what
     try:
-        module = importlib.import_module(f"onrig.tools.bench.{WHAT[what].module}")
+        module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -6,7 +6,6 @@ No port is ever opened: that would restart many boards, and disturb whoever uses
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -107,7 +106,7 @@ def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         return
     leads = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:
-        yield failed("port", f"{leads}: this is no serial port", "name the port itself at device.port.path")
+        yield failed("port", f"{leads}: not a serial port", "name the port itself at device.port.path")
         return
     if not facts.accessible:
         remedy = f"sudo usermod -aG {facts.group} {user}, then log out and in again"
@@ -191,34 +190,3 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         return
     names = ", ".join(sorted(keys.allowed.values()))
     yield passed("keys", f"{needs.keys}: rig {fingerprint_of(keys.own)}, may enter: {names}")
-
-
-_LINK_FILE_BYTES: Final = 4096
-
-
-def no_port(path: Path) -> str | None:
-    """What to do about a path that is there and is no port; None for a port, and where nothing is there (yet)."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return None
-    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
-        return None
-    if stat.S_ISREG(mode):
-        try:
-            with path.open(errors="replace") as file:
-                inside = file.read(_LINK_FILE_BYTES).strip()
-        except OSError:
-            inside = ""
-        if inside.startswith("/dev/"):
-            return f"it names a port: use --device {inside}"
-    return "name the port itself"
-
-
-def missing_port(path: Path) -> str | None:
-    """Why nothing can be opened there at this moment; None where something is."""
-    try:
-        path.stat()
-    except OSError as error:
-        return f"there is no such port ({error.strerror}); plug the device in, or start `onrig twin`"
-    return None

@@ -15,7 +15,7 @@ from onrig.tools.doctor.finding import Needs
 _CHECKPOINT_GROWTH: Final = 3.5
 """The most that the rows of a memory on disk come to, in memories (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES: Final = 3 * 16
-"""Orders on disk, per slot."""
+"""Requests on disk, per slot."""
 _STAMP_BYTES: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOGGED: Final = 2.0

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.replaced_file import replace_file
-from onrig.tools.arguments import VerbParser, complain
+from onrig.runtime.files import replace_file
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
 from onrig.tools.doctor.machine import Machine
 from onrig.tools.doctor.wheels import WheelFacts, examine_python, judge_all, read_all, wanted, works
-from onrig.tools.terminal import drawing_stream
+from onrig.tools.terminal import VerbParser, complain, drawing_stream
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 

@@ -1,18 +1,21 @@
 """A policy from Stable-Baselines3 on a rig: ``python -m onrig.tools.examples.export_sb3 CONFIG FILE.onnx``.
 
-Makes an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin if asked to, and writes
-its actor as ONNX with the contract that the rig asks for.  ``docs/third-party-policies.md`` explains it line by line.
-Everything but ``agent_for`` and ``actor_of`` serves any feed-forward torch network.
+Makes an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes the best actor
+as ONNX with the contract that the rig asks for.  ``docs/third-party-policies.md`` explains it line by line.  ``export``
+serves any feed-forward torch network.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import onnx
 import torch
@@ -20,8 +23,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+from onrig.hw.transport import LinkError
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import replace_file
 from onrig.runtime.policy.admission import Refused
 from onrig.runtime.policy.contract import (
     INPUT_NAME,
@@ -32,11 +38,12 @@ from onrig.runtime.policy.contract import (
     contract_for,
     encode_contract,
 )
+from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.envs import TwinEnv
-from onrig.tools.arguments import complain
+from onrig.tools.evaluate import evaluate, judge
 from onrig.tools.load import explain, load
-from onrig.tools.verdict import judge
+from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -45,6 +52,10 @@ OPSET: Final = 17
 IR_VERSION: Final = 8
 """Old enough for every onnxruntime that a rig may run."""
 ALGORITHMS: Final = ("ddpg", "td3", "sac", "ppo")
+EVALUATE_EVERY: Final = 2000
+"""Training steps between evaluations."""
+NOISE: Final = 0.3
+"""Of the exploration, each step; it adds up to 0.57 (standard deviation) of an action's half range."""
 _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], ...]]]] = {
     nn.ReLU: ("Relu", ()),
     nn.Tanh: ("Tanh", ()),
@@ -139,12 +150,54 @@ def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float6
 
 
 def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
-    """Make a fresh agent for the configuration's twin; raises ImportError where Stable-Baselines3 is missing."""
-    import stable_baselines3
+    """Make a fresh agent for the configuration's twin; raises ImportError where Stable-Baselines3 is missing.
 
-    env = TwinEnv(config.rig, config.task, config.device.twin or {}, config.rate_hz)
+    Reward scale, discount and target rate are those of the configuration's DDPG learner.
+    """
+    import stable_baselines3
+    from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+
+    learner = msgspec.convert(config.learner, LearnerSettings).ddpg
+    env = TwinEnv(config.rig, config.task, config.device.twin or {}, config.rate_hz, reward_scale=learner.reward_scale)
+    settings: dict[str, Any] = {"gamma": learner.gamma, "policy_kwargs": {"net_arch": [64, 64]}}
+    if algorithm != "ppo":
+        settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
+    if algorithm in ("ddpg", "td3"):
+        # White noise mostly averages out within a swing; this keeps its direction for some six periods.
+        still = np.zeros(len(config.rig.actuators))
+        settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
-    return make("MlpPolicy", env, seed=seed, device="cpu")
+    return make("MlpPolicy", env, seed=seed, device="cpu", **settings)
+
+
+class Unfit(ValueError):
+    """A policy that the rig would refuse."""
+
+
+def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: RunConfig, path: Path) -> None:
+    """Train in stretches, print a line on how good the policy is after each, and keep the best in ``path``.
+
+    A score is one noise-free episode on the twin with the exported policy, by the rig's own tick; the untrained one
+    comes first.  Raises Unfit, LinkError where the twin falls silent, and OSError.
+    """
+    best, started_s = -math.inf, time.monotonic()
+    while True:
+        done = int(agent.num_timesteps)
+        with torch.no_grad():
+            model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=done))
+        (row,) = evaluate(config, PolicySession(model), contract.policy_id, 1, config.seed)
+        if row.normalized > best:
+            verdict = judge(model, config)
+            if isinstance(verdict, Refused):
+                raise Unfit(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+            replace_file(path, model)
+            best = row.normalized
+        elapsed_s = time.monotonic() - started_s
+        left = f", {elapsed_s * (steps - done) / done:.0f} s left" if 0 < done < steps else ""
+        print(f"{done:7d} steps: normalized {row.normalized:.3f}, best {best:.3f}; {elapsed_s:.0f} s{left}", flush=True)
+        if done >= steps:
+            return
+        agent.learn(min(EVALUATE_EVERY, steps - done), reset_num_timesteps=False)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -153,7 +206,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("config", help="path or shipped name of a configuration with a twin")
     p.add_argument("file", type=Path, help="where to write the policy (ONNX)")
     p.add_argument("--algorithm", choices=ALGORITHMS, default="ddpg")
-    p.add_argument("--steps", type=int, default=0, help="training steps on the twin first (default: none)")
+    p.add_argument("--steps", type=int, default=0, help="training steps on the twin (default: none)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument(
         "--id",
@@ -165,7 +218,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Make, train, export and judge; returns the exit code."""
+    """Make, train, evaluate, export and judge; returns the exit code."""
     args = parser().parse_args(arguments)
     try:
         config = load(args.config, [])
@@ -173,30 +226,27 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     if config.device.twin is None:
         return complain("export_sb3", f"{args.config} names a port, no twin to train on")
+    torch.set_num_threads(1)  # networks this small gain nothing from more
     try:
         agent = agent_for(config, args.algorithm, args.seed)
     except ImportError as error:
         remedy = "pip install 'stable-baselines3>=2.4'"
         return complain("export_sb3", f"{error}; install it with {remedy}", ExitCode.PREFLIGHT)
-    if args.steps:
-        agent.learn(args.steps)
-    contract = contract_for(
-        config.rig,
-        config.rate_hz,
-        policy_id=args.id,
-        parent_run=f"stable-baselines3-{args.algorithm}",
-        training_step=args.steps,
-    )
-    with torch.no_grad():
-        model = export(actor_of(agent.policy), contract)
-    verdict = judge(model, config)
-    if isinstance(verdict, Refused):
-        return complain("export_sb3", f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+    parent_run = f"stable-baselines3-{args.algorithm}"
+    contract = contract_for(config.rig, config.rate_hz, policy_id=args.id, parent_run=parent_run, training_step=0)
     try:
-        args.file.write_bytes(model)
+        train(agent, args.steps, contract, config, args.file)
+    except Unfit as error:
+        return complain("export_sb3", str(error))
+    except LinkError as error:
+        return complain("export_sb3", str(error), ExitCode.HARDWARE)
     except OSError as error:
         return complain("export_sb3", f"{args.file}: cannot be written: {error.strerror or error}")
-    print(f"{args.file}: policy {args.id}, {len(model)} bytes; try `onrig policy eval {args.file} {args.config}`")
+    except KeyboardInterrupt:
+        return complain("export_sb3", f"interrupted; {args.file} holds the best so far", ExitCode.INTERRUPTED)
+    print(f"{args.file} holds the best.  Next:")
+    for verb in ("check", "eval"):
+        print(f"  onrig policy {verb} {args.file} {args.config}")
     return ExitCode.OK
 
 

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.document import problem_at
+from onrig.runtime.config.document import find, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
-from onrig.runtime.config.resolve import find
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import START, ConfigError, Problem
-from onrig.runtime.config.resolve import find
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, missing, run_units, split
@@ -27,6 +26,7 @@ from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import Cell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
+from onrig.tools.terminal import VerbParser, complain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"

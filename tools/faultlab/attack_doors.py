@@ -22,8 +22,8 @@ from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.faultlab import peers
 from onrig.tools.faultlab.audit import Observed, findings
+from onrig.tools.faultlab.balance import Gauges
 from onrig.tools.faultlab.campaign import Piece
-from onrig.tools.faultlab.gauges import Gauges
 from onrig.tools.faultlab.models import MUTATIONS, subject
 from onrig.tools.faultlab.processes import REPLAY, ROLES, Impatient, children
 from onrig.tools.faultlab.rig import learner_keys

@@ -15,8 +15,8 @@ from onrig.hw.messages import Status
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools.faultlab.audit import Observed, findings
+from onrig.tools.faultlab.balance import Gauges
 from onrig.tools.faultlab.campaign import Piece
-from onrig.tools.faultlab.gauges import Gauges
 from onrig.tools.faultlab.injection import Hits
 from onrig.tools.faultlab.processes import CONTROL, Impatient, send, until
 from onrig.tools.faultlab.rig import WatchedRig

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.balance import Gauges
 
 GROWN_MB: Final = 10.0
 """Growth that a process may show from the first tenth of a piece to the last."""

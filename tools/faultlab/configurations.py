@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.config.document import load_document
-from onrig.runtime.config.resolve import find, shipped
+from onrig.runtime.config.document import find, load_document, shipped
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig

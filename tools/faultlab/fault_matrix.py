@@ -187,7 +187,7 @@ def _stop_deaf(rig: WatchedRig) -> Outcome:
     # From the frame that the last command answered; the stop was asked for within the period after it.
     answered = max(s.answers for _, s in rig.wire.seen[at:])
     safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
-    named = code == ExitCode.OK and "actuators safe after" in said and "as a frame of the device shows" in said
+    named = code == ExitCode.OK and "actuators safe after" in said and "confirmed by a state frame" in said
     told_ms = float(said.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
     early = "" if told_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {told_ms:.0f} ms"
     note = f"stop says so by the frame, run ends, exit {ended}{early}"

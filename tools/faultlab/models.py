@@ -2,7 +2,7 @@
 
 A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
 One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had done so only later:
-tick and shield must withstand it, and the seat roll it back.
+tick and shield must withstand it, and the switch roll it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import onnx
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit, probe_states
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
@@ -186,11 +186,11 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (mutated_bytes, mutated_fields, mutated_w
 
 
 class Loop:
-    """The part of the loop that a policy can reach: slot, seat, tick, shield."""
+    """The part of the loop that a policy can reach: slot, switch, tick, shield."""
 
     def __init__(self, folder: Path, subject: Subject) -> None:
         self._slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self.seat = PolicySeat(self._slot, _TERMS)
+        self.switch = PolicySwitch(self._slot, _TERMS)
         self._config = subject.config
         self._tick = Tick(subject.config)
         self._frame = 0
@@ -209,8 +209,8 @@ class Loop:
         """Hand over a policy as the replay process does; whether it acts now."""
         self._offered += 1
         self._slot.put(self._offered, model)
-        self.seat.take_newest()
-        return self.seat.policy_id == self._offered
+        self.switch.take_newest()
+        return self.switch.policy_id == self._offered
 
     def tick(self, rng: random.Random) -> None:
         """One tick at a random state; asserts that a sound command would go out."""
@@ -221,7 +221,7 @@ class Loop:
         reach = (4.0, 30.0)
         counts = [round(rng.uniform(-r, r) / s.resolution) for r, s in zip(reach, sensors, strict=True)]
         step = self._tick.observe(self._state((counts[0], counts[1])))
-        self._tick.ask(step, self.seat.active, self.seat.policy_id)
+        self._tick.ask(step, self.switch.active, self.switch.policy_id)
         self._tick.explore(step)
         self._tick.shield(step)
         actuator = self._config.rig.actuators[0]
@@ -229,7 +229,7 @@ class Loop:
         assert isfinite(command)
         assert actuator.low <= command <= actuator.high
         assert all(map(isfinite, step.policy)) or step.rule is Rule.FINITE
-        self.seat.judge(step.rule, 0)
+        self.switch.judge(step.rule, 0)
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
@@ -264,7 +264,7 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Sub
     return Outcome(
         verdicts,
         acted,
-        loop.seat.rolled_back,
+        loop.switch.rolled_back,
         unbuilt,
         1e3 * slowest_verdict_s,
         1e3 * slowest_seat_s,

@@ -9,17 +9,17 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.line_tail import LineTail
+from onrig.runtime.files import LineTail
 from onrig.runtime.record import Miss, RecordLayout
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.event_kinds import times
+from onrig.runtime.run_state.events import times
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
+from onrig.tools.faultlab.audit import WatchingMirror
 from onrig.tools.faultlab.balance import Life
-from onrig.tools.faultlab.mirror import WatchingMirror
 from onrig.tools.faultlab.run import Run
 from onrig.tools.faultlab.run_folder import Left, checkpoint_counts
 from onrig.tools.faultlab.schedule import MISSED, RESTARTED

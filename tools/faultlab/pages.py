@@ -10,11 +10,20 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.replaced_file import replace_file
+from onrig.runtime.files import replace_file
 from onrig.tools.bench.report import Check, aligned, at_most, describe_machine, markdown
-from onrig.tools.faultlab.balance import FLAT_MB_PER_MIN, Ledger, by_kind, causes, failed
+from onrig.tools.faultlab.balance import (
+    FLAT_MB_PER_MIN,
+    JUDGED_S,
+    WARM_UP_S,
+    Gauges,
+    Ledger,
+    by_kind,
+    causes,
+    failed,
+    trend,
+)
 from onrig.tools.faultlab.campaign import GROWN_MB, Verdict
-from onrig.tools.faultlab.gauges import JUDGED_S, WARM_UP_S, Gauges, trend
 from onrig.tools.faultlab.schedule import NATURES, Place
 
 Table = list[tuple[str, ...]]

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
-from onrig.runtime.replay.checkpoint.identity import identity_of
-from onrig.runtime.replay.checkpoint.manifest import Manifest, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.run_config import RunConfig

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.faultlab.audit import AS_ASKED, Observed, findings
-from onrig.tools.faultlab.balance import Happening, Ledger, Life
-from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.audit import AS_ASKED, Observed, WatchingMirror, findings
+from onrig.tools.faultlab.balance import Gauges, Happening, Ledger, Life
 from onrig.tools.faultlab.injection import PATIENCE_S, Course, course
-from onrig.tools.faultlab.mirror import WatchingMirror
 from onrig.tools.faultlab.observers import LifeWatch, Scene
 from onrig.tools.faultlab.rig import CHECKPOINT_S
 from onrig.tools.faultlab.run_folder import left_by

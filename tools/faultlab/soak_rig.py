@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.faultlab.peers import free_port
 from onrig.tools.faultlab.rig import REALTIME, Rig, end, learner_keys
 from onrig.tools.faultlab.run import Run

@@ -24,8 +24,7 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.policy_shelf import PolicyShelf
-from onrig.tools.replaying.recorded import Recorded, frame_of, take_circumstances
+from onrig.tools.replaying.recorded import PolicyShelf, Recorded, frame_of, take_circumstances
 
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"

@@ -13,9 +13,8 @@ from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Kind, RecordLayout
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.policy_shelf import PolicyShelf
 from onrig.tools.replaying.recomputation import Recomputation
-from onrig.tools.replaying.recorded import recorded, recorded_config
+from onrig.tools.replaying.recorded import PolicyShelf, recorded, recorded_config
 
 _CONFIG: Final = "config.yaml"
 _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"

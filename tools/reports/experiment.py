@@ -10,18 +10,16 @@ import msgspec
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.arguments import complain
 from onrig.tools.experiments.store import META, SPEC, write_whole
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
-from onrig.tools.reports.curves import draw_curves
-from onrig.tools.reports.dots import draw_dots
-from onrig.tools.reports.page import Content, experiment_page, markdown
+from onrig.tools.reports.curves import draw_curves, draw_dots
+from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
 from onrig.tools.reports.results import FEW, Experiment, against_baseline, against_plainer_sampling, read_experiment
-from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
+from onrig.tools.terminal import complain
 
 FIGURES: Final = "figures"
 TABLES: Final = "tables.md"

@@ -1,16 +1,127 @@
-"""A campaign of adversarial episodes: the plants drawn for it, how they move, and what it came to per policy."""
+"""A campaign of adversarial episodes: policies that try the shield, plants drawn for it, and what it came to.
+
+Policies are asked through the tick like any other: ``observation[0]`` is set, ``run()`` called, ``action[0]`` taken.
+They know the rig's limits and may ask the very prediction that judges them.  What is hostile to a plant, the plant
+says.
+"""
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
+from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, rk4
+from onrig.sim.plants.plant import Command
+from onrig.sim.plants.registry import simulated
+
+Wish = Sequence[float] | None
+Law = Callable[[Sequence[float]], Wish]
+
+_STEPS: Final = 12
+"""Halvings in the search for the strongest command that still passes."""
+_NONSENSE: Final[tuple[Callable[[int], Wish], ...]] = (
+    lambda m: (math.nan,) * m,
+    lambda m: (math.inf,) * m,
+    lambda m: (-math.inf,) * m,
+    lambda m: (1.7e308,) * m,
+    lambda m: (5e-324,) * m,
+    lambda m: (0.0,) * (m + 1),
+    lambda m: (),
+    lambda m: None,
+)
+
+
+class _Row:
+    """What stands in the place of one row of a session's output array."""
+
+    def __init__(self, values: Wish) -> None:
+        self._values = values
+
+    def tolist(self) -> list[float]:
+        if self._values is None:
+            raise RuntimeError("no answer")
+        return list(self._values)
+
+
+class Adversary:
+    """A law in the shape of a policy session."""
+
+    def __init__(self, law: Law) -> None:
+        self._law = law
+        self.observation: list[Sequence[float]] = [()]
+        self.action: list[_Row] = [_Row(None)]
+
+    def run(self) -> None:
+        """Answer the observation."""
+        self.action[0] = _Row(self._law(self.observation[0]))
+
+
+def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
+    """All of them by name, each to be made anew for an episode with its random numbers.
+
+    Raises ValueError for plants that nothing is known of to try a shield with.
+    """
+    rig, prediction = setting.rig, box.prediction(setting)
+    push, aim = simulated(box).adversaries(box, rig, setting.ranges)
+    ranges = [setting.ranges[a.name] for a in rig.actuators]
+    m = len(ranges)
+
+    def uniform(rng: random.Random) -> Law:
+        return lambda observation: [rng.uniform(low, high) for low, high in ranges]
+
+    def bang_bang(rng: random.Random) -> Law:
+        held: list[float] = []
+        left = 0
+
+        def law(observation: Sequence[float]) -> Wish:
+            nonlocal held, left
+            if left == 0:
+                held, left = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+            left -= 1
+            return held
+
+        return law
+
+    def pumping(rng: random.Random) -> Law:
+        return push
+
+    def edge(rng: random.Random) -> Law:
+        return lambda observation: _strongest_that_passes(prediction, observation, push(observation), rig)
+
+    def broken(rng: random.Random) -> Law:
+        return lambda observation: rng.choice(_NONSENSE)(m) if rng.random() < 0.2 else push(observation)
+
+    def replay(rng: random.Random) -> Law:
+        return aim
+
+    return {
+        "uniform": uniform, "bang-bang": bang_bang, "pumping": pumping, "edge of S": edge, "broken": broken,
+        "task": replay,
+    }  # fmt: skip
+
+
+def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
+    """The command between the opposite of ``push`` (or nothing) and it, as near to it as the prediction allows."""
+    if not prediction.judge(observation, push)[0]:
+        return push
+    rest = tuple([a.safe for a in rig.actuators])
+    weak, strong = 0.0, 1.0
+    for _ in range(_STEPS):
+        share = 0.5 * (weak + strong)
+        tried = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
+        weak, strong = (weak, share) if prediction.judge(observation, tried)[0] else (share, strong)
+    return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
+
 
 SUBSTEPS: Final = 8
 """Runge-Kutta steps per period; near a magnet the twin's two are not enough to tell a breach from an error."""

@@ -24,8 +24,7 @@ from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.sim.plants.registry import simulated
-from onrig.tools.safety_case.adversaries import Adversary, Law, laws
-from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, State, Tally, advance, draw
+from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Law, State, Tally, advance, draw, laws
 
 LANES: Final = 300
 """Episodes that run side by side."""

@@ -26,8 +26,7 @@ from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.safety_case.adversaries import Adversary, laws
-from onrig.tools.safety_case.campaign import SUBSTEPS, Campaign, Tally, draw
+from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Tally, draw, laws
 
 
 def run_lockstep(

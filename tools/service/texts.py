@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.runtime.supervise.revival import GIVE_UP_S
 from onrig.tools.doctor.machine import Machine
 
 MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."

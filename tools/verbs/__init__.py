@@ -1,1 +1,1 @@
-"""Verbs of one module each."""
+"""Verbs that fit in one module each."""

@@ -1,4 +1,4 @@
-"""``onrig disarm PORT``: tells the device behind a port to put its outputs to their safe values, whoever drove it."""
+"""``onrig disarm PORT``: sets the outputs of the device on a port to their safe values, without a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.hw.disarm import HELLO_S, disarm
 from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
-from onrig.tools.arguments import VerbParser
+from onrig.tools.terminal import VerbParser
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(
         prog="onrig disarm",
         description=__doc__,
-        epilog="A run that is under way is stopped by `onrig stop --now`; this is for when nothing is left of it.",
+        epilog="To stop a running rig use `onrig stop --now`; this is for a device whose run is gone.",
     )
     p.add_argument("port", help="serial port of the device")
     p.add_argument("--baud", type=int, default=Port("").baud, help="baud rate (default: %(default)s)")
@@ -38,11 +38,11 @@ def main(arguments: list[str]) -> int:
         finally:
             transport.close()
     except LinkError as error:
-        advice = "unconfirmed: a lease that runs out makes a device safe by itself; look at the rig"
+        advice = "unconfirmed: the device goes safe by itself when its lease expires; look at the rig"
         sys.stderr.write(f"onrig disarm: {error}; {advice}\n")
         return ExitCode.HARDWARE
-    how = "; it sent none before, and was configured for that" if done.configured else ""
-    print(f"{args.port}: device '{done.rig}' is disarmed: a state frame shows it{how}")
+    how = "; it had sent none, so it was configured first" if done.configured else ""
+    print(f"{args.port}: device '{done.rig}' is disarmed, confirmed by a state frame{how}")
     return ExitCode.OK
 
 

@@ -24,7 +24,7 @@ from onrig.runtime.link.keys import (
     new_pair,
     write_key,
 )
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,17 +34,22 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700.",
     )
-    p.add_argument("folder", type=Path, metavar="DIR", help="folder of keys; the first time it must not be there")
-    p.add_argument("--learner", default=LEARNER, metavar="NAME", help="make keys for this learner (another one, later)")
+    p.add_argument("folder", type=Path, metavar="DIR", help="folder for the keys; must not exist the first time")
+    p.add_argument(
+        "--learner",
+        default=LEARNER,
+        metavar="NAME",
+        help="generate keys for this learner (adds one to an existing folder)",
+    )
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Make keys, never over existing ones; returns the exit code."""
+    """Generate keys without overwriting any; returns the exit code."""
     args = parser().parse_args(arguments)
     if not is_name(args.learner):
         return complain(
-            "keys", f"--learner: '{args.learner}' is no name; use letters, digits, '.', '-', '_', not 'rig'"
+            "keys", f"--learner: '{args.learner}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
         )
     try:
         rig, learner = _add(args.folder, args.learner) if args.folder.exists() else _begin(args.folder, args.learner)
@@ -52,7 +57,7 @@ def main(arguments: list[str]) -> int:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
         taken = error.filename2 or error.filename
-        return complain("keys", f"{taken}: there are keys already, and they are never overwritten; take another NAME")
+        return complain("keys", f"{taken}: keys exist already and are never overwritten; choose another NAME")
     except OSError as error:
         return complain("keys", f"{args.folder}: {error.strerror or error}")
     print(f"rig {fingerprint_of(rig)}: {args.folder / RIG} goes to the rig (link.keys)")
@@ -61,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
-    """Make a rig's keys and its first learner's: all of them, or nothing."""
+    """Generate the keys of a rig and its first learner, all or none."""
     rig, learner = new_pair(), new_pair()
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
@@ -78,7 +83,7 @@ def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
 
 
 def _add(folder: Path, name: str) -> tuple[Pair, Pair]:
-    """Make keys for one more learner of the rig whose keys are there."""
+    """Generate keys for another learner of an existing rig."""
     check_folder(folder)
     rig = load_rig_keys(folder / RIG).own
     learner = new_pair()

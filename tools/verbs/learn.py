@@ -1,4 +1,4 @@
-"""``onrig learn``: a learner for a rig that runs elsewhere (another process, another machine)."""
+"""``onrig learn``: a learner for a rig in another process or on another machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onrig.runtime.link.client import PATIENCE_S
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import KeyFault, load_learner_keys
 from onrig.runtime.run_state.report import speak_to_a_person
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load_for_learner
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,9 +30,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--plain-loopback", action="store_true", help="connect without keys to a loopback address (tests, tunnels)"
     )
-    p.add_argument("--keep-trying", action="store_true", help="wait for a silent rig for ever, not for a minute")
-    p.add_argument("--watch", action="store_true", help="mirror the rig's memory and never push")
-    p.add_argument("--state", type=Path, help="folder to keep networks and optimisers in, and to go on from")
+    p.add_argument(
+        "--keep-trying", action="store_true", help="retry forever instead of giving up after a minute of silence"
+    )
+    p.add_argument("--watch", action="store_true", help="mirror the rig's memory without ever pushing policies")
+    p.add_argument("--state", type=Path, help="folder in which to save networks and optimisers, and to resume from")
     p.add_overrides()
     return p
 
@@ -54,7 +56,7 @@ def main(arguments: list[str]) -> int:
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
     try:
-        from onrig.learner.main import learn  # torch takes a second to import: only once all else is sound
+        from onrig.learner.main import learn  # torch takes a second to import: only after all checks
         from onrig.learner.process import Connection
     except ImportError as error:
         return complain("learn", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
@@ -69,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
-    """Say why this endpoint cannot be connected to, or must not be without keys; None where it may."""
+    """Why this endpoint is invalid or needs keys; None if it may be used."""
     if endpoint.startswith("ipc://"):
         path = endpoint.removeprefix("ipc://")
         if not 0 < len(os.fsencode(path)) <= zmq.IPC_PATH_MAX_LEN:
@@ -78,9 +80,9 @@ def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | No
     try:
         tcp = parse_tcp(endpoint)
     except ValueError as error:
-        return f"{error}; on this machine also ipc://PATH"
+        return f"{error}; for this machine ipc://PATH also works"
     if tcp.port == 0 or tcp.host == "*":
-        return f"'{endpoint}' names no rig; a learner needs a host and a port"
+        return f"'{endpoint}' is no address to connect to; give a host and a port"
     if with_keys:
         return None
     if not tcp.loopback:

@@ -1,4 +1,4 @@
-"""``onrig stop``: stops a running rig from another terminal, actuators first; works even where its supervisor hangs."""
+"""``onrig stop``: stops a running rig from another terminal, actuators first, even if its supervisor hangs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
 from onrig.runtime.run_state.states import State
-from onrig.tools.arguments import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain
 
 _SAFE_S: Final = 15.0
-"""A loop that has not come to it by then hangs; its device's lease has run out long since, but nobody tells."""
+"""After this the loop counts as hung; the device's lease has long expired, but nothing confirms it."""
 _TELL_S: Final = 2.0
-"""After so long without the device's word it is said how things stand; a fade takes a fraction of it."""
+"""Print the interim state after this long without confirmation from the device; a fade takes far less."""
 _END_S: Final = 60.0
-"""The last checkpoint of a large memory takes a while."""
+"""Shutdown limit; the last checkpoint of a large memory takes a while."""
 _LOOK_S: Final = 0.001
 _RESUME: Final = (
-    "``onrig resume``: lets a run go on that is paused, or that latched a fault which a person must re-arm."
+    "``onrig resume``: resumes a run that is paused, or that latched a fault which needs an operator to re-arm."
 )
 _RESUME_S: Final = 5.0
 _WAITING: Final = (State.PAUSED, State.FAULT)
@@ -39,16 +39,18 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(
         prog="onrig stop",
         description=__doc__,
-        epilog="exit codes: 0 stopped and ended, actuators safe by a state frame of the device, 2 which run? (none "
-        "runs, or several), 4 no frame confirms that they are safe, or the run has not ended",
+        epilog=(
+            "exit codes: 0 stopped, actuators safe according to a state frame, 2 no run or several to choose from, "
+            "4 actuators unconfirmed, or the run has not ended"
+        ),
     )
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
-    p.add_argument("--now", action="store_true", help="disarm at once instead of fading the command out")
+    p.add_argument("--now", action="store_true", help="disarm immediately instead of fading the command out")
     return p
 
 
 def main(arguments: list[str]) -> int:
-    """Stop a run and see it to its end; returns the exit code."""
+    """Stop a run and wait for its end; returns the exit code."""
     args = parser().parse_args(arguments)
     found = choose("stop", args.run)
     if isinstance(found, int):
@@ -64,7 +66,7 @@ def main(arguments: list[str]) -> int:
             remote.stop(2 if args.now else 1)
             actuators = _await_word(remote, ended, asked_ns, found.folder)
     except SegmentError:
-        actuators = None  # it ended in this moment, and its summary tells
+        actuators = None  # it has just ended; its summary has the state
     safe = actuators is not None and actuators.shown_safe(asked_ns)
     if actuators is not None and safe:
         print(f"{found.folder}: {_how_safe(actuators, asked_ns, 'at once' if args.now else 'faded out')}", flush=True)
@@ -86,11 +88,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _await_word(remote: Remote, ended: int, asked_ns: int, folder: Path) -> Actuators:
-    """Wait for the frame that shows the actuators safe, or for the end of whoever could tell; what is known then."""
+    """State of the actuators once a frame shows them safe or no process is left to report it."""
     tell_ns = asked_ns + round(_TELL_S * 1e9)
     while True:
         gone = ended < 0 or bool(select.select((ended,), (), (), 0)[0])
-        actuators = remote.actuators  # after that look: what a run that has ended left on its board is its last word
+        actuators = remote.actuators  # read after the check: an ended run leaves its final state on the board
         now_ns = time.monotonic_ns()
         if actuators.shown_safe(asked_ns) or gone or now_ns - asked_ns > _SAFE_S * 1e9:
             return actuators
@@ -101,42 +103,40 @@ def _await_word(remote: Remote, ended: int, asked_ns: int, folder: Path) -> Actu
 
 
 def _how_safe(actuators: Actuators, asked_ns: int, how: str) -> str:
-    """What a state frame confirmed, and how soon it came."""
+    """Confirmation by a state frame, and its delay."""
     if actuators.since_ns <= asked_ns:
-        return "nothing moved: the device was disarmed, and its frames show it"
-    return (
-        f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), as a frame of the device shows"
-    )
+        return "device was already disarmed, confirmed by its state frames"
+    return f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), confirmed by a state frame"
 
 
 def choose(verb: str, run: Path | None) -> Running | int:
-    """Find the run that is meant; says what is wrong and gives the exit code where there is no such run."""
+    """The selected run, or after an error message the exit code."""
     rigs = running_rigs()
     if run is None:
         if len(rigs) == 1:
             return rigs[0]
         if not rigs:
-            return complain(verb, "no run of this user is under way")
-        return complain(verb, f"{len(rigs)} runs are under way; say which: {', '.join(str(r.folder) for r in rigs)}")
+            return complain(verb, "no run of this user is active")
+        return complain(verb, f"{len(rigs)} runs are active; name one of {', '.join(str(r.folder) for r in rigs)}")
     folder = run.resolve()
     for rig in rigs:
         if rig.folder == folder:
             return rig
     if not (folder / "config.yaml").exists():
-        return complain(verb, f"'{run}' is no run folder")
-    return complain(verb, f"'{run}' is not under way; it {outcome(folder)}")
+        return complain(verb, f"'{run}' is not a run folder")
+    return complain(verb, f"'{run}' is not active; it {outcome(folder)}")
 
 
 def outcome(folder: Path) -> str:
-    """How a run ended, in a few words."""
+    """Short description of how a run ended."""
     summary = _summary(folder)
     reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
     doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED) else ""
-    return f"ended: {reason}{doubt}" if reason else "was killed before it could say how it ended"
+    return f"ended: {reason}{doubt}" if reason else "was killed before it wrote its summary"
 
 
 def _summary(folder: Path) -> dict[str, object]:
-    """What a run left in ``summary.json``; empty where there is none, or none that can be read."""
+    """Contents of ``summary.json``; empty if it is missing or unreadable."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
     return {}
@@ -154,7 +154,7 @@ def resume(arguments: list[str]) -> int:
         with Remote(found) as remote:
             before = State(remote.state)
             if before not in _WAITING:
-                return complain("resume", f"{found.folder}: it is {before.name.lower()}; there is nothing to resume")
+                return complain("resume", f"{found.folder}: nothing to resume, the run is {before.name.lower()}")
             remote.resume()
             limit = time.monotonic() + _RESUME_S
             while remote.state == before and time.monotonic() < limit:
@@ -162,10 +162,10 @@ def resume(arguments: list[str]) -> int:
             if remote.state == before:
                 return complain(
                     "resume",
-                    f"{found.folder}: still {before.name.lower()}; the cause is not gone yet (see its terminal)",
+                    f"{found.folder}: still {before.name.lower()}; the cause persists (see the run's terminal)",
                     ExitCode.HARDWARE,
                 )
     except SegmentError:
-        return complain("resume", f"{found.folder}: it has ended in this moment")
-    print(f"{found.folder}: goes on")
+        return complain("resume", f"{found.folder}: the run has just ended")
+    print(f"{found.folder}: resumed")
     return ExitCode.OK

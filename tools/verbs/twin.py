@@ -7,8 +7,8 @@ from pathlib import Path
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.sim.twin.main import serve
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.load import explain, load
+from onrig.tools.terminal import VerbParser, complain
 
 
 def main(arguments: list[str]) -> int:
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
     p = VerbParser(prog="onrig twin", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
     p.add_argument("--port", help="serve on this serial port instead of a pty")
-    p.add_argument("--link", type=Path, metavar="FILE", help="write the path of the pty here as well")
+    p.add_argument("--link", type=Path, metavar="FILE", help="also write the path of the pty to FILE")
     p.add_overrides()
     args = p.parse_args(arguments)
     try:
@@ -24,8 +24,8 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("twin", f"{args.config} names a port, no twin; give it 'device: {{twin: ...}}'")
+        return complain("twin", f"{args.config} names a port; this needs a twin ('device: {{twin: ...}}')")
     if args.link is not None and not args.link.parent.is_dir():
-        return complain("twin", f"--link: there is no folder '{args.link.parent}'")
+        return complain("twin", f"--link: no such folder '{args.link.parent}'")
     speak_to_a_person()
     return serve(config, args.port, args.link, announce=print)

@@ -13,8 +13,7 @@ from onrig.runtime.printable import printable
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_state.states import State
 from onrig.runtime.view.reader import Figures
-from onrig.tools.watching.canvas import bar, columns, sparkline
-from onrig.tools.watching.rig_text import Sketch, rig_rows
+from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
 from onrig.tools.watching.snapshot import Happened, Snapshot
 
 if TYPE_CHECKING:

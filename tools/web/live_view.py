@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.revival import Restarts
-from onrig.tools.web.address import TOKEN, new_token, parse_address
+from onrig.tools.web.guard import TOKEN, new_token, parse_address
 
 _START_S: Final = 60.0
 _END_S: Final = 3.0

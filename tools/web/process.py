@@ -27,10 +27,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.running import Remote, SegmentError
-from onrig.tools.web.address import TOKEN, listen_at, new_token, parse_address, url_of
+from onrig.tools.web.connections import Hub
 from onrig.tools.web.coverage import Surfaces
-from onrig.tools.web.guard import Guard
-from onrig.tools.web.hub import Hub
+from onrig.tools.web.guard import TOKEN, Guard, listen_at, new_token, parse_address, url_of
 from onrig.tools.web.producer import MOTION_S, Producer
 from onrig.tools.web.server import PageServer, Site, load_assets
 

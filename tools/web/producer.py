@@ -19,10 +19,9 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.web.about import about
+from onrig.tools.web.connections import Message
 from onrig.tools.web.coverage import pack_sample, stored_memory
-from onrig.tools.web.history import Curve, Story
-from onrig.tools.web.hub import Message
-from onrig.tools.web.motion import Motion
+from onrig.tools.web.history import Curve, Motion, Story
 
 MOTION_S: Final = 0.05
 _STATUS_S: Final = 0.25

@@ -13,9 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from onrig.tools.web.connections import BoundedServer, PatientHandler, Stage
+from onrig.tools.web.connections import BoundedServer, Hub, Message, PatientHandler, Stage
 from onrig.tools.web.guard import JUDGED, SECURITY_HEADERS, Guard, Refusal
-from onrig.tools.web.hub import Hub, Message
 
 _PULSE_S: Final = 5.0
 """A comment goes out after so long a silence: it shows a browser that is gone."""

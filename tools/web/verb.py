@@ -8,8 +8,8 @@ from pathlib import Path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.runtime.run_state.running import running_rigs
-from onrig.tools.arguments import VerbParser, complain
-from onrig.tools.web.address import parse_address
+from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.web.guard import parse_address
 from onrig.tools.web.process import serve
 
 
@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int:
         if len(rigs) != 1:
             found = ", ".join(str(r.folder) for r in rigs)
             return complain(
-                "web", f"say which run: {found}" if rigs else "no run of this user is under way; name a run folder"
+                "web", f"say which run: {found}" if rigs else "no run of this user is active; name a run folder"
             )
         folder = rigs[0].folder
     if not (folder / "config.yaml").exists():
-        return complain("web", f"'{folder}' is no run folder")
+        return complain("web", f"'{folder}' is not a run folder")
     try:
         parse_address(args.listen)
     except ValueError as error:

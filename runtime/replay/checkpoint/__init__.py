@@ -22,14 +22,14 @@ the keeper's per-slot arrays (8 bytes per slot for TDE and Expl, nothing for the
 memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync happen in a thread that does not hold the
 interpreter.  On disk, in rows of 12 + ``Layout.row_bytes`` bytes (and, for each, at most 4096 rows more):
 cyclic storage up to 1.5 times the capacity; otherwise a generation grows to twice what is stored, then the next one is
-begun and takes over piece by piece, never more than 3.5 times together.  Orders: up to 16 bytes per slot and file, of
+begun and takes over piece by piece, never more than 3.5 times together.  Requests: up to 16 bytes per slot and file, of
 which there are at most three.
 """
 
 from __future__ import annotations
 
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError
-from onrig.runtime.replay.checkpoint.identity import Experiences, Identity, identity_of
+from onrig.runtime.replay.checkpoint.manifest import Experiences, Identity, identity_of
 from onrig.runtime.replay.checkpoint.restore import Restored, restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 

@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage, Found, Kind, read
-from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
-from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, manifest_name, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.manifest import (
+    Experiences,
+    Identity,
+    Manifest,
+    Segment,
+    manifest_name,
+    manifest_numbers,
+    read_manifest,
+)
 from onrig.runtime.replay.memory.keepers.keeper import Arrays
 from onrig.runtime.replay.memory.layout import Words
 from onrig.runtime.replay.memory.storage import STAMP_WORDS

@@ -1,8 +1,11 @@
-"""Which experiences a checkpoint appends, and which segments it still needs.
+"""What a checkpoint appends: new experiences, what changed of the keeper's state; and which segments it still needs.
 
 Cyclic storage is written in order, so its segments die of age.  Elsewhere a segment may hold its last living row for
 ever; so once the log is twice as long as what is stored, a new generation of segments is begun, into which every write
 carries over a bounded number of slots that are not in it anyway, until the old generation is not needed any more.
+
+Of a keeper's tables (one entry per slot) the changed entries are appended.  They are found by comparing with a copy of
+the table as it was: the one way that holds whatever a keeper does to its entries (it may number them anew).
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
-from onrig.runtime.replay.checkpoint.manifest import Manifest, Segment, Sweep
+from onrig.runtime.replay.checkpoint.manifest import Manifest, Saved, Segment, Sweep
+from onrig.runtime.replay.memory.keepers.keeper import Arrays
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.storage import Storage
 
@@ -103,3 +108,61 @@ class RowLog:
     def _open_segment(self) -> None:
         self._segments.append(Segment(self._new_name()))
         self._open = True
+
+
+SMALL_BYTES: Final = 4096
+"""Arrays up to this size stand in the manifest."""
+
+
+class TableLog:
+    """The segments of one keeper's tables, seen from the process that inserts."""
+
+    def __init__(self, new_name: Callable[[], str], capacity: int) -> None:
+        self._new_name: Final = new_name
+        self._capacity: Final = capacity
+        self._before: dict[str, NDArray[np.generic]] = {}
+        self._appended_bytes = 0
+        self._segment: Segment | None = None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segment that holds everything up to the last :meth:`advance`."""
+        return () if self._segment is None else (self._segment,)
+
+    def advance(self, state: Arrays) -> tuple[tuple[Saved, ...], list[Append]]:
+        """Return (the keeper's arrays for the manifest, what to append).
+
+        ``state`` must be the caller's to give away: its arrays are kept, and are not to change.
+        """
+        tables = {name: a for name, a in state.items() if self._is_table(a)}
+        saved = tuple(_saved(name, a, whole=name not in tables) for name, a in state.items())
+        before, self._before = self._before, tables
+        if not tables:
+            self._segment = None
+            return saved, []
+        if self._segment is not None and list(before) == list(tables):
+            blocks = tuple(b for i, name in enumerate(tables) if (b := _changes(i, before[name], tables[name])))
+            more_bytes = sum(a.nbytes for b in blocks for a in b.arrays)
+            if self._appended_bytes + more_bytes <= sum(a.nbytes for a in tables.values()):
+                self._appended_bytes += more_bytes
+                return saved, [Append(self._segment.name, blocks)] if blocks else []
+        self._segment, self._appended_bytes = Segment(self._new_name()), 0
+        whole = tuple(Block(Kind.WHOLE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
+        return saved, [Append(self._segment.name, whole)]
+
+    def _is_table(self, array: NDArray[np.generic]) -> bool:
+        return array.nbytes > SMALL_BYTES and array.shape == (self._capacity,) and array.itemsize in (1, 2, 4, 8)
+
+
+def _saved(name: str, array: NDArray[np.generic], *, whole: bool) -> Saved:
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return Saved(name, little.dtype.str, array.shape, little.tobytes() if whole else None)
+
+
+def _changes(table: int, before: NDArray[np.generic], now: NDArray[np.generic]) -> Block | None:
+    # Compared as bits: a NaN is equal to itself, and -0 is not 0.
+    bits = f"u{now.itemsize}"
+    slots = np.flatnonzero(before.view(bits) != now.view(bits))
+    if not len(slots):
+        return None
+    return Block(Kind.CHANGED, table, len(slots), (slots.astype(np.uint32), now[slots]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError
-from onrig.runtime.replay.checkpoint.identity import Experiences, identity_of
+from onrig.runtime.replay.checkpoint.manifest import Experiences, identity_of
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 from onrig.runtime.run_config import RunConfig

@@ -13,12 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.replaced_file import sync
+from onrig.runtime.files import sync
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, chain_start, encode
-from onrig.runtime.replay.checkpoint.identity import Experiences, Identity
 from onrig.runtime.replay.checkpoint.manifest import (
     FORMAT,
     TEMPORARY,
+    Experiences,
+    Identity,
     Manifest,
     Segment,
     encode_manifest,
@@ -28,8 +29,7 @@ from onrig.runtime.replay.checkpoint.manifest import (
     segment_numbers,
 )
 from onrig.runtime.replay.checkpoint.restore import Restored
-from onrig.runtime.replay.checkpoint.rows import Append, RowLog
-from onrig.runtime.replay.checkpoint.tables import TableLog
+from onrig.runtime.replay.checkpoint.rows import Append, RowLog, TableLog
 
 _LOOK_S: Final = 0.1
 

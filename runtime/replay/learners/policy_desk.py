@@ -18,7 +18,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
-from onrig.runtime.replay.learners.rolled_back import RolledBack, digest_of
+from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import PolicySlot
 

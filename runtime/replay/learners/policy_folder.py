@@ -7,7 +7,7 @@ Ids count up and the loop takes policies in that order, so two rules tell which 
   the files of a run must not depend on when the loop looked.
 
 Where records were lost, everything filed by then stays: it may have acted unseen.  What remains is whatever acted,
-the newest, and the few in between; the policies in a checkpoint's seat are among them, because they have acted.
+the newest, and the few in between; those in a checkpoint's loop state are among them, because they have acted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.files import replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
-from onrig.runtime.replaced_file import replace_own_file
-from onrig.runtime.replay.learners.rolled_back import digest_of
+from onrig.runtime.replay.learners.policy_watch import digest_of
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Policies that wait for a full disk to have room, in all; the oldest go first."""

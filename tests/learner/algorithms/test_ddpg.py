@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.learner.ddpg_config import DdpgConfig
+from onrig.learner.settings import DdpgConfig
 from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.dqn import Dqn, nearest_level
-from onrig.learner.dqn_config import DqnConfig
+from onrig.learner.settings import DqnConfig
 from tests.learner.reference import minibatch_of, minibatches, reference_dqn_update, trial_of
 
 

@@ -14,12 +14,12 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.session import ATTEMPTS, DeviceSession
 from onrig.hw.transport import LinkError
-from onrig.runtime.control import conduct, supervision
+from onrig.runtime.control import arming, outside
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import LoopState, decode_state
-from onrig.runtime.control.policy_seat import PolicySeat
-from onrig.runtime.control.supervision import Orders
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import Flag, Kind, RecordLayout
@@ -67,8 +67,8 @@ class Bench:
         if not reset:  # somewhere else than where it is to start
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
-        clock = VirtualClock(1_000_000_000)
-        self.session = DeviceSession(LoopbackDevice(self.device, clock).transport, rig, clock)
+        self.clock = VirtualClock(1_000_000_000)
+        self.session = DeviceSession(LoopbackDevice(self.device, self.clock).transport, rig, self.clock)
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
         layout = RecordLayout.of(rig)
@@ -79,9 +79,9 @@ class Bench:
         self.slot = slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
         contract = contract_for(rig, self.config.rate_hz, policy_id=1, parent_run="", training_step=0)
         slot.put(1, models.serialized(models.policy(contract=contract)))
-        self.orders = Orders(self.board)
-        seat = PolicySeat(slot, terms_of(self.config))
-        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, seat, self.orders)
+        self.requests = Requests(self.board)
+        switch = PolicySwitch(slot, terms_of(self.config))
+        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, switch, self.requests)
         self.layout = layout
         self.said: list[tuple[str, str]] = []
         self.moves: list[str] = []
@@ -96,8 +96,8 @@ class Bench:
                 self.when_asked()
             return True
 
-        monkeypatch.setattr(conduct, "report", hear)
-        monkeypatch.setattr(supervision, "report", hear)
+        monkeypatch.setattr(arming, "report", hear)
+        monkeypatch.setattr(outside, "report", hear)
 
     def records(self) -> list[dict[str, float]]:
         taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])
@@ -211,7 +211,7 @@ def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced: Ben
     config = msgspec.structs.replace(paced.config, episodes=1000)
     paced.loop._config = config
     paced.ring.at_push = lambda n: paced.device.link_lost() if n % 5 == 0 else None
-    with pytest.raises(Halted, match="once too often") as halted:
+    with pytest.raises(Halted, match="too many device faults") as halted:
         paced.loop.run()
     assert halted.value.fault is FaultName.DEVICE_LEASE
     assert paced.moves.count("rearm:ready") == 10
@@ -302,7 +302,7 @@ def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: 
 
 
 def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "_LEASE_S", 0.0)
+    monkeypatch.setattr(arming, "_LEASE_S", 0.0)
 
     def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
         return []
@@ -329,26 +329,26 @@ def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
         assert bench.board[Word.STATE] == State.PAUSED
         bench.board[Word.RESUME] += 1
 
-    bench.loop.conduct.machine.state = State.READY
+    bench.loop.arming.machine.state = State.READY
     bench.when_asked = person
-    bench.loop.conduct.pause("budget spent", "wait")
-    bench.loop.conduct.journal.send()
+    bench.loop.arming.pause("budget spent", "wait")
+    bench.loop.arming.reports.send()
     assert bench.moves == ["pause:paused", "resume:ready"]
     assert "budget spent; wait" in bench.said[0][1]
 
 
 def test_a_pause_that_nobody_ends_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0")
-    bench.loop.conduct.machine.state = State.READY
+    bench.loop.arming.machine.state = State.READY
     with pytest.raises(Halted, match="budget spent") as halted:
-        bench.loop.conduct.pause("budget spent", "wait")
+        bench.loop.arming.pause("budget spent", "wait")
     assert halted.value.fault is FaultName.NOT_RESUMED
 
 
 def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
-    bench.loop.conduct.machine.state = State.READY
-    assert bench.loop.conduct.pause("hour's budget", "", 1800.0) == 1800.0
-    assert bench.loop.conduct.state is State.READY
+    bench.loop.arming.machine.state = State.READY
+    assert bench.loop.arming.pause("hour's budget", "", 1800.0) == 1800.0
+    assert bench.loop.arming.state is State.READY
 
 
 def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
@@ -406,15 +406,15 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch)
-    keepsake = loop_state_in(bench.segment)
+    kept_state = loop_state_in(bench.segment)
     closed: list[tuple[int, LoopState]] = []
-    bench.loop._keepsake = keepsake
-    bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(keepsake.take())))
+    bench.loop._kept_state = kept_state
+    bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(kept_state.take())))
     bench.loop.run()
     assert {(word, state.episode) for word, state in closed} == {(0, 0), (1, 1), (2, 2)}
-    last = decode_state(keepsake.take())
+    last = decode_state(kept_state.take())
     assert (last.episode, last.evaluated, last.tick) == (3, False, 3 * (STEPS + 1))
     # The last frame of all, which shows the outputs safe, belongs to no episode.
     assert last.device_us == bench.device.t_us - bench.config.period_us
-    assert [seated.policy_id for seated in last.seat.seated] == [1]
+    assert [seated.policy_id for seated in last.switch.seated] == [1]
     assert last.explorer["training_steps"] == 0

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
-from onrig.runtime.explore.processes import unit_signal
+from onrig.runtime.explore.noise import unit_signal
 from onrig.runtime.explore.settings import Exploration
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
@@ -25,8 +25,8 @@ def test_no_rehearsal_draws_the_signal_of_a_whole_episode(tmp_path: Path, monkey
         return unit_signal(exploration, rng, steps, dimensions)
 
     monkeypatch.setattr("onrig.runtime.explore.explorer.unit_signal", counting)
-    seat = PolicySeat(PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)))
-    rehearsal = Rehearsal(PENDULUM, seat)
+    switch = PolicySwitch(PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)))
+    rehearsal = Rehearsal(PENDULUM, switch)
     for _ in range(600):
         rehearsal.run()
     assert drawn, "the pendulum explores with a signal"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.explore.settings import (
     BackOff,
     Budgets,

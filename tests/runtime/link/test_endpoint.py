@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.link.endpoint import Tcp, parse_tcp
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.link.endpoint import Link, Tcp, link_findings, parse_tcp
+from onrig.runtime.run_loading import load_run
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_an_endpoint_is_read_and_known_to_be_of_this_machine_or_not(
     ["", "tcp://", "tcp://:5", "tcp://a", "tcp://a:", "tcp://a:b", "tcp://a:65536", "udp://a:1", "tcp://a:1;b:2"],
 )
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no endpoint|no port"):
+    with pytest.raises(ValueError, match=r"not an endpoint|out of range"):
         parse_tcp(text)
 
 
@@ -46,3 +48,35 @@ def test_no_text_makes_reading_it_raise_anything_else(text: str) -> None:
             assert str(parse_tcp(candidate))
         except ValueError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("link", "at", "message"),
+    [
+        (Link(listen="tcp://*:5555"), "listen", "open to other machines without keys; make keys with"),
+        (Link("tcp://10.0.0.1:5", allow_plain_loopback=True), "listen", "open to other machines"),
+        (Link("tcp://127.0.0.1:5"), "listen", "needs link.allow_plain_loopback: true, or make keys"),
+        (Link("http://a:5", "k"), "listen", "not an endpoint"),
+        (Link("tcp://a:70000", "k"), "listen", "port 70000 is out of range"),
+        (Link(keys="k"), "keys", "have no effect without link.listen"),
+    ],
+)
+def test_a_link_that_is_open_or_does_not_work_is_refused(link: Link, at: str, message: str) -> None:
+    ((path, said),) = link_findings(link)
+    assert path == ("link", at)
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    "link",
+    [Link(), Link("tcp://*:5", "k"), Link("tcp://127.0.0.1:5", allow_plain_loopback=True), Link("tcp://[::1]:5", "k")],
+)
+def test_a_sound_link_is_taken(link: Link) -> None:
+    assert list(link_findings(link)) == []
+
+
+def test_it_is_said_where() -> None:
+    with pytest.raises(ConfigError, match=r"--set link\.listen=tcp://\*:5555:1:\d+: tcp://\*:5555 is open to other"):
+        load_run("pendulum", ["link.listen=tcp://*:5555"])
+    with pytest.raises(ConfigError, match="link"):
+        load_run("pendulum", ["link.port=5"])

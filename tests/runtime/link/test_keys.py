@@ -48,7 +48,7 @@ def test_a_fingerprint_is_short_and_of_the_public_key() -> None:
 def test_keys_that_others_may_use_are_refused_with_the_remedy(folder: Path, name: str, mode: int) -> None:
     path = folder / "rig" / name
     path.chmod(path.stat().st_mode | mode)
-    with pytest.raises(KeyFault, match=r"others may use it \(mode 0.*\); chmod [67]00") as fault:
+    with pytest.raises(KeyFault, match=r"open to other users \(mode 0.*\); chmod [67]00") as fault:
         load_rig_keys(folder)
     assert str(path) in str(fault.value)
 
@@ -87,11 +87,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no key": (lambda p: _replace(p, 'secret-key = "' + "~" * 40 + '"'), "secret key is damaged"),
     "another's": (
         lambda p: _replace(p, p.read_text().replace(p.read_text().split('"')[1], new_pair().public.decode())),
-        "do not belong together",
+        "do not match",
     ),
-    "huge": (lambda p: _replace(p, "x" * 5000), "no key file"),
-    "no text": (lambda p: p.write_bytes(b"\xff\x00"), "no key file"),
-    "a folder": (_make_folder, "no key file"),
+    "huge": (lambda p: _replace(p, "x" * 5000), "not a key file"),
+    "no text": (lambda p: p.write_bytes(b"\xff\x00"), "not a key file"),
+    "a folder": (_make_folder, "not a key file"),
 }
 
 
@@ -110,7 +110,7 @@ def test_a_link_to_keys_elsewhere_is_refused(folder: Path) -> None:
     path = folder / "rig" / "secret.key"
     path.rename(folder / "elsewhere.key")
     path.symlink_to(folder / "elsewhere.key")
-    with pytest.raises(KeyFault, match="no key file"):
+    with pytest.raises(KeyFault, match="not a key file"):
         load_rig_keys(folder)
 
 

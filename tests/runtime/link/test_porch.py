@@ -17,7 +17,7 @@ from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_key
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.porch import Porch
 from onrig.runtime.link.server import Answer, Ticket
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.faultlab.peers import Crowd, garbled, greeting
 from onrig.tools.faultlab.processes import resident_bytes
 from onrig.tools.verbs.keys import main as make_keys

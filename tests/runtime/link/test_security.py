@@ -10,10 +10,9 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from onrig.runtime.link import gate
 from onrig.runtime.link.client import KeyRejected, LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import parse_tcp
-from onrig.runtime.link.gate import DOMAIN, verdict
+from onrig.runtime.link.guests import DOMAIN, Gate, verdict
 from onrig.runtime.link.keys import (
     LearnerKeys,
     Pair,
@@ -24,7 +23,7 @@ from onrig.runtime.link.keys import (
     new_pair,
 )
 from onrig.runtime.link.messages import Accepted, Attach
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.verbs.keys import main as make_keys
 from onrig.tools.verbs.learn import endpoint_problem
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
@@ -72,7 +71,7 @@ def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(rig: OpenRig,
 
 def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, learner_keys: LearnerKeys) -> None:
     stranger = learner_keys._replace(own=new_pair())
-    with pytest.raises(KeyRejected, match=f"does not let this learner's key {fingerprint_of(stranger.own)} in"):
+    with pytest.raises(KeyRejected, match=f"does not accept this learner's key {fingerprint_of(stranger.own)}"):
         ask(rig.endpoint, stranger)
     assert rig.heard == []
     assert ask(rig.endpoint, learner_keys) == Accepted(), "others go on"
@@ -80,7 +79,7 @@ def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, lear
 
 
 def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
-    with pytest.raises(KeyRejected, match="does not take plain connections; give the learner's keys: --keys DIR"):
+    with pytest.raises(KeyRejected, match="accepts no unencrypted connections; give the learner's keys: --keys DIR"):
         ask(rig.endpoint, None)
     assert rig.heard == []
 
@@ -97,13 +96,13 @@ def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learne
     with pytest.raises(LinkClosed, match="asked to stop"):
         client.ask(Attach())
     client.close()
-    assert notes[0].endswith("trying on")
+    assert notes[0].endswith("still trying")
     assert len(notes) == 1
 
 
 def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, learner_keys: LearnerKeys) -> None:
     with OpenRig(socket_folder, None) as rig:
-        with pytest.raises(KeyRejected, match="no Onrig rig with keys"):
+        with pytest.raises(KeyRejected, match="not an Onrig rig with keys"):
             ask(rig.endpoint, learner_keys)
         assert ask(rig.endpoint, None) == Accepted()
         assert rig.heard == ["plain"]
@@ -128,7 +127,7 @@ class Handshake:
         self.client.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
         self.monitor = self.client.get_monitor_socket(zmq.EVENT_ALL)
 
-    def enters(self, gatekeeper: gate.Gate | None) -> bool:
+    def enters(self, gatekeeper: Gate | None) -> bool:
         self.client.connect(self.server.getsockopt_string(zmq.LAST_ENDPOINT))
         ended = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
         poller = zmq.Poller()
@@ -174,7 +173,7 @@ def test_trap_another_zap_domain_lets_nobody_in() -> None:
     for domain, enters in ((DOMAIN, True), (b"other", False)):
         handshake = Handshake(enforce=1, domain=domain)
         allowed = {bytes(z85.decode(handshake.own.public)): "me"}
-        gatekeeper = gate.Gate(handshake.context, allowed)
+        gatekeeper = Gate(handshake.context, allowed)
         assert handshake.enters(gatekeeper) is enters
         gatekeeper.close()
         handshake.close()
@@ -231,7 +230,7 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
         ("tcp://127.0.0.1:5", False, True, None),
         ("tcp://*:5", True, False, "names no rig"),
         ("tcp://a:0", True, False, "names no rig"),
-        ("http://a", True, False, "no endpoint"),
+        ("http://a", True, False, "not an endpoint"),
     ],
 )
 def test_where_a_learner_may_connect_to(endpoint: str, with_keys: bool, plain: bool, problem: str | None) -> None:

@@ -405,7 +405,7 @@ def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
     def refuse(path: Path, *mode: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("onrig.runtime.log.staged_file.Path.open", refuse)
+    monkeypatch.setattr("onrig.runtime.log.sink.Path.open", refuse)
     log = opened(folder, mcap=True)
     log.add(EPISODE)
     log.close()

@@ -8,9 +8,9 @@ from onnx import helper
 
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.graph import MAX_ELEMENTS, Cost, check_graph, check_operators
-from onrig.runtime.policy.node_call import Value, value_of
 from onrig.runtime.policy.onnx_wire import FLOAT, read_model
 from onrig.runtime.policy.operators import OPERATORS, evaluate
+from onrig.runtime.policy.shape_rules import Value, value_of
 from tests.runtime.policy import models
 from tests.runtime.policy.models import node
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from onrig.runtime.config.document import shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import shipped
 from onrig.runtime.control.settings import Staleness
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.run_loading import load_run
@@ -36,7 +36,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(override: str, said: str)
 
 
 def test_there_must_be_exploration_to_lower() -> None:
-    with pytest.raises(ConfigError, match="there is no exploration to lower at"):
+    with pytest.raises(ConfigError, match="'lower' needs an exploration process at"):
         load_run("pendulum", ["staleness.then=lower", "exploration={process: none}"])
     assert load_run("pendulum", ["staleness.then=lower"]).staleness == Staleness(then="lower")
 

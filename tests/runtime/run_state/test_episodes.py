@@ -164,7 +164,7 @@ def test_a_line_amid_rows_that_is_none_is_left_to_a_person(tmp_path: Path) -> No
     filed(path, 3)
     text = path.read_text().replace("\n2,", "\nmy note\n2,")
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"episodes\.csv:3: this is no row"):
+    with pytest.raises(ValueError, match=r"episodes\.csv:3: invalid row"):
         read_rows(path)
     EpisodeFile(path).close()
     assert path.read_text() == text

@@ -43,7 +43,7 @@ def test_ones_own_link_to_ones_own_folder_is_fine(runs: Path, tmp_path: Path) ->
 def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_path: Path) -> None:
     (runs / name).parent.mkdir(exist_ok=True)
     (runs / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(NotOurs, match=f"{name} is a link, and would be written through; take it away"):
+    with pytest.raises(NotOurs, match=f"{name} is a link; remove it"):
         check_folder(runs)
 
 
@@ -73,11 +73,11 @@ def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None
     link = tmp_path / "link"
     link.symlink_to(runs)
     os.lchown(link, SOMEBODY, SOMEBODY)
-    with pytest.raises(NotOurs, match=f"link is a link of user {SOMEBODY}; name the folder that is meant"):
+    with pytest.raises(NotOurs, match=f"link is a link of user {SOMEBODY}; name its target instead"):
         check_way(link)
     (runs / "notes").write_text("")
     os.chown(runs / "notes", SOMEBODY, SOMEBODY)
-    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; take it away"):
+    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; remove it"):
         check_folder(runs)
 
 
@@ -106,4 +106,4 @@ def test_nor_does_a_report(runs: Path, tmp_path: Path, capsys: pytest.CaptureFix
     (runs / "report.html").symlink_to(tmp_path / "elsewhere")
     assert main(["report", str(runs)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "report.html is a link, and would be written through" in line
+    assert "report.html is a link; remove it" in line

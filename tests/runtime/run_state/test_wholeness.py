@@ -39,7 +39,7 @@ def test_what_is_missing_is_counted_and_named(change: dict[str, int], says: str)
 
 def test_policies_that_acted_are_to_be_there() -> None:
     whole = judge(WHOLE, rows=2, acted=list(range(1, 9)), filed_policies={8})
-    assert whole.lost == ("policies: 7 of 8 that acted are not filed (1, 2, 3, 4, 5, ...)",)
+    assert whole.lost == ("policies: 7 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",)
 
 
 def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
@@ -66,7 +66,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
     (tmp_path / "policies" / "1.onnx").write_bytes(b"")
     whole = whole_of(WHOLE, tmp_path, acted=[2])
     assert (whole.rows.present, whole.policies and whole.policies.present) == (2, 1)
-    assert whole.lost == ("policies: 1 of 2 that acted are not filed (2)",)
+    assert whole.lost == ("policies: 1 of 2 that acted are not stored (2)",)
 
 
 def test_without_the_replay_process_nothing_is_taken_for_granted(tmp_path: Path) -> None:

@@ -152,3 +152,14 @@ def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, said: str) ->
         feasible(c)
     with pytest.raises(NoSafeSet, match=said):
         upper_side(c)
+
+
+@pytest.mark.parametrize("shape", [(NODES,), (3, NODES)])
+def test_curves_are_drawn_anew_bit_for_bit_as_numpy_draws_periodic_ones(shape: tuple[int, ...]) -> None:
+    rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+    angle = nodes + 0.9 * H * rng.uniform(size=shape) + rng.uniform(-9.0, 9.0, (*shape[:-1], 1))
+    velocity = rng.normal(size=shape)
+    drawn = phase_plane._drawn_anew(nodes, angle, velocity).reshape(-1, NODES)
+    rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
+    for found, (a, v) in zip(drawn, rows, strict=True):
+        assert np.array_equal(found, np.interp(nodes, a, v, period=2 * math.pi))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.control.supervision import Orders
+from onrig.runtime.control.outside import Requests
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
@@ -167,7 +167,7 @@ def test_the_watchdog_is_ours_only_where_it_names_us(environment: dict[str, str]
 
 def test_the_control_process_shows_that_it_looks(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
-    orders = Orders(board)
+    orders = Requests(board)
     seen = []
     for _ in range(3):
         assert not orders.stopped

@@ -42,7 +42,7 @@ def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
 def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     first = hold(tmp_path)
-    with pytest.raises(FolderBusy, match="another `onrig run` is at work"):
+    with pytest.raises(FolderBusy, match="another `onrig run` is using it"):
         hold(tmp_path)
     os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
     os.close(first)

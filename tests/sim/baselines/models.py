@@ -6,8 +6,7 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import convert
-from onrig.runtime.config.document import load_document
-from onrig.runtime.config.resolve import find
+from onrig.runtime.config.document import find, load_document
 from onrig.runtime.task import Task, episode_steps
 from onrig.sim.baselines.task_model import TaskModel
 from onrig.sim.plants import Magman, Pendulum, Plant

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.explore.processes import episode_noise
+from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.layout import Flag

@@ -19,8 +19,7 @@ from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan, Kind, Scheduled
 from onrig.sim.twin.options import TwinOptions
-from onrig.sim.twin.pacing import TwinLoop, hand_over_ns
-from onrig.sim.twin.trace import TraceReader, TraceWriter
+from onrig.sim.twin.pacing import TraceReader, TraceWriter, TwinLoop, hand_over_ns
 from tests.sim.twin.bench import AT_REST, RIG
 
 LOOK_NS = 200

@@ -22,12 +22,17 @@ from onrig.tools.bench.learner.cases import (
     RIDES,
     STORED,
     LearnerCase,
+    Rates,
     Ride,
+    Throughput,
     Work,
     group,
     mega_flop,
+    share,
+    speed_checks,
+    throughput,
+    times_faster,
 )
-from onrig.tools.bench.learner.figures import Rates, Throughput, share, speed_checks, throughput, times_faster
 from onrig.tools.bench.learner.session import WEIGHTS, Minutes, Plan, RidePlan, Session, minutes, strategy_checks
 from onrig.tools.bench.learner.subjects import Strategy, full_memories, onrig
 from onrig.tools.bench.learner.verb import limit_sentence, limit_table, rates_table

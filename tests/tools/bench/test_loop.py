@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
-from onrig.tools.bench.cyclictest import CyclictestFailed, command, parse
-from onrig.tools.bench.loop.display import misses_list, misses_table, ratios_table
 from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
-from onrig.tools.bench.loop.report import AtRate, OfRig, SliceFigures, build, checks_of
+from onrig.tools.bench.loop.report import (
+    AtRate,
+    OfRig,
+    SliceFigures,
+    build,
+    checks_of,
+    misses_list,
+    misses_table,
+    ratios_table,
+)
 from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, address_in
 from onrig.tools.bench.loop.sentinel import Seen
 from onrig.tools.bench.loop.tally import Missed, Tally
@@ -24,6 +31,7 @@ from onrig.tools.bench.loop.verb import main
 from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
 from onrig.tools.bench.verb import WHAT
+from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
 from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000
@@ -291,7 +299,7 @@ def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from onrig.tools.bench.loop.display import plot
+    from onrig.tools.bench.loop.report import plot
 
     found = [at(r, of_rig("onrig", tally(50, 100)), theirs=counted(20, 30, 4000)) for r in (200.0, 1000.0)]
     plot(found, tmp_path / "loop.png")

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.record import STAGES, Flag, Miss
-from onrig.sim.twin.trace import TraceReader, TraceWriter
-from onrig.tools.bench.loop.misses import Stalls
+from onrig.sim.twin.pacing import TraceReader, TraceWriter
 from onrig.tools.bench.loop.sentinel import NOTED_NS, Kind, Seen
 from onrig.tools.bench.loop.tally import (
     DEVICE_CLOCK,
@@ -19,6 +18,7 @@ from onrig.tools.bench.loop.tally import (
     SENT_LATE,
     Missed,
     Sendings,
+    Stalls,
     Tally,
     near,
     sendings,

@@ -27,9 +27,8 @@ from onrig.tools.bench.replay.figures import (
     verdict_checks,
 )
 from onrig.tools.bench.replay.onrig import build
-from onrig.tools.bench.replay.session import Plan
 from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
-from onrig.tools.bench.replay.verb import times_table
+from onrig.tools.bench.replay.verb import Plan, times_table
 from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_beside_stalls, quantiles_us
 
 CAPACITY = 100

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
+import msgspec
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
 
 from onrig.runtime.policy.admission import Admitted
-from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.contract import METADATA_KEY, contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.learners.policy_desk import desk_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.cli import main as onrig
+from onrig.tools.evaluate import judge
 from onrig.tools.examples import export_sb3
 from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from onrig.tools.load import load
-from onrig.tools.verdict import judge
 
 CONFIG = load("pendulum", [])
 
@@ -120,6 +125,89 @@ def test_what_would_be_lost_on_the_way_is_refused() -> None:
     object.__setattr__(noisy, "use_sde", True)
     with pytest.raises(ValueError, match="use_sde"):
         actor_of(noisy)
+
+
+class Learner:
+    """Learns nothing at first, then to push, which lifts the pendulum a little, and forgets it again."""
+
+    def __init__(self, *, interrupted_at: int = 10_000) -> None:
+        self.policy = Agent(actor__mu=nn.Sequential(nn.Linear(2, 1), nn.Tanh()))
+        self.num_timesteps = 0
+        self.interrupted_at = interrupted_at
+        self.push(0.0)
+
+    def push(self, volume: float) -> None:
+        for weights in self.policy.parameters():
+            nn.init.zeros_(weights)
+        nn.init.constant_(list(self.policy.parameters())[1], volume)
+
+    def learn(self, steps: int, *, reset_num_timesteps: bool) -> None:
+        assert not reset_num_timesteps, "it would begin anew"
+        self.num_timesteps += steps
+        if self.num_timesteps >= self.interrupted_at:
+            raise KeyboardInterrupt
+        self.push(1.0 if self.num_timesteps == 4000 else 0.0)
+
+
+def training_step(path: Path) -> int:
+    (metadata,) = [p.value for p in onnx.load(str(path)).metadata_props if p.key == METADATA_KEY]
+    step = msgspec.json.decode(metadata)["training_step"]
+    assert isinstance(step, int)
+    return step
+
+
+def test_the_best_policy_is_kept_and_each_evaluation_has_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(export_sb3, "agent_for", lambda *arguments: Learner())
+    path = tmp_path / "p.onnx"
+    assert export_sb3.main(["pendulum", str(path), "--steps", "7000"]) == 0
+    assert training_step(path) == 4000
+    *lines, last, check, evaluation = capsys.readouterr().out.splitlines()
+    assert [line.split(" steps: normalized ")[0].strip() for line in lines] == ["0", "2000", "4000", "6000", "7000"]
+    scores = [float(line.split("normalized ")[1].split(",")[0]) for line in lines]
+    assert scores[2] > scores[0] == scores[1] == scores[3]
+    assert [line.endswith(" s left") for line in lines] == [False, True, True, True, False]
+    assert last.startswith(f"{path} holds the best")
+    assert onrig(check.split()[1:]) == 0
+    capsys.readouterr()
+    assert onrig([*evaluation.split()[1:], "--json"]) == 0
+    told = msgspec.json.decode(capsys.readouterr().out)["summary"]["normalized"]
+    assert told["mean"] == pytest.approx(scores[2], abs=5e-4)
+
+
+def test_the_page_trains_with_options_that_exist() -> None:
+    page = Path("docs/third-party-policies.md").read_text(encoding="utf-8")
+    (words,) = [shlex.split(line, comments=True) for line in page.splitlines() if line.startswith("python -m")]
+    assert words[:3] == ["python", "-m", export_sb3.__name__]
+    assert export_sb3.parser().parse_args(words[3:]).steps > 0
+
+
+def test_an_interrupted_training_leaves_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(export_sb3, "agent_for", lambda *arguments: Learner(interrupted_at=6000))
+    path = tmp_path / "p.onnx"
+    assert export_sb3.main(["pendulum", str(path), "--steps", "8000"]) == 130
+    assert training_step(path) == 4000
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("algorithm", "noisy"), [("td3", True), ("ppo", False)])
+def test_an_agent_learns_at_the_scale_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, noisy: bool
+) -> None:
+    sb3, noise = ModuleType("stable_baselines3"), ModuleType("stable_baselines3.common.noise")
+    vars(sb3)[algorithm.upper()] = lambda policy, env, **settings: SimpleNamespace(env=env, settings=settings)
+    vars(noise)["OrnsteinUhlenbeckActionNoise"] = lambda mean, sigma, **rest: (mean, sigma)
+    for module in (sb3, ModuleType("stable_baselines3.common"), noise):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    config = load("magman", ["learner.ddpg.gamma=0.9", "learner.ddpg.reward_scale=0.25"])
+    agent = agent_for(config, algorithm, 3)
+    assert agent.env.reward_scale == 0.25
+    assert agent.settings["gamma"] == 0.9
+    assert agent.settings["seed"] == 3
+    assert ("action_noise" in agent.settings) == noisy
 
 
 def test_without_stable_baselines3_the_program_says_what_to_install(

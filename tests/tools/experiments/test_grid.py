@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.config.resolve import find, shipped
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.grid import cells_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onrig.tools.faultlab.attack import attack
+from onrig.tools.attack import attack
 from onrig.tools.faultlab.campaign import GROWN_MB, Filed, Piece, do_piece, verdict
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from onrig.hw.messages import State, Status
 from onrig.runtime.run_state.faults import FAULTS, FaultName
-from onrig.tools.bench.faults import parser, report, worst_ms
 from onrig.tools.bench.report import markdown
+from onrig.tools.faultlab.bench import parser, report, worst_ms
 from onrig.tools.faultlab.fault_matrix import CASES, Outcome
 from onrig.tools.faultlab.wire import Seen, device_time_us, safe_since_us
 

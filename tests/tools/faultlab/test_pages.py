@@ -4,8 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from onrig.tools.faultlab.balance import checks
-from onrig.tools.faultlab.gauges import Gauges
+from onrig.tools.faultlab.balance import Gauges, checks
 from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak
 from onrig.tools.faultlab.processes import children, use_of
 from tests.tools.faultlab.test_balance import balanced

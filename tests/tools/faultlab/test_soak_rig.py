@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.tools.faultlab.network import LossyLink
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.faultlab.schedule import NATURES, Kind, Place
 from onrig.tools.faultlab.soak_rig import BASE_DELAY_S, LineFaults, NetworkFaults
 from onrig.tools.faultlab.wire import Mode, Wire, obey

@@ -16,8 +16,8 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
-from onrig.runtime.control.policy_seat import PolicySeat
-from onrig.runtime.control.supervision import Orders
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
@@ -79,7 +79,7 @@ class _Ring(RingWriter):
         return done
 
 
-class _Seat(PolicySeat):
+class _Switch(PolicySwitch):
     """Takes the time that it needs: what it prepares is ready at the next tick edge."""
 
     def prepare(self, slack_ns: int) -> None:
@@ -112,12 +112,12 @@ class LoggedRun:
         rig = self.config.rig
         self.layout = RecordLayout.of(rig)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
-        self.board, self._keepsake = Board(segment), loop_state_in(segment)
+        self.board, self._kept_state = Board(segment), loop_state_in(segment)
         self.board[Word.BARRIER] = 1 << 20
         ring = Segment.create(self.shm / "ring", ring_bytes(self.layout, 256), self.layout.schema)
         self.ring, self._reader = _Ring(ring, self.layout), RingReader(ring, self.layout)
         self.slot = PolicySlot(Segment.create(self.shm / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self.orders = Orders(self.board)
+        self.orders = Requests(self.board)
         self.events = EventFile(folder / "events.jsonl")
         self._accounts = EpisodeAccounts(self.config.task)
         self.log = self.new_log()
@@ -126,7 +126,7 @@ class LoggedRun:
 
     def new_log(self, session: str = "session") -> McapLog:
         """A log of a replay process that has just begun."""
-        return McapLog(self.config, self.folder, session, self.events.write, self._keepsake.take)
+        return McapLog(self.config, self.folder, session, self.events.write, self._kept_state.take)
 
     def put(self, policy_id: int, scale: float = 1.0) -> None:
         """Admit a policy."""
@@ -147,9 +147,9 @@ class LoggedRun:
         session = DeviceSession(LoopbackDevice(device, clock).transport, rig, clock)
         hello = session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
-        seat = _Seat(self.slot, terms_of(self.config))
+        switch = _Switch(self.slot, terms_of(self.config))
         loop = ControlLoop(
-            self.config, session, hello, self.ring, self.board, seat, self.orders, keepsake=self._keepsake
+            self.config, session, hello, self.ring, self.board, switch, self.orders, kept_state=self._kept_state
         )
         self.device = device
         self.at_start(loop)

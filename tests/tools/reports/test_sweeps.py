@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.experiments.store import Cell
-from onrig.tools.reports.dots import by_figure
+from onrig.tools.reports.curves import by_figure
 from onrig.tools.reports.results import Result, read_experiment
 from onrig.tools.reports.sweeps import SWEEPS, lines_of, number_of
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.supervise.watchdog import GIVE_UP_S
+from onrig.runtime.supervise.revival import GIVE_UP_S
 from onrig.tools.doctor.machine import Machine
 from onrig.tools.service.texts import (
     MARK,

@@ -68,7 +68,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("name", ["rig", "../x", ""])
 def test_a_name_that_makes_no_folder_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "keys"), "--learner", name]) == ExitCode.CONFIGURATION
-    assert "is no name" in capsys.readouterr().err
+    assert "is not a valid name" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Places, Stage
+from onrig.tools.web import connections as module
+from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Hub, Message, Places, Stage, frame
 
 
 def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_read() -> None:
@@ -43,3 +44,79 @@ def test_a_place_given_back_is_free() -> None:
     places.give(place)
     places.give(place)
     assert places.of("a") is None
+
+
+def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:
+    hub = Hub()
+    watcher = hub.join(lambda: [Message("about", {"a": 1})])
+    assert watcher is not None
+    hub.tell(lambda: [Message("status", 2)])
+    assert [watcher.next(0), watcher.next(0), watcher.next(0)] == [
+        b'event: about\ndata: {"a":1}\n\n',
+        b"event: status\ndata: 2\n\n",
+        None,
+    ]
+
+
+def test_there_is_room_for_so_many_and_a_place_that_is_left_is_free_again() -> None:
+    hub = Hub(limit=2)
+    first, second = hub.join(list), hub.join(list)
+    assert first is not None
+    assert second is not None
+    assert hub.join(list) is None
+    hub.leave(first)
+    assert hub.join(list) is not None
+
+
+def test_it_knows_whether_anybody_watches() -> None:
+    hub = Hub()
+    watcher = hub.join(list)
+    assert watcher is not None
+    assert hub.somebody.is_set()
+    hub.leave(watcher)
+    assert not hub.somebody.is_set()
+
+
+def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
+    hub = Hub()
+    slow, quick = hub.join(list), hub.join(list)
+    assert slow is not None
+    assert quick is not None
+    for i in range(1000):
+        hub.tell(lambda i=i: [Message("n", i)])  # type: ignore[misc]
+        assert quick.next(0) == frame(Message("n", i))
+    left: list[bytes | None] = []
+    while left[-1:] not in ([b""], [None]):
+        left.append(slow.next(0))
+    assert left[-1] == b""
+    assert len(left) < 1000
+
+
+def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
+    hub = Hub()
+    early = hub.join(list)
+    hub.end()
+    late = hub.join(list)
+    assert early is not None
+    assert late is not None
+    assert (early.next(0), late.next(0)) == (b"", b"")
+
+
+def test_text_from_a_log_cannot_forge_an_event() -> None:
+    assert frame(Message("story", "a\n\nevent: ended\ndata: {}")).count(b"\n") == 3
+
+
+def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
+    hub = Hub(2)
+    reads, stalls = hub.join(list), hub.join(list)
+    assert reads is not None
+    assert stalls is not None
+    assert hub.join(list) is None
+    for n in range(module._STALLED):
+        hub.tell(lambda n=n: [Message("status", n)])  # type: ignore[misc]
+        reads.next(0.0)
+    assert hub.join(list) is not None
+    assert hub.join(list) is None, "the other one reads"
+    for _ in range(module._STALLED):
+        assert stalls.next(0.0) != b""
+    assert stalls.next(0.0) == b""

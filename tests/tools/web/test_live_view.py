@@ -15,7 +15,7 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import save_resolved
 from onrig.tools.cli import main
-from onrig.tools.web.address import Address, listen_at
+from onrig.tools.web.guard import Address, listen_at
 from onrig.tools.web.live_view import NoView, live_view
 from tests.processes.rig import until
 from tests.runtime.samples import PENDULUM
@@ -119,7 +119,7 @@ def test_an_address_that_is_none_is_a_usage_error(
 
 def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["web", str(tmp_path)]) == ExitCode.CONFIGURATION
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: Path) -> None:

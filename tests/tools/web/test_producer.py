@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.replay.accounts.timing import TimingFile
+from onrig.runtime.replay.accounts.figures import TimingFile
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view import run_view as module
 from onrig.runtime.view.reader import Figures, ViewReader
-from onrig.tools.web.hub import Message
+from onrig.tools.web.connections import Message
 from onrig.tools.web.producer import Producer
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun

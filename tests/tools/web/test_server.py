@@ -12,10 +12,8 @@ import pytest
 from onrig.runtime.link.endpoint import Tcp
 from onrig.tools.faultlab.peers import Crowd, answer, bad_requests, stalled_readers
 from onrig.tools.web import connections
-from onrig.tools.web.address import Address, listen_at
-from onrig.tools.web.connections import PER_ADDRESS
-from onrig.tools.web.guard import SECURITY_HEADERS, Guard
-from onrig.tools.web.hub import Hub, Message
+from onrig.tools.web.connections import PER_ADDRESS, Hub, Message
+from onrig.tools.web.guard import SECURITY_HEADERS, Address, Guard, listen_at
 from onrig.tools.web.server import PageServer, Site, load_assets
 
 JSON = {"Content-Type": "application/json"}

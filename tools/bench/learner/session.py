@@ -20,9 +20,10 @@ from onrig.tools.bench.learner.cases import (
     RIDES,
     WARM_UP,
     LearnerCase,
+    Rates,
     Ride,
+    throughput,
 )
-from onrig.tools.bench.learner.figures import Rates, throughput
 from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
 from onrig.tools.bench.progress import Progress
 from onrig.tools.bench.report import Check, Row, aligned, at_most, number

@@ -9,9 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from onrig.tools.arguments import VerbParser, complain
-from onrig.tools.bench.learner.cases import GROUPS, LARGE, LIMIT, ONRIG, PEER, LearnerCase, Ride, Work
-from onrig.tools.bench.learner.figures import Rates, Share, row, share, share_rows, speed_checks, times_faster
+from onrig.tools.bench.learner.cases import (
+    GROUPS,
+    LARGE,
+    LIMIT,
+    ONRIG,
+    PEER,
+    LearnerCase,
+    Rates,
+    Ride,
+    Share,
+    Work,
+    row,
+    share,
+    share_rows,
+    speed_checks,
+    times_faster,
+)
 from onrig.tools.bench.learner.session import (
     Minutes,
     Plan,
@@ -35,6 +49,7 @@ from onrig.tools.bench.report import (
     number,
     parser_of,
 )
+from onrig.tools.terminal import VerbParser, complain
 
 FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)

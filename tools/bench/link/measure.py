@@ -14,7 +14,7 @@ from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.control.policy_seat import PolicySeat
+from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import LearnerKeys
@@ -24,8 +24,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
+from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, untrained, with_memory
-from onrig.tools.faultlab.network import LossyLink
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000
@@ -100,7 +100,7 @@ def admission(policies: int, folder: Path) -> Judged:
 def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[Latency, int]:
     """Train, export, offer and take up so many policies; their times, and how many were refused.
 
-    The loop's part is what its seat does: it takes the policy out of the slot, builds and warms it.
+    The loop's part is what its switch does: it takes the policy out of the slot, builds and warms it.
     """
     config = config_of(_SEED_MEMORY)
     client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
@@ -114,8 +114,8 @@ def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[La
         agent = Agent(config, msgspec.convert(config.learner, LearnerSettings), link.mirror)
         agent.catch_up()
         agent.policies = attached.next_policy_id - 1
-        seat = PolicySeat(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
-        seat.take_newest()
+        switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
+        switch.take_newest()
         for _ in range(policies):
             for _ in agent.learn(_UPDATES):
                 pass
@@ -128,9 +128,9 @@ def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[La
                 refused += 1
                 continue
             agent.policies = verdict.policy_id
-            seat.take_newest()
+            switch.take_newest()
             in_effect = time.perf_counter_ns()
-            if seat.policy_id != verdict.policy_id:
+            if switch.policy_id != verdict.policy_id:
                 raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")
             for durations, ns in zip(times, (exported - start, judged - exported, in_effect - judged), strict=True):
                 durations.append(ns)

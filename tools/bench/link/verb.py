@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.tools.arguments import VerbParser, complain
 from onrig.tools.bench.link.measure import (
     Door,
     Judged,
@@ -44,6 +43,7 @@ from onrig.tools.bench.report import (
     rows_table,
 )
 from onrig.tools.bench.timing import quantiles_us
+from onrig.tools.terminal import VerbParser, complain
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0

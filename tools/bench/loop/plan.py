@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.arguments import VerbParser
 from onrig.tools.bench.report import missing_folder, parser_of
+from onrig.tools.terminal import VerbParser
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)

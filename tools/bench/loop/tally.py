@@ -1,15 +1,18 @@
-"""What the step records of a measured loop come to: histograms of bounded size, and each missed tick by itself."""
+"""What the step records of a measured loop come to: bounded histograms, and missed ticks beside stalls."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Flag, Kind, Miss
-from onrig.sim.twin.trace import TraceReader
+from onrig.sim.twin.pacing import TraceReader
+from onrig.tools.bench.loop.sentinel import NOTED_NS, Seen
 
 NEAR_TICKS: Final = 10
 """A swap is felt, if at all, by the ticks that prepare it and by those after it: so many on either side."""
@@ -193,7 +196,7 @@ def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
     """Find out for records (dtype ``RecordLayout.dtype``) when their frames were sent.
 
     Without a trace, of a device at a port, they are taken to have been sent as punctually as the loop itself makes out
-    (``lateness_ns``, see ``onrig.hw.clock_sync``), which is counted from the most punctual ones.
+    (``lateness_ns``, see ``onrig.hw.clock``), which is counted from the most punctual ones.
     """
     guess = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
     if trace is None:
@@ -207,3 +210,97 @@ def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
     """How often the device's clock stood still between one of the records and the next."""
     behind = due_ns - 1000 * records["t_device_us"].astype(np.int64)
     return int(np.count_nonzero(np.diff(behind) > _PAUSE * period_ns))
+
+
+_SHARE: Final = 0.25
+"""Of a period: a shorter stall cannot have cost a tick that had the rest of the period left."""
+
+
+class Explained(NamedTuple):
+    """A miss, and the machine's part in it."""
+
+    missed: Missed
+    stall_ms: float
+    """The longest stall at that time; 0 where no sentinel saw one."""
+    line_ms: float = 0.0
+    """The longest that a byte took through a pseudo-terminal at that time; 0 where it was quick."""
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether the machine stood still at that time."""
+        return self.stall_ms > 0
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it ran, but its kernel was slow to hand bytes on."""
+        return self.line_ms > 0 and not self.is_machine
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is to be put down to the program: its own work ran over, and no stall was seen."""
+        return self.missed.cause is Miss.PROGRAM and not self.is_machine
+
+
+class Stalls:
+    """What the sentinels saw that is long enough to cost a tick at a given period."""
+
+    def __init__(self, seen: Sequence[Seen], period_ns: int) -> None:
+        least = max(NOTED_NS, _SHARE * period_ns)
+        self._spans = {
+            kind: np.array(
+                sorted(span for s in seen if s.kind == kind for span in s.stalls if span[1] - span[0] >= least),
+                np.int64,
+            ).reshape(-1, 2)
+            for kind in ("timer", "line")
+        }
+        self._period_ns = period_ns
+
+    def explain(self, missed: Missed) -> Explained:
+        """Look between one period before the first missed frame was due and what came in its place."""
+        longest = []
+        for due, woken in (self._spans[kind].T for kind in ("timer", "line")):
+            there = (woken >= missed.due_ns - self._period_ns) & (due <= missed.received_ns)
+            longest.append(int((woken - due)[there].max()) / 1e6 if there.any() else 0.0)
+        return Explained(missed, *longest)
+
+    def share_of(self, measured_s: float) -> float:
+        """Share of the time, at most, in which a miss would be put down to a stall by mere coincidence."""
+        spans = np.concatenate(list(self._spans.values()))
+        reach = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
+        return min(1.0, float(reach.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0
+
+
+class LoopMiss(msgspec.Struct, frozen=True):
+    """A missed tick as the JSON has it."""
+
+    rate_hz: float
+    subject: str
+    frames: int
+    cause: str
+    due_ns: int
+    delay_us: float
+    """From when the first missed frame was due until the frame came that was answered."""
+    stall_ms: float
+    line_ms: float
+    near_swap: bool
+    tick_before_us: float
+    longest_stage: str
+    """Of the tick before."""
+
+
+def as_row(rate_hz: float, subject: str, e: Explained) -> LoopMiss:
+    """Put a miss into the shape of the JSON."""
+    m = e.missed
+    return LoopMiss(
+        rate_hz,
+        subject,
+        m.frames,
+        m.cause.name.lower(),
+        m.due_ns,
+        round((m.received_ns - m.due_ns) / 1000, 1),
+        round(e.stall_ms, 3),
+        round(e.line_ms, 3),
+        m.near_swap,
+        round(m.tick_before_us, 1),
+        m.longest_stage,
+    )

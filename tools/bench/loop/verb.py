@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import loop_cpu, settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.arguments import complain
-from onrig.tools.bench import cyclictest
-from onrig.tools.bench.loop.display import misses_list, misses_table, ratios_table
+from onrig.sim.twin.pacing import TraceReader
+from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.loop.load import burner, swapper
 from onrig.tools.bench.loop.plan import (
     CONFIG,
     CYCLICTEST,
     EVERYTHING,
+    ONRIG,
     RATES_HZ,
     Slice,
     Subject,
@@ -36,12 +43,164 @@ from onrig.tools.bench.loop.plan import (
     schedule,
     subjects_of,
 )
-from onrig.tools.bench.loop.report import AtRate, LoopReport, build
-from onrig.tools.bench.loop.rig import RigFailed
-from onrig.tools.bench.loop.session import START_S, LoopSession
-from onrig.tools.bench.progress import progress_for
+from onrig.tools.bench.loop.report import (
+    AtRate,
+    LoopReport,
+    OfRig,
+    SliceFigures,
+    build,
+    misses_list,
+    misses_table,
+    period_ns,
+    ratios_table,
+)
+from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer, address_in
+from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, Seen, Sentinels
+from onrig.tools.bench.loop.tally import Tally, sendings
+from onrig.tools.bench.processes import CPUS, on_cpus
+from onrig.tools.bench.progress import Progress, progress_for
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
+from onrig.tools.doctor import cyclictest
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.terminal import complain
+
+Take = Callable[[NDArray[np.void]], None]
+
+START_S: Final = 6.0
+"""What a start takes, for the time left."""
+_SETTLE_S: Final = 2.0
+"""Of each slice of a rig, before it counts: the learner is still importing."""
+
+
+class LoopSession:
+    """One rate: what runs beside everything else, and the slices."""
+
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        rate_hz: float,
+        folder: Path,
+        swaps_s: float | None,
+        without: Collection[str],
+        progress: Progress,
+        *,
+        keep: bool,
+    ) -> None:
+        self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
+        self._swaps_s, self._without, self._progress = swaps_s, without, progress
+        self._keep = keep
+        self._sentinels: Sentinels | None = None
+        self._cpu = loop_cpu(config.realtime)
+        self._others = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
+        self._policy = folder / "policy.onnx"
+        twin = config.device.twin or {}
+        self._by_socket = config.device.port is None and twin.get("line") == "socket"
+
+    def measure(self, slices: Sequence[Slice]) -> AtRate:
+        """Go through the slices; raises RigFailed or CyclictestFailed."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tallies: dict[str, OfRig] = {}
+        theirs: DurationHistogram | None = None
+        started_s = time.monotonic()
+        seen: list[Seen] = []
+        with contextlib.ExitStack() as stack:
+            if "sentinel" not in self._without and sys.platform == "linux":
+                line_cpu = None if self._by_socket else self._others[0]
+                self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
+            if "burner" not in self._without:
+                stack.enter_context(burner(self._others))
+            stack.enter_context(on_cpus(self._others))  # what watches the loop must not share its CPU
+            for n, (subject, seconds) in enumerate(slices):
+                self._progress.doing(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
+                if subject.name == CYCLICTEST:
+                    histogram = self._cyclictest(seconds)
+                    theirs = theirs or DurationHistogram()
+                    theirs.merge(histogram)
+                else:
+                    self._rig(subject, seconds, n, tallies)
+                self._progress.done(seconds + START_S)
+            seen = self._sentinels.seen() if self._sentinels is not None else []
+        watched_s = time.monotonic() - started_s
+        total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
+        return AtRate(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
+
+    def _cyclictest(self, seconds: float) -> DurationHistogram:
+        program = cyclictest.find()
+        assert program is not None
+        line = cyclictest.command(
+            program,
+            cpu=self._cpu,
+            priority=max(1, self._config.realtime.priority),
+            period_us=self._config.period_us,
+            seconds=seconds,
+        )
+        with on_cpus(CPUS):
+            return cyclictest.run(line, seconds)
+
+    def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, OfRig]) -> None:
+        settings = list(subject.settings)
+        alone = "local_learner=false" in settings or not self._config.local_learner
+        if alone and self._config.policy is None:
+            settings.append(f"policy={self._starting_policy()}")
+        if self._swaps_s is not None:  # the swapper is to be refused nothing
+            settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
+        folder = self._folder / f"{n}"
+        tally = Tally(period_ns(self._rate_hz))
+        traced = self._config.device.port is None and "--device" not in subject.flags
+        with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
+            rig.until_moving()
+            if self._swaps_s is not None:
+                stack.enter_context(swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s))
+            page = address_in(rig.printed)
+            viewer = stack.enter_context(Viewer(page)) if page is not None else None
+            trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if traced else None
+            ended = []
+            try:
+                with self._aimed() as aim:
+
+                    def take(records: NDArray[np.void]) -> None:
+                        tally.add(records, sendings(records, trace))
+                        aim(records)
+
+                    rig.follow(_SETTLE_S, aim)
+                    tally.lost = rig.follow(seconds, take)
+            except RunEnded as end:  # what was measured until then counts, and so does this
+                ended.append(f"slice {n}: {end}")
+            tally.finish()
+            if viewer is not None and not viewer.received and not ended:
+                raise RigFailed(f"the live page sent nothing ({page}); --without web leaves it out")
+        if not self._keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        of = tallies.get(subject.name)
+        if of is None:
+            of = tallies[subject.name] = OfRig(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
+        of.tally.merge(tally)
+        p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
+        whole = [] if ended else [SliceFigures(*p)]
+        tallies[subject.name] = of._replace(slices=[*of.slices, *whole], ended=[*of.ended, *ended])
+
+    @contextlib.contextmanager
+    def _aimed(self) -> Iterator[Take]:
+        """Have the sentinel on the loop's CPU look while the loop rests; by what takes the records.
+
+        Where periods are longer than what it sleeps by itself, that is the closer look.
+        """
+        sentinels, cpu = self._sentinels, self._cpu
+        if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
+            yield lambda records: None
+            return
+        try:
+            yield Aim(period_ns(self._rate_hz), lambda at, every: sentinels.aim(cpu, at, every)).add
+        finally:
+            sentinels.aim_nowhere(cpu)
+
+    def _starting_policy(self) -> Path:
+        """A policy for runs without a learner of their own."""
+        if not self._policy.exists():
+            self._policy.write_bytes(untrained(self._config))
+        return self._policy.resolve()
+
 
 _VERB: Final = "bench loop"
 _NO_POLICY: Final = "a rig without a learner needs a policy: pip install 'onrig[learner]', or --set policy=FILE"
@@ -129,6 +288,6 @@ def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Nam
     parts.append(checks_table(report.checks))
     conclude(report, parts, args.json)
     if args.plot is not None:
-        from onrig.tools.bench.loop.display import plot
+        from onrig.tools.bench.loop.report import plot
 
         plot(measured, args.plot)

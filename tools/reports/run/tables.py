@@ -13,9 +13,8 @@ import numpy as np
 
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
-from onrig.tools.reports.page import Tile
+from onrig.tools.reports.page import Sheet, Tile
 from onrig.tools.reports.run.charts import VERDICTS
-from onrig.tools.reports.sheet import Sheet
 
 _MOST: Final = 120
 """Rows of the table of events: the first few, and the last ones."""
@@ -76,7 +75,7 @@ def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
     lines = []
     s = m.summary
     if not s:
-        lines.append("There is no summary: the run goes on, or was killed before it could say how it ended.")
+        lines.append("There is no summary: the run is still running, or was killed before it wrote one.")
     elif s.get("exit_reason") != "completed":
         lines.append(f"It did not complete: {s.get('exit_reason', '?')}.")
     if number(s.get("dropped_records")):

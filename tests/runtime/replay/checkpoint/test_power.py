@@ -86,7 +86,7 @@ def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
 ) -> None:
     # Small enough segments that each kind of write happens: first, appended, another segment, another generation.
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 60)
-    monkeypatch.setattr("onrig.runtime.replay.checkpoint.tables.SMALL_BYTES", 100)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.SMALL_BYTES", 100)
     fed = Fed(retention, 50, per_step=15)
     writer = CheckpointWriter(tmp_path / "buffer", fed.identity)
     digests = {0: fed.storage.digest()}

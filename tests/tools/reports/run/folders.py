@@ -10,8 +10,8 @@ import numpy as np
 
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.replay.accounts.timing import TimingFile
-from onrig.runtime.replay.checkpoint.identity import identity_of
+from onrig.runtime.replay.accounts.figures import TimingFile
+from onrig.runtime.replay.checkpoint.manifest import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import TransitionBuilder

@@ -1,0 +1,309 @@
+"""Arming, disarming, re-arming and pauses: the actions of the state table, carried out on the device.
+
+The table itself is ``onrig.runtime.run_state.states``; this module holds the device, the board and the clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from math import isinf
+from typing import Final
+
+from onrig.hw.intake import is_before
+from onrig.hw.messages import Op, fault_text
+from onrig.hw.messages import State as Frame
+from onrig.hw.session import DeviceSession, RequestRefused
+from onrig.runtime.control.contradictions import Contradiction
+from onrig.runtime.control.episode import Fade
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports
+from onrig.runtime.control.tick import is_faulted, is_unfit
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.states import Action, Event, State, StateMachine
+from onrig.runtime.shm.board import Board, Word
+
+_ME: Final = "control"
+_RECOVERIES: Final = 10
+"""Faults that a run re-arms by itself, between episodes; the next one ends the run."""
+_LOOK_NS: Final = 1_000_000
+_LOOK_LOCKSTEP_S: Final = 0.0002
+_FRAME_S: Final = 1.0
+"""Minimum wait for the frame that says why the device refuses to arm."""
+_SHOWN_PERIODS: Final = 3
+"""Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
+_SHOWN_S: Final = 0.3
+_LEASE_S: Final = 0.8
+"""How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
+second, less than the supervisor's grace period for an immediate stop."""
+_GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
+
+
+class Arming:
+    """State of a run, and the device that is kept in it."""
+
+    def __init__(
+        self, config: RunConfig, session: DeviceSession, board: Board, requests: Requests, *, lockstep: bool
+    ) -> None:
+        self._config, self._session, self._board, self._requests = config, session, board, requests
+        self._lockstep = lockstep
+        self._recoveries = 0
+        self._answers = True
+        self.confirmation = Confirmation(config, session, board)
+        self.reports = TransitionReports(board, _ME)
+        self.machine = StateMachine(self.reports.note)
+        self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
+
+    @property
+    def state(self) -> State:
+        """Current state of the run."""
+        return self.machine.state
+
+    def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
+        """Apply an event and carry out its actions, except RESET and END, which are the loop's."""
+        for action in self.machine.take(event, fault, detail):
+            if action is Action.ARM:
+                self.confirmation.arming()
+                self._session.arm()
+                self.confirmation.armed()
+            elif action is Action.DISARM:
+                self._disarm()
+            elif action is Action.CLEAR_FAULT:
+                self._session.clear_fault()
+            elif action is Action.FADE:
+                self.fade.begin()
+
+    def _disarm(self) -> None:
+        self._answers = False
+        self._session.disarm()
+        self._answers = True
+
+    # -- beginning and ending ----------------------------------------------------------------------------------------
+
+    def begin_episode(self) -> None:
+        """Arm for an episode; recover first if the device refuses because of a latched fault."""
+        while True:
+            if self._requests.stopped:
+                raise Stopped
+            try:
+                self.take(Event.EPISODE)
+            except RequestRefused as refusal:
+                latched = self._latched()
+                if refusal.op is not Op.ARM or latched is None:
+                    raise
+                self.trip(latched)
+                self.recover()
+            else:
+                return
+
+    def _latched(self) -> Frame | None:
+        """Next frame if it reports a latched fault; None if it does not, or if no frame comes."""
+        session = self._session
+        before = session.last_frame  # a waiting frame may have been sampled before the fault was latched
+        limit_ns = time.monotonic_ns() + max(round(_FRAME_S * 1e9), 10 * self._config.wall_period_ns)
+        while (state := session.wait_state(limit_ns)) is not None:
+            if is_faulted(state):
+                return state
+            if before is None or is_before(before, state.frame):
+                return None
+        return None
+
+    def leave(self) -> None:
+        """End the run by the shortest path from the present state."""
+        if self.state is State.DISCONNECTED:
+            return
+        moves = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
+        self.take(Event.STOP_NOW if moves or self._requests.stop >= AT_ONCE else Event.STOP)
+
+    def make_safe(self) -> None:
+        """Disarm in any state; if the link is down, the device's lease does it.
+
+        Then wait for the state frame that confirms it: only the device knows whether its outputs are safe.
+        """
+        before = self._session.last_frame
+        # Whatever the error, the lease expires by itself, and the first error is the one to report.
+        with contextlib.suppress(Exception):
+            if self._answers:  # otherwise another request would only time out again
+                self._disarm()
+        with contextlib.suppress(Exception):
+            self._await_confirmation(before)
+        self.reports.send()
+
+    def _await_confirmation(self, before: int | None) -> None:
+        """Read until a frame newer than ``before`` shows the outputs safe, or none can come any more."""
+        session, confirmation = self._session, self.confirmation
+        state = session.wait_state(0)  # arrived during the request; may report that the lease expired
+        if state is not None:
+            confirmation.take(state)
+        if self._lockstep and self._answers:
+            session.reset(0)  # in virtual time a disarmed device sends no frame unless asked
+        wait_s = max(_SHOWN_S if self._answers else _LEASE_S, _SHOWN_PERIODS * self._config.wall_period_ns * 1e-9)
+        limit_ns = time.monotonic_ns() + round(wait_s * 1e9)
+        while not confirmation.given_after(before) and time.monotonic_ns() < limit_ns:
+            state = session.wait_state(limit_ns)
+            if state is not None:
+                confirmation.take(state)
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
+        """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
+        if is_unfit(state) or contradiction is None:
+            self.trip(state)
+        else:
+            self.fail(*contradiction)
+
+    def trip(self, state: Frame) -> None:
+        """Latch the fault that a state frame reports, or the one for a device found disarmed."""
+        self._board[Word.FAULT] = state.fault
+        self.confirmation.take(state)
+        fault = device_fault(state.fault, latched=is_faulted(state))
+        self.fail(fault, fault_text(state.fault) if state.fault else "")
+
+    def fail(self, fault: FaultName, detail: str = "") -> None:
+        """Latch a fault and report it: what, why, what to do."""
+        entry = FAULTS[fault]
+        self.take(Event.TRIP, fault, detail)
+        said = f" ({detail})" if detail else ""
+        report(
+            _ME, "fault", f"{entry.cause}{said}; {entry.hint}", fault=fault.value, cause=entry.cause, hint=entry.hint
+        )
+        self.reports.send()
+
+    def recover(self) -> None:
+        """Re-arm after a latched fault, automatically where allowed, otherwise on request; else raise Halted."""
+        fault, detail = self.machine.fault, self.machine.detail
+        if fault is None:
+            return
+        fault = self._gravest(fault)
+        entry = FAULTS[fault]
+        if entry.rearm is Rearm.NOBODY:
+            raise Halted(fault)
+        if entry.rearm is Rearm.RUN:
+            self._recoveries += 1
+            if self._recoveries > _RECOVERIES:
+                raise Halted(fault, f"too many device faults in this run: {detail or entry.cause}")
+            try:
+                self.take(Event.REARM)
+            except RequestRefused as refusal:  # the e-stop was pressed in between, for example
+                latched = self._latched()
+                if refusal.op is not Op.CLEAR_FAULT or latched is None:
+                    raise
+                self.trip(latched)
+                self.recover()
+            return
+        limit = time.monotonic() + self._config.supervision.resume_timeout_s
+        while True:
+            self._requests.forget_resumes()
+            report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_GO_ON}")
+            if not self._resumed_before(limit):
+                self.take(Event.EXPIRED)
+                raise Halted(fault)
+            try:
+                self.take(Event.REARM)
+            except RequestRefused as refusal:
+                self.take(Event.TRIP, fault, str(refusal))
+            else:
+                return
+
+    def _gravest(self, fault: FaultName) -> FaultName:
+        """Latched fault, or a newer one of the device that needs a person: no run re-arms that by itself."""
+        code = self._session.fault
+        newer = device_fault(code) if code else fault
+        if FAULTS[fault].rearm is not Rearm.RUN or FAULTS[newer].rearm is Rearm.RUN:
+            return fault
+        entry = FAULTS[newer]
+        told = {"fault": newer.value, "cause": entry.cause, "hint": entry.hint}
+        report(_ME, "fault", f"{entry.cause} ({fault_text(code)}); {entry.hint}", **told)
+        return newer
+
+    def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
+        """Pause, disarmed, for ``wait_s`` of device time or until a person resumes; between episodes only.
+
+        Returns the length of the pause in device time (s).
+
+        An unbounded pause ends the run (Halted) after ``resume_timeout_s``.  In lockstep a bounded pause takes no
+        time: time is virtual.
+        """
+        if wait_s <= 0:
+            return 0.0
+        began_s = time.monotonic()
+        scale = 1000 * self._config.period_us / self._config.wall_period_ns
+        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+        self.reports.send()
+        self._requests.forget_resumes()
+        how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
+        report(_ME, "warning", f"paused {how_long}: {cause}; {hint}; {_GO_ON}", cause=cause, hint=hint)
+        if isinf(wait_s):
+            if not self._resumed_before(time.monotonic() + self._config.supervision.resume_timeout_s):
+                self.take(Event.EXPIRED)
+                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
+        elif not self._lockstep:
+            self._resumed_before(began_s + wait_s / scale)
+        self.take(Event.RESUME)
+        return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
+
+    def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
+        """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
+
+        Raises Halted if neither happens within ``resume_timeout_s``.
+        """
+        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+        self.reports.send()
+        self._requests.forget_resumes()
+        report(_ME, "warning", f"paused: {cause}; {hint}; or {_GO_ON}", cause=cause, hint=hint)
+        limit = time.monotonic() + self._config.supervision.resume_timeout_s
+        while not (condition() or self._requests.resume):
+            if time.monotonic() >= limit:
+                self.take(Event.EXPIRED)
+                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
+            self._look()
+        self.take(Event.RESUME)
+
+    def _resumed_before(self, limit_s: float) -> bool:
+        while not self._requests.resume:
+            if time.monotonic() >= limit_s:
+                return False
+            self._look()
+        return True
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        return self._board[Word.RESTARTS], self._board[Word.DONE]
+
+    def wait_for(self, condition: Callable[[], bool], what: str, fault: FaultName) -> None:
+        """Wait disarmed until ``condition`` holds; Halted with ``fault`` after ``barrier_timeout_s``.
+
+        The timeout starts over whenever a process that others wait for was restarted, or has finished another of the
+        episodes that it repeats.
+        """
+        self.reports.send()
+        progress = self._progress
+        limit = time.monotonic() + self._config.barrier_timeout_s
+        while not condition():
+            if progress != self._progress:
+                progress = self._progress
+                limit = time.monotonic() + self._config.barrier_timeout_s
+            if time.monotonic() > limit:
+                detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"
+                self.take(Event.TRIP, fault, detail)
+                raise Halted(fault, detail)
+            self._look()
+
+    def _look(self) -> None:
+        """Wait a moment; raises Stopped, or LinkFault if the device rebooted."""
+        if self._requests.stopped:
+            raise Stopped
+        if self._session.rebooted:
+            raise LinkFault(FaultName.DEVICE_REBOOTED, "")
+        if self._lockstep:
+            time.sleep(_LOOK_LOCKSTEP_S)
+        else:  # keep reading: a link full of old frames would lose the answer to the next request
+            state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
+            if state is not None:
+                self.confirmation.take(state)

@@ -1,0 +1,134 @@
+"""The loop's exchange with other processes through the board: requests, transitions, safe outputs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from onrig.hw.intake import is_before
+from onrig.hw.messages import State, shows_safe
+from onrig.hw.session import DeviceSession
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
+from onrig.runtime.run_state.states import Transition, describe
+from onrig.runtime.shm.board import Board, Word
+
+GENTLY: Final = 1
+AT_ONCE: Final = 2
+
+
+class Requests:
+    """Stop and resume requests, from the board and the process's own signals; a few hundred nanoseconds per poll."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._signals = 0
+        self._resumed = 0
+        self._looks = 0
+
+    def signal(self) -> None:
+        """Note a signal to this process itself: its supervisor is gone, so it stops at once."""
+        self._signals = AT_ONCE
+
+    @property
+    def stop(self) -> int:
+        """0, GENTLY or AT_ONCE; each read also counts as a sign of life on the board."""
+        board = self._board
+        self._looks += 1
+        board[Word.LOOKS] = self._looks
+        return max(board[Word.STOP], board.stop_outside, self._signals)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop of either kind was requested."""
+        return self.stop > 0
+
+    def forget_resumes(self) -> None:
+        """Discard earlier resume requests."""
+        self._resumed = self._resumes
+
+    @property
+    def resume(self) -> bool:
+        """Whether a resume was requested since ``forget_resumes``."""
+        return self._resumes > self._resumed
+
+    @property
+    def _resumes(self) -> int:
+        return self._board[Word.RESUME] + self._board[Word.RESUME_OUTSIDE]
+
+
+_KEPT: Final = 4096
+"""Transitions buffered for a supervisor that does not read; far more than an episode has."""
+
+
+class TransitionReports:
+    """Reports of the state machine's transitions, to the board's state word and to the supervisor."""
+
+    def __init__(self, board: Board, source: str) -> None:
+        self._board, self._source = board, source
+        self._waiting: deque[Transition] = deque(maxlen=_KEPT)
+
+    def note(self, transition: Transition) -> None:
+        """Take one transition; no I/O."""
+        self._board[Word.STATE] = transition.state
+        self._waiting.append(transition)
+
+    def send(self, limit: int = _KEPT) -> None:
+        """Pass on up to ``limit`` transitions, as many as the pipe takes."""
+        while self._waiting and limit > 0:
+            t = self._waiting[0]
+            message = f"{t.before.name.lower()} -> {t.state.name.lower()}"
+            if not report(self._source, "transition", message, **describe(t)):
+                return
+            self._waiting.popleft()
+            limit -= 1
+
+
+def longest_hold_ns(config: RunConfig) -> int:
+    """Longest time after the receipt of a frame that its answering command can be in force, by the wall clock.
+
+    The device accepts it within the period that the frame begins, and then holds it for at most a lease.  0 in
+    lockstep, where time stands still between commands.
+    """
+    return 0 if config.lockstep else (config.rig.lease_periods + 1) * config.wall_period_ns
+
+
+class Confirmation:
+    """The board's words on whether the outputs are safe; written by the control process alone.
+
+    An acknowledged DISARM is no confirmation: only a state frame says which command is in force.
+    """
+
+    def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
+        self._session, self._board = session, board
+        self._armed_at: int | None = None
+        self._shown: int | None = None
+        board[Word.HOLD_NS] = longest_hold_ns(config)
+
+    def arming(self) -> None:
+        """Withdraw the confirmation: the device is about to be armed."""
+        self._board[Word.SAFE_NS] = 0
+        self._board[Word.SAFE_SINCE_NS] = 0
+
+    def armed(self) -> None:
+        """Note the answer to ARM: frames received so far were sampled before it and confirm nothing."""
+        self._armed_at = self._session.last_frame
+
+    def take(self, state: State) -> None:
+        """Note a frame received while the device is to be disarmed."""
+        board = self._board
+        if not shows_safe(state):
+            board[Word.SAFE_NS] = 0
+            board[Word.SAFE_SINCE_NS] = 0
+        elif self._armed_at is None or is_before(self._armed_at, state.frame):
+            received_ns = self._session.received_ns
+            if not board[Word.SAFE_SINCE_NS]:
+                board[Word.SAFE_SINCE_NS] = received_ns
+            board[Word.SAFE_NS] = received_ns
+            self._shown = state.frame
+
+    def given_after(self, frame: int | None) -> bool:
+        """Whether a frame newer than ``frame`` (None: any) has shown the outputs safe, and no later one unsafe."""
+        if not self._board[Word.SAFE_NS] or self._shown is None:
+            return False
+        return frame is None or is_before(frame, self._shown)

@@ -1,0 +1,251 @@
+"""Policy switch: fetches policies from the slot, builds and warms them up in the slack, swaps them at a tick edge.
+
+Building a session takes 0.25 ms and more while holding the interpreter lock, so it is done in the slack of a tick, in
+pieces, each only if the remaining slack is long enough.  A policy that fails its probation is rolled back to its
+predecessor, whose session is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.runtime.policy.probation import Record, Tenure, Terms
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag, Rule
+from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
+
+_MARGIN: Final = 4.0
+"""Slack required for a build, as a multiple of the slowest recent one.  Builds take 0.3 to 1 ms, occasionally 2 or 3:
+with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits for the end of the episode."""
+_FIRST_GUESS_NS: Final = 600_000
+_COPY_NS: Final = 100_000
+_NS_PER_BYTE: Final = 2
+"""Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
+_KEEP_WARM_NS: Final = 500_000
+"""Slack in which the predecessor is run once, to keep it in the caches in case of a rollback."""
+_PIECES: Final = 3
+"""Steps of a preparation: fetch, build, warm up."""
+_PREDECESSORS: Final = 3
+"""Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
+_REMEMBERED: Final = 256
+"""Number of rejected policy ids cached here; the run folder lists all of them."""
+_PROBATION: Final = int(Flag.PROBATION)
+_ROLLED_BACK: Final = int(Flag.ROLLED_BACK)
+
+
+class _Seated(NamedTuple):
+    policy_id: int
+    session: PolicySession
+    tenure: Tenure
+
+
+class SeatedState(msgspec.Struct, frozen=True):
+    """An acting or former policy, as stored for a resumed run."""
+
+    policy_id: int
+    tenure: Record
+
+
+class SwitchState(msgspec.Struct, frozen=True):
+    """State of the switch between two episodes; without arguments, that of an empty one."""
+
+    seated: tuple[SeatedState, ...] = ()
+    """The acting policy last."""
+    taken: int = 0
+    """Id of the last policy fetched from the slot."""
+    failed: tuple[int, ...] = ()
+
+
+class PolicySwitch:
+    """Acting policy, its predecessors, and the policy in preparation.
+
+    ``terms``: the probation of every policy; None disables rollback.
+    """
+
+    def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
+        self._slot, self._terms = slot, terms
+        self._seen = self._taken = 0
+        self._fetched: SlotPolicy | None = None
+        self._built: PolicySession | None = None
+        self._ready: tuple[int, PolicySession] | None = None
+        self._build_ns = _FIRST_GUESS_NS
+        self._tenure = Tenure(None, None)
+        self._behind: list[_Seated] = []
+        self._came_back = False
+        self._failed: deque[int] = deque(maxlen=_REMEMBERED)
+        self.active: PolicySession | None = None
+        self.policy_id = 0
+        self.swaps = 0
+        self.refused = 0
+        self.rolled_back = 0
+
+    @property
+    def age_ticks(self) -> int:
+        """Ticks in which the acting policy has been asked."""
+        return self._tenure.ticks
+
+    @property
+    def predecessor(self) -> tuple[int, PolicySession] | None:
+        """Policy that acts after a rollback: id and bound session."""
+        return self._behind[-1][:2] if self._behind else None
+
+    def prepare_until(self, until_ns: int) -> None:
+        """Do pieces of preparation while the time until ``until_ns`` is certain to suffice."""
+        for _ in range(_PIECES):
+            before = self._fetched, self._built
+            self.prepare(until_ns - time.monotonic_ns())
+            if before == (self._fetched, self._built):
+                return
+
+    def prepare(self, slack_ns: int) -> None:
+        """Do the next piece of preparation if ``slack_ns`` is certain to suffice."""
+        if self._fetched is None:
+            if self._slot.version == self._seen or self._ready is not None:
+                self._keep_warm(slack_ns)
+                return
+            if slack_ns < _COPY_NS + _NS_PER_BYTE * self._slot.newest_bytes:
+                return
+            taken = self._slot.take()
+            if taken is None:
+                return
+            self._seen, self._taken = taken.version, taken.policy_id
+            if taken.policy_id in self._failed:
+                self.refused += 1
+            else:
+                self._fetched = taken
+            return
+        if self._built is None:
+            if slack_ns < _MARGIN * self._build_ns:
+                return
+            self._build()
+            return
+        if slack_ns >= _MARGIN * self._build_ns:
+            self._warm_up()
+
+    def _keep_warm(self, slack_ns: int) -> None:
+        if self._behind and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
+            with contextlib.suppress(Exception):  # its errors matter only once it acts
+                self._behind[-1].session.run()
+
+    def _build(self) -> None:
+        fetched = self._fetched
+        if fetched is None:
+            return
+        start = time.monotonic_ns()
+        try:
+            self._built = PolicySession(fetched.model)
+        except Exception:  # it was admitted, so the machine is at fault: keep the present policy
+            self._fetched = None
+            self.refused += 1
+        # The slowest build, decaying, so that a single stall does not block swaps for ever.
+        self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
+
+    def time_builds(self, times: int = 5) -> None:
+        """Measure the median duration of a build, outside the loop; library loading and stalls do not count."""
+        if self.active is None:
+            return
+        durations = []
+        for _ in range(times):
+            start = time.monotonic_ns()
+            PolicySession(self.active.model)
+            durations.append(time.monotonic_ns() - start)
+        self._build_ns = sorted(durations)[times // 2]
+
+    def _warm_up(self) -> None:
+        if self._built is not None and self._fetched is not None:
+            try:
+                self._built.warm_up(3)
+                self._ready = (self._fetched.policy_id, self._built)
+            except Exception:  # as in _build
+                self.refused += 1
+        self._fetched = self._built = None
+
+    def swap(self) -> bool:
+        """At a tick edge, activate the prepared policy; True if there was one.
+
+        The first tick after a rollback always belongs to the predecessor.
+        """
+        if self._ready is None or self._came_back:
+            return False
+        self._install(*self._ready)
+        return True
+
+    def _install(self, policy_id: int, session: PolicySession) -> None:
+        before = self._tenure
+        if self.active is not None and (before.ticks or self._terms is None):  # one that never acted is no fallback
+            if self._terms is None or before.passed:
+                self._behind.clear()
+            self._behind.append(_Seated(self.policy_id, self.active, before))
+            if len(self._behind) > _PREDECESSORS:
+                del self._behind[1]
+        self.policy_id, self.active = policy_id, session
+        self._tenure = Tenure(self._terms, self._behind[-1].tenure.share if self._behind else None)
+        self._ready = None
+        self.swaps += 1
+
+    def take_newest(self) -> None:
+        """Between episodes, without a time limit: install the newest policy of the slot."""
+        while True:
+            if self._ready is not None:  # may be older than the one in the slot, and would block it
+                self._install(*self._ready)
+            if self._fetched is None and self._slot.version == self._seen:
+                return
+            before = (self._seen, self._fetched is not None, self._built is not None)
+            self.prepare(1 << 62)
+            after = (self._seen, self._fetched is not None, self._built is not None)
+            if before == after and self._ready is None:
+                return  # the slot is being rewritten; the next edge sees it
+
+    # -- going on after a crash --------------------------------------------------------------------------------------
+
+    def state(self) -> SwitchState:
+        """State for a resumed run: the acting policy, its predecessors, and their probation records."""
+        sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
+        seated = tuple(SeatedState(s.policy_id, s.tenure.record()) for s in (*self._behind, *sitting))
+        return SwitchState(seated, self._taken, tuple(self._failed))
+
+    def restore(self, state: SwitchState, session_of: Callable[[int], PolicySession | None]) -> None:
+        """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
+        self._failed.extend(state.failed)
+        back = [(s, session_of(s.policy_id)) for s in state.seated]
+        seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
+        if not seated or not back[-1][1]:
+            return
+        *self._behind, (self.policy_id, self.active, self._tenure) = seated
+        self._taken = state.taken
+        waiting = self._slot.take()
+        if waiting is not None and waiting.policy_id <= state.taken:
+            self._seen = waiting.version
+
+    # -- probation -------------------------------------------------------------------------------------------------
+
+    def marks(self) -> int:
+        """Flags for the record of a tick in which the policy is asked; call once per record."""
+        return (_PROBATION if self._tenure.on_probation else 0) | self.take_mark()
+
+    def take_mark(self) -> int:
+        """``ROLLED_BACK`` for the first record after a rollback, whether the policy is asked in it or not; else 0."""
+        if not self._came_back:
+            return 0
+        self._came_back = False
+        return _ROLLED_BACK
+
+    def judge(self, rule: Rule, policy_ns: int) -> bool:
+        """Count a tick of the acting policy: the rule that intervened, the policy's duration.
+
+        True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor and
+        continues under the shield alone.
+        """
+        if self._tenure.take(rule, policy_ns) is None or not self._behind:
+            return False
+        self._failed.append(self.policy_id)
+        self.policy_id, self.active, self._tenure = self._behind.pop()
+        self._came_back = True
+        self.rolled_back += 1
+        return True

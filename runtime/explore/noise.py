@@ -1,0 +1,187 @@
+"""Exploration noise, drawn per episode from a stream of its own: on actions, and on a policy's weights.
+
+Noise on actions lives in normalised action units and is added to the normalised policy action; the sum is clipped to
+[-1, 1].
+
+Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
+"Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma times ``adaption`` after N steps with
+less than the wished distance in action space, else divided by it.  Deviations: the distance is measured on the states
+that the perturbed policy visits (there is no memory to draw from in the loop), and a new sigma takes effect with the
+next episode's perturbation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from onrig.runtime.explore.schedule import amplitudes, is_quiet
+from onrig.runtime.explore.settings import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.policy.contract import INPUT_NAME, ModelRefused
+from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
+
+Signal = npt.NDArray[np.float64]
+
+
+def ornstein_uhlenbeck(
+    rng: np.random.Generator, steps: int, dimensions: int, gain: float, friction: float
+) -> npt.NDArray[np.float64]:
+    """Draw ``u`` of shape (steps, dimensions): u(k+1) = u(k) + gain N(0,1) - friction u(k), u(0) = 0.
+
+    Source: de Bruin et al. 2018, App. B.2, with the symbols read literally (docs/methods.md, "Ornstein-Uhlenbeck");
+    each dimension on its own.
+    """
+    noise = gain * rng.standard_normal((steps, dimensions))
+    u = np.zeros((steps, dimensions))
+    for k in range(1, steps):
+        u[k] = (1.0 - friction) * u[k - 1] + noise[k - 1]
+    return u
+
+
+def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
+    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions."""
+    match exploration:
+        case OrnsteinUhlenbeck():
+            return ornstein_uhlenbeck(rng, steps, dimensions, exploration.gain, exploration.friction)
+        case Gaussian():
+            return exploration.std * rng.standard_normal((steps, dimensions))
+    return None
+
+
+def unit_signal(
+    exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int
+) -> list[tuple[float, ...]]:
+    """Draw an episode's signal clipped to [-1, 1], one (m,) tuple per step; empty where none is added to actions.
+
+    The amplitude multiplies the *clipped* noise: scaled before the clip it would never become small (docs/methods.md,
+    "Clipped noise").
+    """
+    raw = raw_signal(exploration, rng, steps, dimensions)
+    return [] if raw is None else [tuple(row) for row in np.clip(raw, -1.0, 1.0).tolist()]
+
+
+def episode_noise(
+    exploration: Exploration, rng: np.random.Generator, episode: int, steps: int, actuators: Sequence[str]
+) -> list[tuple[float, ...]]:
+    """Exploration signal of one training episode as scheduled over episodes, before any gate, (m,) for each step.
+
+    Raises ValueError for parameter noise, which is no signal but depends on the policy.
+    """
+    if isinstance(exploration, ParameterNoise):
+        raise ValueError("parameter noise depends on the policy")
+    raw = raw_signal(exploration, rng, steps, len(actuators))
+    if raw is None or isinstance(exploration, NoExploration) or is_quiet(exploration.quiet, episode):
+        return [(0.0,) * len(actuators)] * steps
+    scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -1.0, 1.0)
+    return [tuple(row) for row in scaled.tolist()]
+
+
+_LEAST_STD, _GREATEST_STD = 1e-6, 10.0
+
+
+class Scale(NamedTuple):
+    """Standard deviation of the noise on the weights, and what was measured since it was last adapted."""
+
+    std: float
+    squares: float = 0.0
+    """Sum of the squared distances, each the mean over the actuators."""
+    steps: int = 0
+
+
+def measured(noise: ParameterNoise, scale: Scale, deviation: Sequence[float]) -> Scale:
+    """Take one step's distance (m,) of the perturbed policy's action from the policy's; every N steps, adapt."""
+    square = 0.0
+    for d in deviation:
+        square += d * d
+    squares, steps = scale.squares + square / len(deviation), scale.steps + 1
+    if steps < noise.adapt_every:
+        return Scale(scale.std, squares, steps)
+    near = sqrt(squares / steps) <= noise.target_std
+    std = scale.std * noise.adaption if near else scale.std / noise.adaption
+    return Scale(min(max(std, _LEAST_STD), _GREATEST_STD))
+
+
+def perturbed_model(
+    model: bytes,
+    rng: np.random.Generator,
+    std: float,
+    centre: npt.NDArray[np.float64],
+    half_range: npt.NDArray[np.float64],
+) -> bytes:
+    """Return the same ONNX model with N(0, std) on its weights and biases, which are patched in place.
+
+    ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
+    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the
+    same in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on
+    the bias.  Raises ModelRefused for a model without weights that it can find.
+    """
+    graph = read_model(model)
+    patched = bytearray(model)
+    found = False
+    for layer in _layers(graph):
+        found = True
+        weight = graph.initializers[layer.weight]
+        noise = std * rng.standard_normal(weight.shape)
+        bias = None if layer.bias is None else graph.initializers[layer.bias]
+        shift = np.zeros(()) if bias is None else std * rng.standard_normal(bias.shape)
+        if layer.first:
+            inputs_first = noise.T if layer.transposed else noise
+            inputs_first /= half_range[:, None]
+            shift = shift - centre @ inputs_first
+        _write(model, patched, weight, weight.astype(np.float64) + noise)
+        if bias is not None:
+            _write(model, patched, bias, bias.astype(np.float64) + shift.reshape(bias.shape))
+    if not found:
+        raise ModelRefused("operators", "parameter noise finds no Gemm or MatMul with weights of its own")
+    return bytes(patched)
+
+
+class _Layer(NamedTuple):
+    weight: str
+    bias: str | None
+    transposed: bool
+    """The weight is (out, in)."""
+    first: bool
+    """It takes the observation as it comes, in SI units."""
+
+
+def _layers(graph: OnnxModel) -> Iterator[_Layer]:
+    """List the graph's dense layers, each initializer once, in the order of its nodes."""
+    seen: set[str] = set()
+    for node in graph.nodes:
+        if node.op_type not in ("Gemm", "MatMul") or len(node.inputs) < 2:
+            continue
+        weight = node.inputs[1]
+        if weight in seen or not _is_weight(graph, weight, ranks=(2,)):
+            continue
+        bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _added(graph, node)
+        if bias is not None and (bias in seen or not _is_weight(graph, bias, ranks=(1, 2))):
+            bias = None
+        seen |= {weight, *(() if bias is None else (bias,))}
+        attribute = node.attributes.get("transB")
+        transposed = attribute is not None and attribute.value == 1
+        yield _Layer(weight, bias, transposed, node.inputs[0] == INPUT_NAME)
+
+
+def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
+    array = graph.initializers.get(name)
+    return array is not None and array.dtype == np.dtype("<f4") and array.ndim in ranks
+
+
+def _added(graph: OnnxModel, product: Node) -> str | None:
+    """Return what an Add puts on the product of a MatMul, as exporters without Gemm write a bias."""
+    output = product.outputs[0]
+    for node in graph.nodes:
+        if node.op_type == "Add" and output in node.inputs:
+            return next((name for name in node.inputs if name != output), None)
+    return None
+
+
+def _write(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
+    """Put ``new`` where the view ``old`` of ``model`` lies, as float32."""
+    at = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
+    patched[at : at + old.nbytes] = new.astype("<f4").tobytes()

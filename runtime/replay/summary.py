@@ -1,0 +1,124 @@
+"""Parts of a replay process that have a past; what they come to, as progress, view and ``summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.files import replace_own_file
+from onrig.runtime.replay.accounts.figures import RunFigures
+from onrig.runtime.replay.accounts.telemetry import Standing
+from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_watch import PolicyWatch
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
+from onrig.runtime.shm.latest import Latest
+from onrig.runtime.shm.ring import RingReader
+
+
+class Parts(NamedTuple):
+    """In the order in which a record passes them."""
+
+    ring: RingReader
+    loop_state: Latest
+    builder: TransitionBuilder
+    memory: Memory
+    figures: RunFigures
+    accounts: EpisodeAccounts
+    rows: EpisodeFile
+    policies: PolicyDesk
+    desk: LearnerDesk
+    watch: PolicyWatch
+
+
+FILE: Final = "summary.json"
+
+
+def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[str, float | str | None]:
+    """Fields of the progress line; ``active_policy`` has acted for ``policy_age_s`` and is as many updates behind."""
+    figures, desk = parts.figures, parts.desk
+    return {
+        "episode": figures.episode,
+        "normalized": figures.normalized_last20,
+        "ticks": figures.ticks,
+        "missed": figures.missed,
+        "updates": desk.updates,
+        "updates_per_s": desk.updates_per_s,
+        "policy": active_policy,
+        "policy_age_s": round(policy_age_s, 3),
+        "policy_behind": desk.updates_behind(active_policy),
+        "stored": parts.memory.storage.stored,
+        "policies_too_soon": parts.policies.too_soon,
+    }
+
+
+def standing(parts: Parts, *, dropped: int) -> Standing:
+    """What viewers are told of the run beside its step records; ``dropped`` as in ``summarised``."""
+    score = parts.figures.normalized_last20
+    return Standing(
+        episode=parts.figures.episode,
+        offered=parts.memory.offered,
+        dropped=dropped,
+        gaps=parts.builder.gaps,
+        updates=parts.desk.updates,
+        updates_per_s=parts.desk.updates_per_s,
+        normalized_last20=float("nan") if score is None else score,
+        policies_offered=parts.policies.offered,
+        policies_admitted=parts.policies.admitted,
+        policies_refused=parts.policies.refused,
+    )
+
+
+def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
+    """What stands in ``summary.json``, in its order, of the run as it is now.
+
+    ``dropped``: records that found the ring full, over the whole life of the run.  ``active_policy``: id of the policy
+    that acted last.
+    """
+    policies, desk = parts.policies, parts.desk
+    return {
+        "episodes": desk.closed,
+        **parts.figures.summary(),
+        "transitions": parts.memory.offered,
+        "gaps": parts.builder.gaps,
+        "dropped_records": dropped,
+        "buffer": _buffer(parts.memory),
+        "policies": {
+            "offered": policies.offered,
+            "admitted": policies.admitted,
+            "refused": policies.refused,
+            "too_soon": policies.too_soon,
+            "rolled_back": policies.rolled_back,
+            "active": active_policy,
+        },
+        "mirror_mismatches": desk.mismatches,
+        "learner": {
+            "updates": desk.updates,
+            "updates_per_s": desk.updates_per_s,
+            "error_batches": desk.error_batches,
+        },
+    }
+
+
+def _buffer(memory: Memory) -> dict[str, object]:
+    storage = memory.storage
+    return {
+        "capacity": storage.capacity,
+        "stored": storage.stored,
+        "bytes": storage.nbytes + memory.keeper.nbytes,
+        "strategy": str(memory.strategy),
+        "synthetic": int(np.count_nonzero(storage.meta & Flag.SYNTHETIC)),
+        "digest": storage.digest().hex(),
+    }
+
+
+def write_summary(folder: Path, summary: Mapping[str, object]) -> None:
+    """Put it into the run folder, whole or not at all; raises OSError."""
+    replace_own_file(folder / FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures(no_pictures: None) -> None:
+    """What these runs come to is in other files; tests/docs and tests/tools/reports look at pictures."""

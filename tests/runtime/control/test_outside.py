@@ -1,0 +1,99 @@
+"""The board says *safe* when a frame does, and never because a request was sent or answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from onrig.hw.messages import Status, shows_safe
+from onrig.runtime.control.outside import Confirmation, longest_hold_ns
+from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment
+from onrig.tools.load import load
+from tests.hw.fake_device import state_of
+
+REALTIME = load("pendulum", ["device.pace=realtime"])
+SAFE, ARMED = int(Status.SAFE), int(Status.ARMED)
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        session: Any = SimpleNamespace(last_frame=None, received_ns=0)
+        self.session = session
+        self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
+        self.confirmation = Confirmation(REALTIME, session, self.board)
+
+    def receive(self, frame: int, status: int) -> tuple[int, int]:
+        """A frame comes, one period after the other; (since, newest) as the board then has them, in frames."""
+        self.session.last_frame, self.session.received_ns = frame, 1000 * frame
+        self.confirmation.take(state_of(frame)._replace(status=status))
+        return self.board[Word.SAFE_SINCE_NS] // 1000, self.board[Word.SAFE_NS] // 1000
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "safe"),
+    [
+        (Status.SAFE, True),
+        (Status.SAFE | Status.FAULT, True),
+        (Status.SAFE | Status.FIRST, True),
+        (Status.ARMED | Status.SAFE, False),
+        (Status.ARMED, False),
+        (Status.FAULT, False),
+        (0, False),
+        (0x8000 | Status.SAFE, True),
+    ],
+)
+@pytest.mark.rules("H202")
+def test_safe_is_disarmed_with_the_safe_output_in_force(status: int, safe: bool) -> None:
+    assert shows_safe(state_of(1)._replace(status=int(status))) is safe
+
+
+def test_the_first_and_the_newest_frame_that_show_it_are_kept(bench: Bench) -> None:
+    assert bench.receive(7, SAFE) == (7, 7)
+    assert bench.receive(8, SAFE) == (7, 8)
+    assert bench.receive(9, ARMED | SAFE) == (0, 0)
+    assert bench.receive(10, SAFE) == (10, 10)
+
+
+def test_arming_takes_the_word_back_before_the_device_can_know_of_it(bench: Bench) -> None:
+    bench.receive(7, SAFE)
+    bench.confirmation.arming()
+    assert bench.board[Word.SAFE_NS] == bench.board[Word.SAFE_SINCE_NS] == 0
+
+
+@pytest.mark.rules("H202")
+def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(bench: Bench) -> None:
+    bench.confirmation.arming()
+    bench.session.last_frame = 8
+    bench.confirmation.armed()
+    bench.confirmation.take(state_of(8)._replace(status=SAFE))
+    assert bench.board[Word.SAFE_NS] == 0
+    assert bench.receive(9, SAFE) == (9, 9)
+
+
+def test_what_is_given_is_given_by_a_frame_newer_than_the_one_named(bench: Bench) -> None:
+    assert not bench.confirmation.given_after(None)
+    bench.receive(0xFFFF_FFFF, SAFE)
+    assert bench.confirmation.given_after(None)
+    assert not bench.confirmation.given_after(0xFFFF_FFFF)
+    bench.receive(1, SAFE)
+    assert bench.confirmation.given_after(0xFFFF_FFFF)
+    bench.receive(2, ARMED)
+    assert not bench.confirmation.given_after(None)
+
+
+@pytest.mark.rules("H612")
+def test_a_command_stays_in_force_for_a_lease_and_the_period_of_its_frame(bench: Bench) -> None:
+    periods = REALTIME.rig.lease_periods + 1
+    assert bench.board[Word.HOLD_NS] == longest_hold_ns(REALTIME) == periods * REALTIME.wall_period_ns
+    lockstep = msgspec.structs.replace(REALTIME.device, pace="lockstep")
+    assert longest_hold_ns(msgspec.structs.replace(REALTIME, device=lockstep)) == 0

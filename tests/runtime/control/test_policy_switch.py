@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.control import policy_switch
+from onrig.runtime.control.policy_switch import PolicySwitch
+from onrig.runtime.policy.probation import Terms
+from onrig.runtime.record import Flag, Rule
+from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
+from onrig.runtime.shm.segment import Segment
+
+AMPLE = 10**9
+BUILD_NS = 300_000
+
+
+class FakeSession:
+    """Stands for a session: knows its model, takes 300 us of virtual time to build, fails where the model says so."""
+
+    now_ns = 0
+    built: list[bytes]
+
+    def __init__(self, model: bytes) -> None:
+        FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
+        FakeSession.built.append(model)
+        if b"unbuildable" in model:
+            raise ValueError("no such operator")
+        self.model = model
+        self.warm = False
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if b"fails" in self.model:
+            raise RuntimeError("not now")
+
+    def warm_up(self, runs: int) -> None:
+        if b"unrunnable" in self.model:
+            raise RuntimeError("it fails to run")
+        self.warm = True
+
+
+@pytest.fixture
+def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
+    FakeSession.built, FakeSession.now_ns = [], 0
+    monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: FakeSession.now_ns)
+    return PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA))
+
+
+def acting(switch: PolicySwitch) -> bytes | None:
+    """The model that decides."""
+    model: bytes | None = getattr(switch.active, "model", None)
+    return model
+
+
+def prepare(switch: PolicySwitch, times: int = 3, slack_ns: int = AMPLE) -> None:
+    for _ in range(times):
+        switch.prepare(slack_ns)
+
+
+def test_nobody_sits_on_it_before_the_first_policy(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    prepare(switch)
+    assert not switch.swap()
+    assert (switch.active, switch.policy_id, switch.swaps) == (None, 0, 0)
+
+
+def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(5, b"five")
+    prepare(switch, times=10)
+    assert switch.active is None, "prepared, but no edge has come"
+    assert switch.swap()
+    assert (acting(switch), switch.policy_id, switch.swaps) == (b"five", 5, 1)
+    assert not switch.swap(), "it is not swapped for itself"
+
+
+def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(5, b"five")
+    switch.prepare(AMPLE)
+    assert (FakeSession.built, switch.swap()) == ([], False)
+    switch.prepare(AMPLE)
+    assert (FakeSession.built, switch.swap()) == ([b"five"], False)
+    switch.prepare(AMPLE)
+    assert switch.swap()
+    assert getattr(switch.active, "warm", False)
+
+
+def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(5, b"five")
+    switch.prepare_until(time.monotonic_ns() + AMPLE)
+    assert switch.swap(), "fetched, built and warmed up between two ticks"
+    switch.time_builds()
+    FakeSession.built.clear()
+    slot.put(6, b"six")
+    switch.prepare_until(time.monotonic_ns() + round(3.5 * BUILD_NS))
+    assert FakeSession.built == [], "fetched; a build may take several times as long as it usually does"
+    switch.prepare_until(time.monotonic_ns() + round(4.5 * BUILD_NS))
+    assert (FakeSession.built, switch.swap()) == ([b"six"], False), "built; what is left is too short for warming up"
+    switch.prepare_until(time.monotonic_ns() + round(4.5 * BUILD_NS))
+    assert switch.swap()
+
+
+def test_nothing_is_built_in_a_slack_that_may_not_suffice(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"one")
+    prepare(switch, times=20, slack_ns=7 * BUILD_NS)
+    assert FakeSession.built == [], "the first guess of a build is above what builds take here"
+    prepare(switch, times=20, slack_ns=2_400_000)
+    assert FakeSession.built == [b"one"]
+    assert switch.swap()
+
+
+def test_a_slow_build_asks_for_more_slack_and_is_forgotten_in_time(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"slow")
+    prepare(switch)
+    switch.swap()
+    slot.put(2, b"two")
+    prepare(switch, times=20, slack_ns=50 * BUILD_NS)
+    assert FakeSession.built == [b"slow"], "it may take as long again"
+    for policy_id in range(2, 60):
+        slot.put(policy_id, b"quick")
+        prepare(switch)
+        switch.swap()
+    slot.put(60, b"sixty")
+    prepare(switch, slack_ns=4 * BUILD_NS)
+    assert switch.swap()
+    assert acting(switch) == b"sixty"
+
+
+def test_the_predecessor_is_kept(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    for policy_id, model in ((1, b"one"), (2, b"two"), (3, b"three")):
+        slot.put(policy_id, model)
+        prepare(switch)
+        switch.swap()
+    assert switch.predecessor is not None
+    policy_id, session = switch.predecessor
+    assert (policy_id, getattr(session, "model", None)) == (2, b"two")
+
+
+@pytest.mark.parametrize("model", [b"unbuildable", b"unrunnable"])
+def test_a_policy_that_cannot_be_built_or_run_leaves_the_present_one_acting(slot: PolicySlot, model: bytes) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"one")
+    switch.take_newest()
+    slot.put(2, model)
+    prepare(switch, times=10)
+    assert not switch.swap()
+    switch.take_newest()
+    assert (acting(switch), switch.policy_id, switch.refused) == (b"one", 1, 1)
+    slot.put(3, b"three")
+    switch.take_newest()
+    assert (acting(switch), switch.policy_id) == (b"three", 3)
+
+
+def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    for policy_id in (1, 2, 3):
+        slot.put(policy_id, b"%d" % policy_id)
+    switch.take_newest()
+    assert (acting(switch), switch.policy_id, FakeSession.built) == (b"3", 3, [b"3"])
+    switch.take_newest()
+    assert FakeSession.built == [b"3"], "what acts already is not built again"
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3])
+def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot: PolicySlot, pieces: int) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"one")
+    switch.take_newest()
+    slot.put(2, b"two")
+    prepare(switch, times=pieces)
+    slot.put(3, b"three")
+    switch.take_newest()
+    assert (acting(switch), switch.policy_id) == (b"three", 3)
+
+
+def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"one")
+    monkeypatch.setattr(slot, "take", lambda: None)
+    switch.take_newest()
+    assert switch.active is None
+    monkeypatch.undo()
+    monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
+    switch.take_newest()
+    assert acting(switch) == b"one"
+
+
+# -- probation ---------------------------------------------------------------------------------------------------------
+
+TERMS = Terms(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+
+
+def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: Terms | None = TERMS) -> PolicySwitch:
+    """A switch on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
+    switch = PolicySwitch(slot, terms)
+    for policy_id in policy_ids:
+        for _ in range(ticks if switch.active is not None else 0):
+            tick(switch)
+        slot.put(policy_id, b"%d" % policy_id)
+        switch.take_newest()
+    return switch
+
+
+def tick(switch: PolicySwitch, rule: Rule = Rule.NONE) -> tuple[int, bool]:
+    """One tick: the record's marks, and whether the policy was rolled back."""
+    return switch.marks(), switch.judge(rule, 0)
+
+
+def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_next_tick_on(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    session = switch.predecessor
+    assert tick(switch) == (Flag.PROBATION, False)
+    assert tick(switch, Rule.FINITE) == (Flag.PROBATION, True)
+    assert (switch.policy_id, switch.active) == session
+    assert [tick(switch)[0] for _ in range(3)] == [Flag.ROLLED_BACK, 0, 0], "marked once; proven long ago"
+    assert switch.rolled_back == 1
+
+
+def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    slot.put(3, b"three")
+    prepare(switch)
+    tick(switch, Rule.FINITE)
+    assert not switch.swap(), "the tick after belongs to the predecessor"
+    assert tick(switch)[0] == Flag.ROLLED_BACK
+    assert switch.policy_id == 1
+    assert switch.swap()
+    assert switch.policy_id == 3
+
+
+def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    tick(switch, Rule.FINITE)
+    slot.put(2, b"2")
+    switch.take_newest()
+    prepare(switch)
+    assert not switch.swap()
+    assert (switch.policy_id, switch.refused, FakeSession.built) == (1, 1, [b"1", b"2"])
+    slot.put(3, b"three")
+    switch.take_newest()
+    assert switch.policy_id == 3
+
+
+def test_the_first_policy_has_no_predecessor_and_goes_on(slot: PolicySlot) -> None:
+    switch = seated(slot, 1)
+    assert tick(switch, Rule.FINITE) == (Flag.PROBATION, False)
+    assert tick(switch) == (0, False)
+    assert (switch.policy_id, switch.rolled_back) == (1, 0)
+
+
+def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_one_by_one(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    for _ in range(5):
+        tick(switch)  # 2 is proven
+    for policy_id in (3, 4):
+        slot.put(policy_id, b"%d" % policy_id)
+        switch.take_newest()
+        tick(switch)
+    assert tick(switch, Rule.FINITE)[1]
+    assert switch.policy_id == 3
+    assert tick(switch) == (Flag.PROBATION | Flag.ROLLED_BACK, False), "its own probation goes on"
+    assert tick(switch, Rule.FINITE)[1]
+    assert switch.policy_id == 2
+    assert tick(switch, Rule.FINITE) == (Flag.ROLLED_BACK, False)
+
+
+def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_few_sessions_with_it(
+    slot: PolicySlot,
+) -> None:
+    switch = seated(slot, 1, 2)
+    for policy_id in range(3, 40):
+        slot.put(policy_id, b"%d" % policy_id)
+        switch.take_newest()
+        tick(switch)
+    sat = []
+    while tick(switch, Rule.FINITE)[1]:
+        sat.append(switch.policy_id)
+    assert sat == [38, 37, 1]
+
+
+def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    slot.put(3, b"three")
+    switch.take_newest()
+    tick(switch, Rule.FINITE)
+    assert switch.policy_id == 1
+
+
+def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: PolicySlot) -> None:
+    for share, allowed in ((0, 2), (1, 3)):
+        switch = PolicySwitch(slot, TERMS)
+        slot.put(1, b"one")
+        switch.take_newest()
+        for k in range(10):
+            tick(switch, Rule.FALLBACK if k < 2 * share else Rule.NONE)
+        slot.put(2, b"two")
+        switch.take_newest()
+        acted = 0
+        while not tick(switch, Rule.FALLBACK)[1]:
+            acted += 1
+        assert acted == allowed
+
+
+def test_without_terms_nothing_is_rolled_back_or_marked(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2, terms=None)
+    assert [tick(switch, Rule.FINITE) for _ in range(3)] == [(0, False)] * 3
+
+
+def test_the_predecessor_is_kept_warm_while_it_may_be_needed(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    assert switch.predecessor is not None
+    session = switch.predecessor[1]
+    switch.prepare(100_000)
+    assert getattr(session, "runs", 0) == 0, "not in a slack that is short"
+    switch.prepare(AMPLE)
+    assert getattr(session, "runs", 0) == 1
+    for _ in range(5):
+        tick(switch)
+    switch.prepare(AMPLE)
+    assert getattr(session, "runs", 0) == 1, "its successor is proven"
+
+
+def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot, TERMS)
+    for model in (b"fails", b"two"):
+        slot.put(1 + slot.version, model)
+        switch.take_newest()
+        tick(switch)
+    switch.prepare(AMPLE)
+    assert acting(switch) == b"two"
+
+
+def test_the_seat_knows_for_how_long_its_policy_has_acted(slot: PolicySlot) -> None:
+    switch = seated(slot, 1, 2)
+    for _ in range(3):
+        tick(switch)
+    assert switch.age_ticks == 3
+
+
+def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"slow")  # as the first build of a process is, which loads libraries
+    switch.take_newest()
+    slot.put(2, b"two")
+    switch.take_newest()
+    slot.put(3, b"three")
+    prepare(switch, slack_ns=4 * BUILD_NS)
+    assert not switch.swap(), "the slow one is remembered"
+    switch.time_builds()
+    prepare(switch, slack_ns=4 * BUILD_NS)
+    assert switch.swap()
+    assert acting(switch) == b"three"
+
+
+def test_builds_are_timed_without_anybody_on_the_seat(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    switch.time_builds()
+    assert FakeSession.built == []
+
+
+LENIENT = Terms(ticks=10, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+
+
+def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot, LENIENT)
+    for policy_id in (1, 2):
+        slot.put(policy_id, b"model %d" % policy_id)
+        switch.take_newest()
+        for tick in range(6):
+            switch.judge(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
+    again = PolicySwitch(slot, LENIENT)
+    again.restore(switch.state(), lambda policy_id: FakeSession(b"model %d" % policy_id))  # type: ignore[arg-type,return-value]
+    assert again.state() == switch.state()
+    assert (again.policy_id, acting(again)) == (2, b"model 2")
+    again.take_newest()  # the slot holds no newer one
+    assert again.state() == switch.state()
+    verdicts = [[s.judge(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, again)]
+    assert verdicts[0] == verdicts[1]
+    assert (again.policy_id, again.state()) == (1, switch.state())
+
+
+def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot, LENIENT)
+    slot.put(1, b"model 1")
+    switch.take_newest()
+    again = PolicySwitch(slot, LENIENT)
+    again.restore(switch.state(), lambda policy_id: None)
+    assert again.active is None
+    again.take_newest()
+    assert again.policy_id == 1

@@ -1,0 +1,77 @@
+"""A run in figures, while it goes on and when it is over."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
+
+
+def parts(normalized: float | None = 0.9) -> Any:
+    meta = np.array([0, Flag.SYNTHETIC, Flag.SYNTHETIC], np.uint8)
+    return SimpleNamespace(
+        figures=SimpleNamespace(
+            episode=5, normalized_last20=normalized, ticks=1000, missed=3, summary=lambda: {"ticks": 1000}
+        ),
+        desk=SimpleNamespace(
+            closed=4,
+            updates=400,
+            updates_per_s=12.5,
+            updates_behind=lambda n: 400 - 10 * n,
+            mismatches=1,
+            error_batches=7,
+        ),
+        builder=SimpleNamespace(gaps=2),
+        policies=SimpleNamespace(offered=9, admitted=8, refused=1, too_soon=40, rolled_back=2),
+        memory=SimpleNamespace(
+            offered=990,
+            strategy="FIFO[Uniform]",
+            keeper=SimpleNamespace(nbytes=24),
+            storage=SimpleNamespace(stored=3, capacity=10, nbytes=320, meta=meta, digest=lambda: bytes([0xAB, 0xCD])),
+        ),
+    )
+
+
+def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
+    fields = progress(parts(), active_policy=30, policy_age_s=1.23456)
+    assert (fields["policy"], fields["policy_age_s"], fields["policy_behind"]) == (30, 1.235, 100)
+    assert (fields["episode"], fields["normalized"], fields["stored"]) == (5, 0.9, 3)
+    assert fields["policies_too_soon"] == 40
+
+
+@pytest.mark.parametrize(("score", "told"), [(0.9, 0.9), (None, math.nan)])
+def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, told: float) -> None:
+    found = standing(parts(score), dropped=6)
+    assert found.normalized_last20 == pytest.approx(told, nan_ok=True)
+    assert (found.dropped, found.gaps, found.policies_offered, found.policies_refused) == (6, 2, 9, 1)
+
+
+def test_the_summary_counts_everything_once() -> None:
+    found: Any = summarised(parts(), dropped=6, active_policy=8)
+    assert (found["episodes"], found["transitions"], found["gaps"], found["dropped_records"]) == (4, 990, 2, 6)
+    assert found["buffer"] == {
+        "capacity": 10,
+        "stored": 3,
+        "bytes": 344,
+        "strategy": "FIFO[Uniform]",
+        "synthetic": 2,
+        "digest": "abcd",
+    }
+    counts = {"offered": 9, "admitted": 8, "refused": 1, "too_soon": 40, "rolled_back": 2, "active": 8}
+    assert found["policies"] == counts
+    assert found["learner"] == {"updates": 400, "updates_per_s": 12.5, "error_batches": 7}
+
+
+def test_it_is_written_whole_over_the_one_before(tmp_path: Path) -> None:
+    for episodes in (1, 2):
+        write_summary(tmp_path, {"episodes": episodes})
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"episodes": 2}
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]

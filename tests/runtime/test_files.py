@@ -1,0 +1,132 @@
+"""Files named on a command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.files import LineTail, replace_file, replace_own_file
+
+
+def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    replace_file(path, b"1")
+    path.chmod(0o600)
+    replace_file(path, b"22")
+    assert path.read_bytes() == b"22"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> None:
+    """As it was while the file beside bore the number of this process."""
+    (tmp_path / "precious").write_text("precious")
+    for guess in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
+        (tmp_path / guess).symlink_to(tmp_path / "precious")
+    replace_file(tmp_path / "link", b"/dev/pts/1\n")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_ones_own_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    replace_file(tmp_path / "link", b"1")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
+def test_somebody_elses_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.lchown(tmp_path / "link", 54_321, 54_321)
+    with pytest.raises(PermissionError, match="a link of another user"):
+        replace_file(tmp_path / "link", b"1")
+    assert not (tmp_path / "file").exists()
+
+
+def test_what_is_no_file_is_written_to() -> None:
+    replace_file(Path("/dev/null"), b"1")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        replace_file(tmp_path / "nowhere" / "file", b"1")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_full_disk_leaves_a_file_of_ours_as_it_was_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    path = tmp_path / "summary.json"
+    replace_own_file(path, b"old", durable=durable)
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_own_file(path, b"new", durable=durable)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("summary.json", b"old")]
+
+
+def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
+    tail = LineTail(tmp_path / "later")
+    assert tail.lines() == []
+    (tmp_path / "later").write_bytes(b"a\nb\nhal")
+    assert tail.lines() == [b"a", b"b"]
+    assert tail.lines() == []
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.binary(max_size=12), max_size=8))
+def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: Path, pieces: list[bytes]) -> None:
+    path = tmp_path / "growing"
+    path.write_bytes(b"")
+    tail = LineTail(path)
+    seen: list[bytes] = []
+    for piece in pieces:
+        with path.open("ab") as file:
+            file.write(piece)
+        seen += tail.lines()
+    assert seen == b"".join(pieces).split(b"\n")[:-1]
+
+
+def test_a_file_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one\ntwo\n")
+    tail = LineTail(path)
+    tail.lines()
+    path.write_bytes(b"new\n")
+    assert tail.lines() == [b"new"]
+
+
+def test_what_stood_there_before_is_not_told_again(tmp_path: Path) -> None:
+    path = tmp_path / "e"
+    path.write_bytes(b"before\n")
+    tail = LineTail(path, from_end=True)
+    with path.open("ab") as file:
+        file.write(b"after\n")
+    assert tail.lines() == [b"after"]
+
+
+def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (1 << 20) + b"y")
+    tail = LineTail(path)
+    while tail.lines() or tail._rest:
+        pass
+    with path.open("ab") as file:
+        file.write(b"\nnext\n")
+    assert tail.lines() == [b"", b"next"]
+
+
+def test_a_backlog_is_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one\ntwo\n")
+    tail = LineTail(path, at_once_bytes=5)
+    assert [tail.lines(), tail.lines(), tail.lines()] == [[b"one"], [b"two"], []]

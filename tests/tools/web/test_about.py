@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from onrig.runtime.run_config import Device, Port, RunConfig
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.fallback import SafeOutput
+from onrig.runtime.safety.limits import Limits
+from onrig.tools.web.about import about, drawing_of, schedule
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+COILS = [0.025, 0.05, 0.075, 0.1]
+
+
+def bare(config: RunConfig, *, reset: bool = False) -> RunConfig:
+    """Without what the limits (and the task) say of the plant, on a port."""
+    task = config.task if reset else msgspec.structs.replace(config.task, reset=None)
+    limits = Limits(fallback=SafeOutput())
+    return msgspec.structs.replace(config, limits=limits, task=task, device=Device(port=Port("/dev/null")))
+
+
+def magnets(config: RunConfig) -> list[float]:
+    drawing = drawing_of(config)
+    assert drawing["kind"] == "track"
+    found = drawing["magnets"]
+    assert isinstance(found, list)
+    return [m["at"] for m in found]
+
+
+def test_the_shipped_rigs_are_drawn_as_what_they_are() -> None:
+    assert drawing_of(PENDULUM)["kind"] == "pendulum"
+    assert drawing_of(PENDULUM)["target"] == pytest.approx(3.14159, rel=1e-4)
+    assert drawing_of(load_run("pendulum-hardware"))["kind"] == "pendulum"
+    assert magnets(MAGMAN) == COILS
+
+
+def test_coils_are_found_by_the_fallback_the_reset_or_the_twin() -> None:
+    by_fallback = msgspec.structs.replace(MAGMAN, limits=msgspec.structs.replace(MAGMAN.limits, predicted=None))
+    assert magnets(by_fallback) == COILS
+    assert magnets(bare(MAGMAN, reset=True)) == COILS
+    by_twin = msgspec.structs.replace(bare(MAGMAN), device=MAGMAN.device)
+    assert magnets(by_twin) == pytest.approx(COILS)
+
+
+def test_an_angle_that_wraps_is_a_pendulum_and_what_nobody_knows_is_bars() -> None:
+    assert drawing_of(bare(PENDULUM))["kind"] == "pendulum"
+    assert drawing_of(bare(MAGMAN)) == {"kind": "bars"}
+
+
+def test_the_walls_are_those_of_the_task() -> None:
+    drawing = drawing_of(MAGMAN)
+    assert (drawing["low"], drawing["high"], drawing["walls"], drawing["target"]) == (-0.035, 0.105, True, 0.035)
+
+
+@pytest.mark.parametrize("config", [PENDULUM, MAGMAN])
+def test_what_a_page_is_told_of_a_run_is_plain(config: RunConfig, tmp_path: object) -> None:
+    from pathlib import Path
+
+    told = about(config, Path("a run"))
+    assert msgspec.json.decode(msgspec.json.encode(told)) is not None
+    assert told["lockstep"] is True
+
+
+def test_the_schedule_runs_over_all_episodes() -> None:
+    points = schedule(PENDULUM)
+    assert (points["episode"][0], points["episode"][-1]) == (1, 500)
+    assert (points["amplitude"][0], points["amplitude"][-1]) == (1.0, 0.1)
