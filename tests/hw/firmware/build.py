@@ -74,6 +74,12 @@ class Board:
             memory.seek(4 * word)
             memory.write(value.to_bytes(4, "little"))
 
+    def word(self, word: int) -> int:
+        """Read a word of that memory."""
+        with self._memory.open("rb") as memory:
+            memory.seek(4 * word)
+            return int.from_bytes(memory.read(4), "little")
+
 
 @contextlib.contextmanager
 def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[Board]:

@@ -144,3 +144,17 @@ def test_the_script_for_hardware_in_the_loop_can_be_run() -> None:
     script = SOURCES / "boards" / "mps2" / "hil"
     assert os.access(script, os.X_OK)
     assert subprocess.run(["sh", "-n", script], check=False, timeout=20).returncode == 0
+
+
+def test_the_stack_of_a_board_stays_within_four_kilobytes(socket_folder: Path) -> None:
+    """Measured after every operation, with the sampling interrupt on top of them."""
+    with qemu("pendulum-hw", socket_folder) as board:
+        host = Host(open_port(str(board.line)), load("pendulum-hardware", []).rig, time)
+        host.begin(2_000, 250)
+        for _ in range(100):
+            for op in (Op.DESCRIBE, Op.LIMITS, Op.RESET, Op.ARM):
+                host.respond(
+                    host.request(op, {Op.DESCRIBE: b"\2", Op.LIMITS: bytes(9), Op.RESET: bytes(8)}.get(op, b""))
+                )
+            host.send(host.command(host.latest().frame, host.part(2)))
+        assert 500 < board.word(4) <= 4096

@@ -20,6 +20,9 @@ void onrig_board_send(void *line, const uint8_t *wire, size_t n);
 /* One byte from the line; false where there is none. */
 bool onrig_board_byte(uint8_t *byte);
 
+/* The most bytes of stack in use so far, interrupts included. */
+uint32_t onrig_stack_used(void);
+
 void onrig_on_rx(void);
 void onrig_on_tx(void);
 void onrig_on_timer(void); /* main.c */

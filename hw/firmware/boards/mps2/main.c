@@ -17,6 +17,7 @@ static volatile struct {
     uint32_t starts;
     uint32_t estop;        /* pressed */
     uint32_t sensors_dead;
+    uint32_t stack_used; /* bytes; for whoever looks */
 } kept __attribute__((section(".kept")));
 
 static void look_at_pins(uint64_t now_us) {
@@ -52,7 +53,10 @@ int main(void) {
         uint64_t now_us = onrig_board_now_us();
         look_at_pins(now_us);
         onrig_simulator_bytes(&simulator, &byte, 1, now_us);
-        if (!lockstep && byte == 0) wake_for_next_sample();
+        if (byte == 0) {
+            if (!lockstep) wake_for_next_sample();
+            kept.stack_used = onrig_stack_used();
+        }
         __asm volatile("cpsie i" ::: "memory");
     }
 }

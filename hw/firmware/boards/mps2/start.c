@@ -5,6 +5,8 @@
 
 #include "board.h"
 
+#define PAINT 0xA5A5A5A5u
+#define STACK_WORDS 2048
 #define CPACR (*(volatile uint32_t *)0xE000ED88u)
 
 extern uint32_t stack_top, data_from, data_start, data_end, bss_start, bss_end;
@@ -18,11 +20,29 @@ static void stop(void) {
     }
 }
 
+static uint32_t *stack_end(void) {
+    return &stack_top - STACK_WORDS;
+}
+
+static void paint_stack(void) {
+    uint32_t *here;
+    __asm volatile("mov %0, sp" : "=r"(here));
+    for (uint32_t *word = stack_end(); word < here; word++) *word = PAINT;
+}
+
+/* From the far end: a frame may leave words of its own unwritten. */
+uint32_t onrig_stack_used(void) {
+    const uint32_t *word = stack_end();
+    while (word < &stack_top && *word == PAINT) word++;
+    return (uint32_t)((uintptr_t)&stack_top - (uintptr_t)word);
+}
+
 void onrig_reset(void) {
     CPACR |= 0xFu << 20; /* before the first float */
     __asm volatile("dsb\n isb");
     memcpy(&data_start, &data_from, (size_t)((uintptr_t)&data_end - (uintptr_t)&data_start));
     memset(&bss_start, 0, (size_t)((uintptr_t)&bss_end - (uintptr_t)&bss_start));
+    paint_stack();
     main();
     stop();
 }
