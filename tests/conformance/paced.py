@@ -203,3 +203,11 @@ class PacedConformance(DeviceConformance):
             assert first.u_start in (armed.part(2), armed.part(4))
             assert first.tau_us <= self.period_us
             armed.begin(self.period_us, LONG)
+
+    @pytest.mark.rules("P236")
+    def test_to_put_the_safe_output_out_again_is_no_switch(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        for op in (Op.DISARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM):
+            assert host.result(op) == Result.OK
+            host.fresh()
+        assert {s.tau_us for s in host.wire.states} == {self.period_us}
