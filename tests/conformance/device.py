@@ -17,7 +17,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import MessageType, Op, Result, State, Status
 from tests.conformance.faults import FaultConformance
 from tests.conformance.framing import FramingConformance
-from tests.conformance.host import LONG, Host
+from tests.conformance.host import LONG, Host, continuous
 from tests.conformance.refusals import RefusalConformance
 from tests.conformance.states import StateConformance
 
@@ -27,19 +27,6 @@ HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
 def flags(state: State) -> Status:
     """Status, as far as it does not tell how the command was clamped."""
     return Status(state.status) & ~Status.CLAMPED
-
-
-def continuous(host: Host) -> bool:
-    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
-
-    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said
-    of periods that do not report what was commanded in them.
-    """
-    return all(
-        b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
-        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
-        for a, b in pairwise(host.wire.states)
-    )
 
 
 class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance):
@@ -154,44 +141,6 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert kinds == [MessageType.RESPONSE]
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != values for s in armed.wire.states)
-
-    @pytest.mark.rules("P260", "P270")
-    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
-        if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
-        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
-        armed.wait()
-        armed.act(armed.latest(), armed.part(2))
-        resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
-        assert armed.respond(reset) == response
-        assert armed.respond(reset) == response
-        armed.act(armed.latest(), armed.part(4))
-        assert continuous(armed)
-        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
-
-    @pytest.mark.rules("P213", "P271")
-    def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
-        if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
-        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
-        armed.wait()
-        armed.act(armed.latest(), armed.part(2))
-        assert armed.replies() == []
-        again = armed.respond(reset)
-        assert again.result == Result.OK
-        (number,) = m.NEXT_FRAME_LAYOUT.unpack(again.payload)
-        assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
-        while armed.latest().frame < number:
-            armed.wait()
-        assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
-
-    @pytest.mark.rules("P263", "P271")
-    def test_a_refusal_is_stored_too(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
-        request = host.request(99)
-        assert host.respond(request) == host.respond(request)
 
     # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State
+from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, Transport
@@ -247,3 +248,16 @@ class Host:
             return
         finally:
             self.session.close()
+
+
+def continuous(host: Host) -> bool:
+    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
+
+    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said
+    of periods that do not report what was commanded in them.
+    """
+    return all(
+        b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
+        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
+        for a, b in pairwise(host.wire.states)
+    )

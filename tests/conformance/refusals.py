@@ -1,4 +1,4 @@
-"""What a device answers where several results would do, and what it leaves zero (``hw/PROTOCOL.md`` §2)."""
+"""What a device answers where several results would do or a request comes again, and what it leaves zero (``hw/PROTOCOL.md`` §2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
-from tests.conformance.host import Host
+from tests.conformance.host import LONG, Host, continuous
 
 _STATUS_BITS = sum(Status)
 _CAPABILITY_BITS = sum(m.Capability)
@@ -22,7 +22,7 @@ def sent_states(host: Host) -> list[State]:
 
 
 class RefusalConformance:
-    """Order of results, unused bits, numbers; part of every device's conformance."""
+    """Order of results, unused bits, numbers, repetition; part of every device's conformance."""
 
     period_us: ClassVar[int]
 
@@ -30,7 +30,7 @@ class RefusalConformance:
     @pytest.mark.parametrize("op", list(Op))
     @pytest.mark.parametrize("arm", [False, True], ids=["disarmed", "armed"])
     def test_a_payload_of_another_length_is_refused_before_anything_else(self, host: Host, op: Op, arm: bool) -> None:
-        host.begin(self.period_us, 250, arm=arm)
+        host.begin(self.period_us, LONG, arm=arm)
         unknown = op is Op.RESET and not host.can_reset
         assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
 
@@ -76,3 +76,41 @@ class RefusalConformance:
         armed.send(armed.command(0, values))
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != values for s in armed.wire.states)
+
+    @pytest.mark.rules("P260", "P270")
+    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("seen by RESET alone")
+        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
+        response = armed.respond(reset)
+        armed.wait()
+        armed.act(armed.latest(), armed.part(2))
+        resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
+        assert armed.respond(reset) == response
+        assert armed.respond(reset) == response
+        armed.act(armed.latest(), armed.part(4))
+        assert continuous(armed)
+        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
+
+    @pytest.mark.rules("P213", "P271")
+    def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
+        if not armed.can_reset:
+            pytest.skip("seen by RESET alone")
+        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
+        response = armed.respond(reset)
+        armed.wait()
+        armed.act(armed.latest(), armed.part(2))
+        assert armed.replies() == []
+        again = armed.respond(reset)
+        assert again.result == Result.OK
+        (number,) = m.NEXT_FRAME_LAYOUT.unpack(again.payload)
+        assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
+        while armed.latest().frame < number:
+            armed.wait()
+        assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
+
+    @pytest.mark.rules("P263", "P271")
+    def test_a_refusal_is_stored_too(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        request = host.request(99)
+        assert host.respond(request) == host.respond(request)
