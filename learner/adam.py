@@ -14,18 +14,18 @@ from onrig.learner.networks import Layout
 
 
 class Moments(NamedTuple):
-    """What a step reads and writes; flat tensors, ``step`` a scalar."""
+    """Flat tensors that a step reads and updates; ``step`` is a scalar."""
 
     parameters: torch.Tensor
     gradient: torch.Tensor
     mean: torch.Tensor
     square: torch.Tensor
     step: torch.Tensor
-    """Steps taken, this one included."""
+    """Step count, including the current step."""
 
 
 class Rates(NamedTuple):
-    """What a step goes by."""
+    """Hyper-parameters of a step."""
 
     lr: float
     beta1: float
@@ -63,7 +63,7 @@ def plain_step(m: Moments, rates: Rates) -> None:
 
 @cache
 def has_fused_step() -> bool:
-    """Probe once whether torch's kernel is there, takes what ``fused_step`` gives it, and does what it should."""
+    """Whether torch has the kernel with the expected signature and results; probed once."""
     rates = Rates(1e-2, 0.9, 0.999, 1e-8)
     four = torch.ones(4, dtype=torch.float64)
     fused, plain = (Moments(four * 1.0, four * -2.0, four * 0.5, four * 0.25, torch.tensor(3.0)) for _ in range(2))
@@ -83,7 +83,8 @@ class Adam:
     learning at these reward scales).
 
     The step is torch's fused kernel where this torch has it: ``torch.optim`` would cost several times as much for
-    networks of this size, but the kernel is private and may change.  Else it is ``plain_step``, equal within rounding.
+    networks of this size, but the kernel is private and may change.  Otherwise it is ``plain_step``, equal within
+    rounding.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Adam:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take up a state of ``state()``; raises KeyError or ValueError when it does not fit."""
+        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
         for name, target in (("mean", self._mean), ("square", self._square)):
             self._layout.write(target, np.asarray(state[name], dtype=np.float64), self._trials, constant=0.0)
         self._step.fill_(float(state["step"]))

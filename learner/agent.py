@@ -26,13 +26,13 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 
 KEPT: Final = 3
-"""States on disk: the rig keeps two checkpoints, and may be on its way to a third."""
+"""States on disk: the rig keeps two checkpoints and may be writing a third."""
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 _CHUNK: Final = 100
 
 
 class Replayed(NamedTuple):
-    """Which experiences were learned from, in order, and their |TD error| before the update."""
+    """Experiences replayed, in order, and their |TD error| before the update."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -52,13 +52,13 @@ class Agent:
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
-        """Name of the memory that the sampler knows."""
+        """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
-        """Whether a restored state did not fit the sampler, which begins anew."""
+        """Whether a restored state did not fit the sampler, which was reset."""
         self.policies = 0
-        """Id of the newest policy that the rig said it admitted."""
+        """Id of the newest policy that the rig admitted."""
         self.handled = 0
-        """Last training episode whose updates have been done."""
+        """Last training episode whose updates are complete."""
 
     @property
     def updates(self) -> int:
@@ -79,28 +79,28 @@ class Agent:
         )
 
     def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
-        """Tell the sampler of everything in a mirror that is complete now, except what it already knows.
+        """Bring the sampler up to date with a complete mirror.
 
-        ``memory`` names the rig's memory, whose first ``restored`` writes come from the one before.
+        ``memory`` is the id of the rig's memory, whose first ``restored`` writes were inherited from its predecessor.
         """
         storage = self._mirror.storage
         known = storage.inserted if memory == self._memory else restored
-        if self._seen > known:  # the rig went back in time: what the sampler knows is void
+        if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._sampler, self._seen = self._fresh_sampler(), 0
         self._memory = memory
         self.written(storage.changed_since(self._seen))
 
     def written(self, slots: Slots) -> None:
-        """Hear of new experiences in the mirror."""
+        """Notify the sampler of new experiences in the mirror."""
         self._sampler.written(slots)
         self._seen = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int) -> None:
-        """Tell the sampler how far the run is (schedules of importance-sampling exponents)."""
+        """Set the sampler's training episode, over which importance-sampling exponents are scheduled."""
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[Replayed]:
-        """Do ``updates`` batch updates, piece by piece; each piece says what was replayed."""
+        """Do ``updates`` batch updates in chunks; yields what each chunk replayed."""
         ahead = 1 if self._sampler.looks_at else _CHUNK
         while updates > 0:
             n = min(ahead, updates)
@@ -113,7 +113,7 @@ class Agent:
             yield Replayed(slots, generations.copy(), np.abs(td))
 
     def export(self, run_id: str) -> bytes:
-        """Build a policy as ONNX bytes, named by the id that the rig should give it next.
+        """Policy as ONNX bytes, with the next policy id of the rig.
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
@@ -129,7 +129,7 @@ class Agent:
         return export_policy(self._algorithm.actor_layers(0), contract)
 
     def save(self, path: Path) -> None:
-        """Write everything that learning goes on from (not the mirror: the rig owns it), atomically and durably."""
+        """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""
         state = {f"{self._prefix}{k}": v for k, v in self._algorithm.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
@@ -139,12 +139,12 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def restore(self, path: Path) -> bool:
-        """Go on from a saved state; False when there is none that fits.
+        """Restore a saved state; False if none fits.
 
-        Where the memory has grown since, the sampler begins anew (``sampler_lost``).
+        If the memory has grown since, the sampler is reset (``sampler_lost``).
         """
         try:
-            # Opened here, because numpy leaves open what turns out to be no archive.
+            # Opened here because numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             self._algorithm.restore(_within(state, self._prefix))
@@ -160,10 +160,10 @@ class Agent:
 
 
 class States:
-    """The agent's states in a folder: the last few, each named after the training episode that it follows.
+    """Folder of the agent's last few states, each named after the training episode that it follows.
 
-    A resumed run goes back to a checkpoint of the rig's memory, and its learner to the state that belongs to it.  So
-    there is always one more than the rig keeps checkpoints, each on disk before the rig may rely on it.
+    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So there is one
+    more state than the rig keeps checkpoints, each on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -190,7 +190,7 @@ class States:
                 self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, upto: int | None) -> bool:
-        """Go on from the newest intact state of an episode up to ``upto``; False when there is none.
+        """Restore the newest intact state of an episode up to ``upto``; False if there is none.
 
         Later states are deleted: their episodes have not happened yet.
         """

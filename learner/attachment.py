@@ -1,4 +1,4 @@
-"""A learner's session with a rig: it outlives connections, mirrors the memory, and may offer policies."""
+"""A learner's session with a rig: survives reconnects, mirrors the memory, and may offer policies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from onrig.runtime.run_state.report import report
 
 Role = Literal["push", "watch"]
 _AGAIN_S: Final = 1.0
-"""Wait before the next offer after one that came too soon for a rig that may be waiting for it."""
+"""Delay before repeating an offer that the rig rejected as too soon."""
 
 
 class Unfit(Exception):
@@ -45,21 +45,21 @@ class Unfit(Exception):
 
 
 class OtherVersion(Exception):
-    """Which versions of the link the two ends speak, where they differ."""
+    """Link version mismatch between the two ends."""
 
 
 class MemoryChanged(Exception):
-    """The rig has another memory than the one mirrored here."""
+    """The rig's memory is not the one mirrored here."""
 
 
 class LeaseLost(Exception):
-    """Which learner pushes now instead of this one."""
+    """Another learner now has the turn to push."""
 
 
 class Attachment:
-    """One session; after an outage it attaches again and repeats what was not answered.
+    """One session; after an outage it reattaches and repeats unanswered requests.
 
-    ``note`` takes a line for each outage that is over, ``ruled`` the outcome of each admitted policy once it has acted.
+    ``note`` receives a line after each outage, ``ruled`` the outcome of each admitted policy once it has acted.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Attachment:
     def _begin(self, attached: Attached) -> None:
         theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
         if theirs != self._config.rig:
-            raise Unfit(f"the rig at the other end, '{theirs.name}', is not described as in this configuration")
+            raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
         intervened = self._config.selection.intervened
         self.mirror = Mirror(
             attached.capacity,
@@ -113,18 +113,18 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Ask over as many connections as it takes; raises LeaseLost, MemoryChanged, and what the client raises."""
+        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and what the client raises."""
         return self._ask(request, *payloads)[0]
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
-        """Mirror missing writes, all or a piece; returns the slots written, in order, if any.
+        """Mirror some or all missing writes; returns the slots written, in order, if any.
 
         ``closed`` and ``wait_ms`` as in Pull: wait so long for a write, or for a later training episode to close.
         """
         mirror = self._mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
         if not isinstance(rows, Rows) or len(payloads) != 1:
-            raise Unfit("the rig answered a pull with something else")
+            raise Unfit("unexpected answer of the rig to a pull")
         for ruling in rows.rulings:
             if ruling.number > self._heard:
                 self._heard = ruling.number
@@ -132,7 +132,7 @@ class Attachment:
         try:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:
-            raise Unfit(f"the rig sent what does not continue the mirror: {error}") from None
+            raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def _mirror(self) -> Mirror:
         if self.mirror is None:
@@ -151,13 +151,13 @@ class Attachment:
                     raise
             attached = self.attach()
             at = self._mirror().storage.inserted
-            self._note(f"the link is back; going on from write {at} of {attached.inserted}")
+            self._note(f"reconnected; continuing from write {at} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
 
 
 class Offering:
-    """Offers policies over ``link`` as long as the learner lives, and heeds the rig's rulings; reports as ``name``."""
+    """Offers policies over ``link`` and tracks the rig's rulings; reports as ``name``."""
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
@@ -166,16 +166,16 @@ class Offering:
         self._again_s: float | None = None
 
     def offer(self, agent: Agent, run_id: str, *, lockstep: bool) -> None:
-        """Offer what the agent has learned so far; the rig says under which id it took it, if it did."""
+        """Offer the agent's current policy; the rig answers with its id if it admits it."""
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
-            raise Unfit("the rig answered an offer with something else")
+            raise Unfit("unexpected answer of the rig to an offer")
         self._again_s = None
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
             self._too_soon += 1
-            if not lockstep:  # there no clock may matter, and the next barrier is time enough
+            if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
                 self._again_s = self._clock_s() + _AGAIN_S
         else:
             said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
@@ -183,7 +183,7 @@ class Offering:
 
     @property
     def due(self) -> bool:
-        """Whether the last offer came too soon, and a newer one is due."""
+        """Whether an offer rejected as too soon is now due."""
         return self._again_s is not None and self._clock_s() >= self._again_s
 
     def heed(self, ruling: Ruling) -> None:
@@ -195,9 +195,9 @@ class Offering:
             report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
     def sum_up(self) -> None:
-        """Report what became of all of them."""
+        """Report the totals."""
         if self._rulings:
             said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
             report(self._name, "event", f"policies on probation: {said}", **self._rulings)
         if self._too_soon:
-            report(self._name, "event", f"policies offered sooner than the rig judges them: {self._too_soon}")
+            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._too_soon}")

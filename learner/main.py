@@ -1,8 +1,8 @@
 """The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER]``.
 
-Mirrors the rig's memory, trains, and offers policies.  It may come and go: the rig owns the experiences, and what this
-process knows beyond them (networks, optimisers) it keeps in FOLDER.  Where another learner pushes already, it mirrors
-and waits for its turn.
+Mirrors the rig's memory, trains, and offers policies.  It may stop and restart at any time: the rig owns the
+experiences, and the rest of the state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it
+mirrors and waits for its turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NICE: Final = 10
 
 
 def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
-    """Serve the rig at the other end until its run ends; returns the exit code."""
+    """Learn for the rig at the other end until its run ends; returns the exit code."""
     stop = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -42,7 +42,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
     signal.signal(signal.SIGINT, request_stop)
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as passing:  # only where it is needed: a killed process leaves it behind
+    with contextlib.ExitStack() as passing:  # only if needed: a killed process would leave it behind
         if state is None:
             state = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
         while True:
@@ -60,13 +60,13 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
             except MemoryChanged as change:
                 # A new replay process: mirror its memory, with the same networks.
                 process.save()
-                report(NAME, "warning", f"{change}; mirroring it from the beginning")
+                report(NAME, "warning", f"{change}; mirroring from the start")
             except RequestRejected as error:
                 if not process.of_use:
                     report(NAME, "error", str(error))
                     return ExitCode.INTERNAL
                 process.save()
-                report(NAME, "warning", f"{error}; attaching anew")
+                report(NAME, "warning", f"{error}; reattaching")
             else:
                 return ExitCode.OK
             finally:
@@ -74,7 +74,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the arguments and learn: beside the loop, on what the others leave of the processor."""
+    """Parse the arguments and learn, at low priority next to the loop."""
     die_with_parent()
     parser = argparse.ArgumentParser(prog="learner")
     parser.add_argument("config", type=Path)
@@ -87,8 +87,8 @@ def main(arguments: list[str]) -> int:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:
-        # Beside a real-time loop what carries bytes between it and the device comes first: kernel threads of the
-        # ordinary class.  (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
+        # Kernel threads of the ordinary class carry the loop's bytes to and from the device; they must come first.
+        # (SCHED_IDLE does worse: at 500 Hz 55 to 91 missed ticks in 2000 were measured, not 2 to 15.)
         os.nice(_NICE)
         leave_cpu(config.realtime)
     return learn(config, Connection(args.endpoint), args.state)

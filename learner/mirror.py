@@ -14,7 +14,7 @@ from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` weighs experiences in which the shield acted in the critic's loss.
+    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted.
     """
 
     def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
@@ -23,14 +23,14 @@ class Mirror:
         self._batches: dict[int, Batch] = {}
 
     def apply(self, payload: bytes, upto: int) -> Slots:
-        """Apply rows as they came over the link; returns the slots written, in order.
+        """Apply rows received over the link; returns the slots written, in order.
 
-        Raises ValueError when they are not the continuation of what has been applied.
+        Raises ValueError if they do not continue the mirror.
         """
         width = STAMP_WORDS + self.storage.layout.width
         words = np.frombuffer(payload, "<u4").astype(np.uint32)
         if len(words) % width:
-            raise ValueError(f"{len(words)} words are no whole rows of {width}")
+            raise ValueError(f"{len(words)} words are not a multiple of the row width {width}")
         slots = self.storage.write_rows(words.reshape(-1, width))
         if self.storage.inserted != upto:
             raise ValueError(f"rows lead to write {self.storage.inserted}, the rig says {upto}")

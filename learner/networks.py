@@ -3,7 +3,7 @@
 The parameters of S trials of one network lie in one flat vector, layer after layer; a layer is a contiguous block
 (S, rows, cols), so that one batched matrix product serves all trials and writes its gradient in place (products into
 strided outputs take twice as long).  Biases are the row of a *constant unit*: each hidden layer hands a 1 on to the
-next through a fixed column of its own block, which saves separate bias operations.  Fixed entries and padding are no
+next through a fixed column of its own block, which saves separate bias operations.  Fixed entries and padding are not
 parameters: gradients are masked there (``Layout.trainable``).
 
 Outside, a network is a plain vector per trial, array (S, P): layer by layer, the weights (in, out) in row-major order,
@@ -59,7 +59,7 @@ class Layer(NamedTuple):
     inputs: int
     outputs: int
     action_rows: int = 0
-    """Action components that enter here beside the previous layer's units."""
+    """Action components that enter here next to the previous layer's units."""
     action_cols: int = 0
     """Action components that enter the next layer: columns are kept free for them."""
     last: bool = False
@@ -118,7 +118,7 @@ class Layout:
         return views
 
     def write(self, flat: torch.Tensor, vectors: NDArray[np.floating], trials: int, *, constant: float = 1.0) -> None:
-        """Fill a flat vector from plain vectors (S, P); what carries the constant unit gets ``constant``, the rest 0.
+        """Fill a flat vector from plain vectors (S, P); entries of the constant unit get ``constant``, the rest 0.
 
         Raises ValueError when the vectors are of another shape.  (Adam's moments are written with ``constant=0``.)
         """
@@ -169,11 +169,11 @@ def actor_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> 
 def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
     """Lay out the critic: observation -> relu, with the action -> relu ... -> 1, linear (App. B.1).
 
-    The action enters the second layer, as Table 8's parameter counts prove.  Raises ValueError for fewer than two
-    hidden layers.
+    The action enters the second layer, as implied by the parameter counts of Table 8.  Raises ValueError for fewer than
+    two hidden layers.
     """
     if len(hidden) < 2:
-        raise ValueError(f"a critic needs two hidden layers at least, got {tuple(hidden)}")
+        raise ValueError(f"a critic needs at least two hidden layers, got {tuple(hidden)}")
     first = Layer(n_observations, hidden[0], action_cols=n_actions)
     second = Layer(hidden[0], hidden[1], action_rows=n_actions)
     rest = [Layer(inputs, outputs) for inputs, outputs in itertools.pairwise(hidden[1:])]

@@ -1,4 +1,4 @@
-"""The conversation of a learner with one rig: mirror its memory, train, offer policies."""
+"""Main loop of a learner attached to one rig: mirror its memory, train, offer policies."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report, show_life
 
 NAME: Final = "learner"
-"""As whom the process reports."""
+"""Source name in this process's reports."""
 _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
-"""How often a learner that waits for its turn asks for it."""
+"""Interval at which a waiting learner asks for its turn."""
 _ERRORS_AT_ONCE: Final = 65_536
-"""TD errors that are sent together: half a megabyte, and a sign of life in long spells of work."""
+"""TD errors per message: half a megabyte; also serves as a heartbeat during long updates."""
 _SIGN_S: Final = 1.0
-"""How often it shows its supervisor that it makes progress."""
+"""Heartbeat interval to the supervisor."""
 
 
 class Connection(NamedTuple):
-    """Where the rig is, and how to come by it."""
+    """Endpoint of the rig, keys and timeouts."""
 
     endpoint: str
     keys: LearnerKeys | None = None
     patience_s: float = PATIENCE_S
-    """How long the rig may be silent; ``math.inf``: for ever."""
+    """Time the rig may be silent; ``math.inf``: forever."""
     role: Role = "push"
 
 
@@ -47,7 +47,7 @@ def _warn(line: str) -> None:
 
 
 class LearnerProcess:
-    """The conversation with one rig."""
+    """State machine of a learner attached to one rig."""
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._config, self._role = config, connection.role
@@ -55,7 +55,7 @@ class LearnerProcess:
         self._shown_s = 0.0
 
         def stopping() -> bool:
-            self._show_life()  # it is asked over and over while the rig is silent
+            self._show_life()  # called repeatedly while the rig is silent
             return stop[0]
 
         self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
@@ -71,9 +71,9 @@ class LearnerProcess:
         self._done_here = 0
         self._agent_there: Agent | None = None
         self._follows = False
-        """Whether the agent has heard of everything in the mirror, and so must hear of every write."""
+        """Whether the agent is up to date with the mirror and so must be notified of every write."""
         self.of_use = False
-        """Whether the rig has accepted anything that was done with its memory."""
+        """Whether the rig has accepted any result based on its memory."""
         self._error_batch = time.time_ns()
 
     def run(self) -> None:
@@ -90,7 +90,7 @@ class LearnerProcess:
                 continue
             try:
                 self._take_over(attached)
-                while not rows.ending:  # then nobody is left to answer
+                while not rows.ending:  # then the rig no longer answers
                     self._learn(rows)
                     rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
                 break
@@ -129,7 +129,7 @@ class LearnerProcess:
                     return attached
 
     def _take_over(self, attached: Attached) -> None:
-        """Begin to push, with what this process or its state knows, on a mirror that is complete."""
+        """Start pushing with the current or saved networks, on a complete mirror."""
         agent, resumes = self._agent_there, True
         if agent is None:
             assert self._link.mirror is not None
@@ -137,7 +137,7 @@ class LearnerProcess:
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
             if agent.sampler_lost:
-                _warn("what the sampler knew is of another memory: it begins anew")
+                _warn("the sampler's state belongs to another memory; it was reset")
         agent.catch_up(attached.memory, attached.restored)
         self._follows = True
         if attached.next_policy_id <= 1 and not resumes:
@@ -145,7 +145,7 @@ class LearnerProcess:
             self._conclude(0)
         else:
             self._rejoin(attached, resumes)
-        report(NAME, "ready", "restored" if resumes else "from the beginning")
+        report(NAME, "ready", "restored" if resumes else "from scratch")
 
     @property
     def _agent(self) -> Agent:
@@ -153,18 +153,18 @@ class LearnerProcess:
         return self._agent_there
 
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
-        """Take up a run that is under way."""
+        """Join a run in progress."""
         agent = self._agent
-        if not (self._lockstep and resumes):  # else it does the same again, whatever the rig has heard of it by now
+        if not (self._lockstep and resumes):  # otherwise the episode is repeated, whatever the rig has received of it
             agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
         if resumes:
-            if attached.next_policy_id <= 1:  # a rig that has none of its policies any more
+            if attached.next_policy_id <= 1:  # the rig has none of its policies left
                 agent.policies = 0
                 self._offer()
             self._tell_done(agent.handled)
         else:
-            # New networks must not act before they have seen what their predecessor learned from.
+            # New networks must catch up on their predecessor's data before they act.
             agent.handled = max(0, attached.done) if self._lockstep else attached.closed
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
@@ -244,7 +244,7 @@ class LearnerProcess:
         self._offering.offer(self._agent, self._run_id, lockstep=self._lockstep)
 
     def _conclude(self, episode: int) -> None:
-        """All that follows from an episode is done: have it on disk before the rig relies on it, then say so."""
+        """Finish an episode: save the state before the rig may depend on it, then acknowledge."""
         self._agent.handled = episode
         if self._lockstep and is_due(self._config, episode):
             self._write()
@@ -265,14 +265,14 @@ class LearnerProcess:
         return rows
 
     def _show_life(self) -> None:
-        """Tell a supervisor now and then that there is progress: one that hears nothing for long starts another."""
+        """Send a rate-limited heartbeat; without one the supervisor restarts the learner."""
         now_s = time.monotonic()
         if now_s - self._shown_s > _SIGN_S:
             self._shown_s = now_s
             show_life(NAME)
 
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Write what to go on from; in lockstep that is written where the rig writes its own, and nowhere between."""
+        """Save the state; in lockstep only where the rig writes a checkpoint."""
         if self._agent_there is None or self._lockstep:
             return
         if time.monotonic() - self._saved_s >= at_most_every_s:
@@ -285,7 +285,7 @@ class LearnerProcess:
             self._unwritten = False
         except OSError as error:
             if not self._unwritten:
-                _warn(f"the learner's state is not written: {error.strerror or error}; it is tried again")
+                _warn(f"cannot save the learner's state: {error.strerror or error}; will retry")
             self._unwritten = True
 
     def close(self) -> None:

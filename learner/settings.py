@@ -11,7 +11,7 @@ from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 
 class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """DQN of de Bruin et al. 2018 (§6.3, App. B); what the paper does not state is as for the critic of its DDPG."""
+    """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
@@ -20,10 +20,10 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 16
     gamma: Fraction = 0.95
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
-    """Updates from one copy of the network to its target to the next."""
+    """Updates between copies of the network to its target."""
     lr: Positive = 1e-3
     weight_decay: NotNegative = 5e-3
-    """Of the weights, not of the biases."""
+    """Decay of the weights, not of the biases."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """As in ``DdpgConfig`` (docs/methods.md)."""
     beta1: Fraction = 0.9
@@ -37,7 +37,7 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:
-    """List what is wrong with the schedule, as (path, message) pairs."""
+    """Problems of the schedule, as (path, message) pairs."""
     problems = [] if config.epsilon else [("epsilon", "expected at least one [episode, probability]")]
     for i, (episode, _) in enumerate(config.epsilon):
         if i and episode <= config.epsilon[i - 1][0]:
@@ -78,7 +78,7 @@ TRIALS_ONLY: Final = frozenset({"dqn"})
 
 
 class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What learns, how much, and on how many threads."""
+    """Learner settings: algorithm, update rate, threads."""
 
     algorithm: Literal["ddpg", "dqn"] = "ddpg"
     """A rig runs DDPG; DQN is for trials on plants (de Bruin et al. 2018, §6.3)."""
@@ -92,19 +92,19 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     """Batch updates per experience, as they come in, instead (real time only)."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    """torch threads; one in lockstep, whatever stands here."""
+    """torch threads; always one in lockstep."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Most updates the learner may owe in real time; what it cannot keep up with is not made up for later."""
+    """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
     @property
     def batch(self) -> int:
-        """Experiences in a minibatch of the algorithm that learns."""
+        """Minibatch size of the selected algorithm."""
         batch: int = getattr(self, self.algorithm).batch
         return batch
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
-    """List what does not fit together, as (path, message) pairs."""
+    """Contradictions between settings, as (path, message) pairs."""
     problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -114,7 +114,7 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
 
 
 def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
-    """List what a rig's learner cannot do though trials on plants can, as (path, message) pairs."""
+    """Settings that only trials on plants support, as (path, message) pairs."""
     if settings.algorithm not in TRIALS_ONLY:
         return []
     return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]

@@ -1,4 +1,4 @@
-"""Gymnasium environments on the lockstep twin, for algorithms that are not Onrig's own.
+"""Gymnasium environments on the lockstep twin, for algorithms of other libraries.
 
 Importing this module registers ``onrig/PendulumTwin-v0`` and ``onrig/MagmanTwin-v0`` (gymnasium 1.x has no plugins;
 ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
@@ -36,15 +36,15 @@ _Config = TypeVar("_Config", Rig, Task)
 
 
 class TwinEnv(gymnasium.Env[Observation, Action]):
-    """One episode is one episode of the task; everything passes the device's counts, limits and noise.
+    """An episode is one episode of the task, with the device's quantization, limits and noise.
 
     Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
     clipped.  The reward is in the task's raw units times ``reward_scale``: the pendulum's are near -130 a step, and few
-    learners cope with that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied`` (action),
-    both float64 in SI.
+    learners can handle that (docs/methods.md, "Reward scale").  ``info`` holds ``observation`` and ``applied``
+    (action), both float64 in SI.
 
-    ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is what stands in YAML under
-    ``device.twin`` (faults on the line have no meaning here and are ignored).
+    ``rig`` and ``task`` are values, names of shipped configurations or paths; ``twin`` is the YAML section
+    ``device.twin`` (line faults are ignored).
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared so by gymnasium.Env)
@@ -96,7 +96,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Put the plant into the task's start state; the noise of the episode follows from the seed."""
+        """Reset the plant to the task's start state; the seed determines the episode's noise."""
         super().reset(seed=seed)
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
@@ -138,14 +138,14 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
 
 
 def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:
-    """A value as it is, else the file of that path, else the shipped configuration of that name."""
+    """A value unchanged; otherwise a file by path, or a shipped configuration by name."""
     if isinstance(source, type_):
         return source
     return convert(load_document(find(str(source), folder)), (), type_)
 
 
 def register_envs() -> None:
-    """Register the environments with gymnasium; more than once is fine."""
+    """Register the environments with gymnasium; idempotent."""
     for name, rig, task, kind in (
         ("PendulumTwin-v0", "pendulum", "swingup", "pendulum"),
         ("MagmanTwin-v0", "magman", "positioning", "magman"),

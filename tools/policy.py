@@ -81,7 +81,8 @@ def _refuse(path: Path, verdict: Refused) -> int:
 def _accepted(verdict: Admitted, config: RunConfig) -> str:
     contract, cost = verdict.contract, verdict.cost
     return (
-        f"accepted: policy {contract.policy_id} of run '{contract.parent_run}' after {contract.training_step} updates; "
+        f"accepted: policy {contract.policy_id} of run '{contract.parent_run}' "
+        f"after {contract.training_step} training steps; "
         f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us of "
         f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, {cost.operations} operations"
     )

@@ -37,7 +37,7 @@ class Minibatches:
 
 
 class Signals(NamedTuple):
-    """What K updates tell samplers and keepers of the experiences learned from."""
+    """Feedback of K updates to samplers and keepers about the replayed experiences."""
 
     td: NDArray[np.floating]
     """(K, S, B): TD error before the update, in units of the scaled reward."""
@@ -60,7 +60,7 @@ class Algorithm(Protocol):
 
     @property
     def discrete(self) -> DiscreteActions | None:
-        """The actions there are; None for all of [-1, 1], explored by added noise."""
+        """The discrete actions; None for all of [-1, 1], explored by added noise."""
         ...
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -72,11 +72,11 @@ class Algorithm(Protocol):
         ...
 
     def state(self) -> State:
-        """Copy out everything that training goes on from."""
+        """Copy of everything needed to resume training."""
         ...
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``, bit for bit; raises KeyError or ValueError when it does not fit."""
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         ...
 
 

@@ -39,7 +39,7 @@ class Record:
         self._packed = torch.zeros((0, self._size), dtype=dtype)
 
     def pack(self, batches: Minibatches, gamma: float, reward_scale: float) -> tuple[torch.Tensor, ...]:
-        """Write K records, one assignment per field, into memory that is kept for the next call.
+        """Write K records, one assignment per field, into a reused buffer.
 
         Raises ValueError when the minibatches are of another shape.
         """
@@ -71,10 +71,10 @@ class _Bound(NamedTuple):
 
 
 class Forward:
-    """Evaluates the networks in a flat vector as they are at the time; learning needs none of this."""
+    """Forward pass of the networks in a flat vector at their current values; not used for training."""
 
     def __init__(self, layout: Layout, flat: torch.Tensor, trials: int, *, squash: bool) -> None:
-        """Look at ``flat`` (``Layout.flat_size``); ``squash`` ends in tanh (a policy), else linearly (values)."""
+        """View ``flat`` (``Layout.flat_size``); the output is tanh with ``squash`` (a policy), else linear (values)."""
         self._layout, self._trials, self._squash = layout, trials, squash
         self._flat = flat
         self._bound: dict[int, _Bound] = {}
@@ -82,7 +82,7 @@ class Forward:
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the outputs at (S, E, n) states: (S, E, columns of the last layer), valid until the next call."""
         _, E, n = observation.shape
-        # Padded even for one: a product of a single row rounds differently from trial to trial.
+        # Padded even for one row: single-row products round differently from trial to trial.
         rows = padded(E)
         bound = self._bound.get(rows)
         if bound is None:

@@ -2,7 +2,7 @@
 
 An update is a fixed list of some fifty kernels bound to preallocated buffers: no allocation, no autograd, hardly any
 Python.  Gradients are written by hand over flat parameter vectors (``onrig.learner.networks``) and tested against
-autograd.  Trials share the kernels and nothing more: trial s of S gives bit for bit what it gives alone (on one kind of
+autograd.  Trials share only the kernels: trial s of S gives bit for bit what it gives alone (on one kind of
 machine, with one torch thread).
 
 The paper gives no order for the two gradients.  Both are taken at the same parameters and applied together, as in
@@ -46,7 +46,7 @@ class Ddpg:
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor first, then critic); ValueError without a stream."""
         if not streams:
-            raise ValueError("needs one random stream per trial, got none")
+            raise ValueError("expected one random stream per trial, got none")
         size = NETWORK_SIZES[config.network]
         self.config = config
         self.trials = S = len(streams)
@@ -224,7 +224,7 @@ class Ddpg:
         return split_layers(layout, layout.read(self._parts(self._online)[0], self.trials)[trial])
 
     def state(self) -> State:
-        """Copy out everything that training goes on from: plain vectors (S, P), Adam's moments, counts."""
+        """Copy of everything needed to resume training: plain vectors (S, P), Adam's moments, counts."""
         state: State = {"updates": np.array(self.updates, dtype=np.int64)}
         for net, name in enumerate(("actor", "critic")):
             for kind, flat in (("online", self._online), ("target", self._target)):
@@ -233,7 +233,7 @@ class Ddpg:
         return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``, bit for bit; raises KeyError or ValueError when it does not fit."""
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         for net, name in enumerate(("actor", "critic")):
             for kind, flat in (("online", self._online), ("target", self._target)):
                 vectors: NDArray[np.floating] = np.asarray(state[f"{kind}_{name}"], dtype=np.float64)

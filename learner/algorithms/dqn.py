@@ -30,7 +30,7 @@ _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
 def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64]:
     """Index of the level nearest to each normalised action, of ``levels`` uniform on [-1, 1]; the lower one of two."""
     place = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
-    # Of a diverged trial: what it learns is no number anyway.
+    # NaN in a diverged trial, whose parameters are NaN anyway.
     index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
     return index
 
@@ -52,7 +52,7 @@ class Dqn:
         Raises ValueError without a stream, and for more than one action dimension.
         """
         if not streams:
-            raise ValueError("needs one random stream per trial, got none")
+            raise ValueError("expected one random stream per trial, got none")
         if n_actions != 1:
             raise ValueError(
                 f"DQN takes one action dimension, got {n_actions}: {config.levels} levels of each would make "
@@ -173,9 +173,9 @@ class Dqn:
         return self._layout.read(self._gradient, self.trials)
 
     def state(self) -> State:
-        """Copy out everything that training goes on from: plain vectors (S, P), Adam's moments, the count of updates.
+        """Copy of everything needed to resume training: plain vectors (S, P), Adam's moments, the update count.
 
-        The count also tells when the next copy to the target is due.
+        The count also determines when the next copy to the target is due.
         """
         return {
             "updates": np.array(self.updates, dtype=np.int64),
@@ -185,7 +185,7 @@ class Dqn:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``, bit for bit; raises KeyError or ValueError when it does not fit."""
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         for kind, flat in (("online", self._online), ("target", self._target)):
             self._layout.write(flat, np.asarray(state[kind], dtype=np.float64), self.trials)
         self._adam.restore({k.removeprefix("adam_"): v for k, v in state.items() if k.startswith("adam_")})

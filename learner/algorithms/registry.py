@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     build: Callable[..., Algorithm]
     """Takes settings, numbers of observations and actions, and one random stream per trial."""
     single_action: bool = False
-    """Whether it can only do with one action dimension."""
+    """Whether it is limited to one action dimension."""
 
 
 ALGORITHMS: Final = {

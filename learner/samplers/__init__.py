@@ -1,8 +1,7 @@
 """Sampling: which experiences a minibatch is made of, apart from which ones are kept.
 
-A sampler works on slot numbers alone.  It hears of what happens to the slots and answers with slots; the columns are
-gathered by whoever holds the storage.  A new one is a file here and one line of ``SAMPLERS``
-(``onrig.runtime.replay.memory.strategy``).
+A sampler works on slot numbers alone.  It is notified of changes to slots and draws slots; the owner of the storage
+gathers the columns.  A new one is a file here and one line of ``SAMPLERS`` (``onrig.runtime.replay.memory.strategy``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Draw(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What a sampler is built for."""
+    """Parameters that a sampler is built from."""
 
     capacity: int
     batch: int
@@ -43,56 +42,56 @@ class Setting(NamedTuple):
 
 
 class Sampler(Protocol):
-    """One sampling strategy of one trial; draws depend on its seed and the events it heard, nothing else."""
+    """Sampling strategy of one trial; draws depend only on its seed and the events it was notified of."""
 
     @property
     def looks_at(self) -> frozenset[Signal]:
         """Signals that draws depend on; where there are any, draws are asked for one by one."""
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is: the training episode whose updates come next (schedules over episodes)."""
+        """Set the training episode whose updates come next (schedules over episodes)."""
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Hear that these slots hold new experiences, in insertion order; slots fill from 0 upwards."""
+        """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Hear the TD errors of slots that were just learned from."""
+        """Notify of the TD errors of slots that were just replayed."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Choose ``updates`` minibatches; the same as so many single draws.
+        """Draw ``updates`` minibatches, equal to as many single draws.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
 
     def state(self) -> State:
-        """Copy out everything the next draws depend on."""
+        """Copy of everything the next draws depend on."""
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``: the next draws are the same."""
+        """Restore a state of ``state()``: the next draws are the same."""
 
 
 class Registered(Sampler, Protocol):
-    """What a class of ``SAMPLERS`` says of itself."""
+    """Self-description of a class in ``SAMPLERS``."""
 
     bytes_per_slot: ClassVar[float]
-    """The most it holds for each slot, beside a fixed rest."""
+    """Maximum bytes per slot, apart from a fixed overhead."""
     first_beta: ClassVar[float]
     """Importance-sampling exponent in the first episode; it is 1 in the last."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Sampler:
-        """Build one; ``stream`` (PCG64) becomes its own, with ``beta`` draws bear importance weights."""
+        """Build one that takes over ``stream`` (PCG64); with ``beta``, draws carry importance weights."""
 
 
 def sampler_class(name: str) -> type[Registered]:
-    """Load what ``SAMPLERS`` names."""
+    """Load a class named in ``SAMPLERS``."""
     module, _, attribute = SAMPLERS[name].home.partition(":")
     found: type[Registered] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
     return found
 
 
 def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Setting) -> Sampler:
-    """Build the sampling half of ``strategy``; ``stream`` (PCG64) becomes its own.
+    """Build the sampler of ``strategy``, which takes over ``stream`` (PCG64).
 
     Raises ValueError for an unknown sampling, and when the memory cannot hold one minibatch.
     """

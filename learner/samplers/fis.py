@@ -18,7 +18,7 @@ REPLAYS: Final = 8.0
 
 
 def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float64]:
-    """Tabulate T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until it is negligible; at least 2 entries.
+    """Table of T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until negligible; at least 2 entries.
 
     ``literal`` gives 1 - sum of k = 0 ... K as the paper prints it, which is Pr(X > K); its words
     are followed otherwise.
@@ -32,7 +32,7 @@ def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float6
     else:
         steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + math.log(p) - math.log1p(-p)
         mass[:-1] = np.exp(n * math.log1p(-p) + np.concatenate(([0.0], np.cumsum(steps))))
-    # Summed from the far end, where the small terms are.
+    # Summed from the tail, smallest terms first.
     tail: NDArray[np.float64] = np.cumsum(mass[::-1])[::-1]
     return np.append(tail[1:], 0.0) if literal else tail
 
@@ -43,7 +43,7 @@ def fis_weights(n: int, p: float, beta: float, *, literal: bool = False) -> NDAr
     In the first updates of a run np is below 1 and so is every weight, as the formula has it.
     """
     tail = replay_tail(n, p, literal=literal)
-    # np is 8 exactly where it is meant to be; the product may lie a rounding above.
+    # np should be exactly 8; the product may be off by a rounding error.
     expected = math.ceil(n * p - 1e-9)
     total = float(tail[1 : expected + 1].sum())
     weights: NDArray[np.float64] = (tail * (n * p / total)) ** beta
@@ -74,27 +74,27 @@ class Fis:
 
     @property
     def looks_at(self) -> frozenset[Signal]:
-        """As the sampler within."""
+        """As the wrapped sampler."""
         return self._sampler.looks_at
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Set the training episode."""
         self._episode = episode
         self._sampler.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Hear of new experiences: never replayed."""
+        """Reset the replay counts of rewritten slots."""
         if len(slots):
             self._counts[slots] = 0
             self._stored = max(self._stored, int(slots.max()) + 1)
         self._sampler.written(slots)
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Hear TD errors, for the sampler within."""
+        """Pass TD errors to the wrapped sampler."""
         self._sampler.updated(slots, td)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Choose ``updates`` minibatches and weigh them, (updates, batch).
+        """Draw ``updates`` weighted minibatches, (updates, batch).
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -117,7 +117,7 @@ class Fis:
         return self._table
 
     def state(self) -> State:
-        """Copy out the counts and the state of the sampler within."""
+        """Copy of the counts and of the wrapped sampler's state."""
         own: State = {
             "counts": self._counts.copy(),
             "stored": np.array(self._stored, np.int64),
@@ -127,9 +127,9 @@ class Fis:
         return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``: the next draws are the same.
+        """Restore a state of ``state()``: the next draws are the same.
 
-        Raises ValueError when it is of another capacity.
+        Raises ValueError for another capacity.
         """
         counts = state["counts"]
         if counts.shape != self._counts.shape:

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 
 class Scale(enum.Enum):
-    """What the weights are divided by."""
+    """Normalisation of the weights."""
 
     NONE = "none"
     """Nothing: E_P[w] = 1 at beta = 1, which keeps the learning rate (as in the paper)."""
     BATCH_MAX = "batch_max"
     """The largest weight of the minibatch."""
     GLOBAL_MAX = "global_max"
-    """The largest weight that anything in the memory has."""
+    """The largest weight of any experience in the memory."""
 
 
 def importance_weights(

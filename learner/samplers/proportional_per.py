@@ -36,7 +36,7 @@ class ProportionalPer:
         beta: Linear | None = None,
         scale: Scale = Scale.BATCH_MAX,
     ) -> None:
-        """Sample a memory of ``capacity``; with ``beta`` draws bear importance weights.  ``stream`` is PCG64.
+        """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64.
 
         ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
@@ -56,17 +56,17 @@ class ProportionalPer:
         return cls(setting.capacity, stream, beta=beta)
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Set the training episode."""
         self._episode = episode
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Hear of new experiences: of the largest priority so far."""
+        """Give new experiences the largest priority so far."""
         if len(slots):
             self._tree.put(slots, np.full(len(slots), self._largest))
             self._stored = max(self._stored, int(slots.max()) + 1)
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Hear the TD errors of slots, any sign; one that is not finite leaves its slot's priority as it is."""
+        """Set priorities from TD errors of any sign; a non-finite error leaves its slot unchanged."""
         priorities = (np.abs(td, dtype=np.float64) + self._epsilon) ** self._alpha
         finite = np.isfinite(priorities)
         if not finite.all():
@@ -75,7 +75,7 @@ class ProportionalPer:
         self._largest = max(self._largest, float(priorities.max(initial=0.0)))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Choose ``updates`` minibatches; weights (updates, batch) with importance sampling.
+        """Draw ``updates`` minibatches; weights (updates, batch) with importance sampling.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -93,7 +93,7 @@ class ProportionalPer:
         return Draw(slots, importance_weights(times_uniform, self._beta.at(self._episode), self._scale, least))
 
     def state(self) -> State:
-        """Copy out the priorities, the place in the random stream, and the episode."""
+        """Copy of the priorities, the position in the random stream, and the episode."""
         return {
             "priorities": self._tree.values.copy(),
             "largest": np.array(self._largest),
@@ -103,9 +103,9 @@ class ProportionalPer:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``: the next draws are the same.
+        """Restore a state of ``state()``: the next draws are the same.
 
-        Raises ValueError when it is of another capacity.
+        Raises ValueError for another capacity.
         """
         priorities = state["priorities"].astype(np.float64)
         if priorities.shape != (self._tree.capacity,):

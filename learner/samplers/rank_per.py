@@ -34,10 +34,10 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
 class RankPer:
     """One uniform draw from each segment; rank 1 is the largest |TD error|, an experience never replayed counts as inf.
 
-    Ties stand in insertion order, the oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
+    Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
 
-    A learner's own, for one trial: at a capacity of 10 000 (a million) it takes 0.44 (0.65) times as long as
+    For a single trial: at a capacity of 10 000 (a million) it takes 0.44 (0.65) times as long as
     ``onrig.learner.trials.sampling`` with one trial, which draws the same.
     """
 
@@ -54,7 +54,7 @@ class RankPer:
         beta: Linear | None = None,
         scale: Scale = Scale.NONE,
     ) -> None:
-        """Sample a memory of ``capacity``; with ``beta`` draws bear importance weights.  ``stream`` is PCG64."""
+        """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64."""
         self._order: Final = RankedSlots(capacity)
         self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self._uniforms: Final = UniformArrays(stream)
@@ -72,16 +72,16 @@ class RankPer:
         return cls(setting.capacity, stream, alpha=setting.per_alpha, beta=beta)
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Set the training episode."""
         self._episode = episode
         self._cut = (0, 0)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Hear of new experiences, which come first until they are replayed."""
+        """Rank new experiences first until they are replayed."""
         self._order.renew(slots, 0)
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Hear the TD errors of slots, any sign; one that is no number leaves its slot where it is."""
+        """Rank slots by TD errors of any sign; NaN leaves a slot where it is."""
         td = td.astype(np.float32, copy=False)
         try:
             bits = float_bits(td)
@@ -91,11 +91,11 @@ class RankPer:
         if len(set(slots.tolist())) < len(slots):
             slots, last = np.unique(slots[::-1], return_index=True)
             bits = bits[::-1][last]
-        # The order ascends, and the largest error is to come first.
+        # The order is ascending, and the largest error must come first.
         self._order.move(slots, np.uint32(INFINITE) - bits)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Choose ``updates`` minibatches, distinct slots in each; weights (updates, batch) with importance sampling.
+        """Draw ``updates`` minibatches, distinct slots in each; weights (updates, batch) with importance sampling.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -125,7 +125,7 @@ class RankPer:
         self._cut = (stored, batch)
 
     def state(self) -> State:
-        """Copy out the order, the place in the random stream, and the episode."""
+        """Copy of the order, the position in the random stream, and the episode."""
         return {
             "keys": self._order.keys.copy(),
             "uniforms": self._uniforms.state(),
@@ -133,7 +133,7 @@ class RankPer:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``: the next draws are the same."""
+        """Restore a state of ``state()``: the next draws are the same."""
         self._order.load(state["keys"].astype(np.uint64))
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
         self.begin_episode(int(state["episode"]))

@@ -1,4 +1,4 @@
-"""Numbers at slots, their sum, and the slot at which the running sum passes a target; no drift, any capacity."""
+"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 FAN: Final = 32
 """Children per node: wide and flat suits array operations."""
 ROOT: Final = 1024
-"""Nodes that may hang from the root, whose running sums are made anew at every change."""
+"""Maximum children of the root, whose running sums are recomputed at every change."""
 
 
 class _Level:
@@ -27,8 +27,8 @@ class _Level:
 class SumTree:
     """``capacity`` non-negative float64 values, 0 at first; 16.5 bytes each.
 
-    Every sum is made of the values as they are now, never corrected by differences: the sums depend on the values
-    alone, not on the history, and nothing drifts.
+    Sums are recomputed from current values, never updated by differences: they do not depend on the history and cannot
+    drift.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -1,6 +1,6 @@
-"""Uniform sampling: every stored experience is as likely as every other, without replacement inside a minibatch.
+"""Uniform sampling, without replacement within a minibatch.
 
-As in the code of de Bruin et al. 2018.  A draw costs O(batch), whatever is stored.
+As in the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Uniform:
     first_beta = 0.5
 
     def __init__(self, stream: np.random.Generator) -> None:
-        # Collisions are redrawn from a stream of their own, which keeps the main one in step with the draws.
+        # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.
         main, self._repair = stream.spawn(2)
         self._uniforms: Final = UniformArrays(main)
         self._stored = 0
@@ -36,18 +36,18 @@ class Uniform:
         return cls(stream)
 
     def begin_episode(self, episode: int) -> None:
-        """Hear of a new episode, which does not matter here."""
+        """No effect: draws do not depend on the episode."""
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Hear of written slots; only their highest number matters."""
+        """Update the number of stored experiences."""
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
 
     def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Hear of TD errors, which do not matter here."""
+        """No effect: draws do not depend on TD errors."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Choose ``updates`` minibatches, slots (updates, batch), no weights.
+        """Draw ``updates`` minibatches, slots (updates, batch), no weights.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -66,7 +66,7 @@ class Uniform:
         return Draw(slots, None)
 
     def _make_distinct(self, row: NDArray[np.int64]) -> None:
-        """Redraw whatever repeats an earlier entry until nothing does.
+        """Redraw repeated entries until all are distinct.
 
         This treats all slots alike and ends in distinct ones, so every distinct outcome is equally likely.
         """
@@ -82,7 +82,7 @@ class Uniform:
             seen.add(slot)
 
     def state(self) -> State:
-        """Copy out the streams and how much is stored."""
+        """Copy of the streams and the number stored."""
         return {
             "uniforms": self._uniforms.state(),
             "repair": stream_words(self._repair),
@@ -90,8 +90,8 @@ class Uniform:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on from a state of ``state()``: the next draws are the same."""
-        if "stream" in state:  # as 0.1 wrote it
+        """Restore a state of ``state()``: the next draws are the same."""
+        if "stream" in state:  # state written by version 0.1
             place = np.append(np.take(state["stream"], (1, 0, 3, 2)), state["used"])
         else:
             place = state["uniforms"]

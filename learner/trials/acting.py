@@ -21,11 +21,11 @@ class Acting(Protocol):
 
     @property
     def signal(self) -> Values:
-        """What is added to the policy's actions in this training episode, (S, T, m), before the sum is clipped."""
+        """Noise added to the policy's actions in this training episode, (S, T, m), before clipping."""
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Draw what training episode ``episode`` explores with."""
+        """Draw the exploration of training episode ``episode``."""
         ...
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
@@ -33,7 +33,7 @@ class Acting(Protocol):
         ...
 
     def elsewhere(self, observation: NDArray[np.floating]) -> Values:
-        """Return what would be done before ``signal`` at other states (S, T, n) of the same steps: (S, T, m)."""
+        """Actions before ``signal`` at other states (S, T, n) of the same steps: (S, T, m)."""
         ...
 
     def on_levels(self, uniform: Values) -> Values:
@@ -81,7 +81,7 @@ class Noisy:
         return self._policy.policy(observation).astype(np.float64)
 
     def on_levels(self, uniform: Values) -> Values:
-        """Return the numbers as they are: every action is available."""
+        """Identity: every action is available."""
         return uniform
 
 
@@ -95,7 +95,7 @@ class EpsilonGreedy:
         self._random: Values = np.zeros((len(seeds), steps, 1))
 
     def begin_episode(self, episode: int) -> None:
-        """Draw at which steps the episode explores, and the actions it then takes."""
+        """Draw the exploring steps of the episode and their random actions."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
         drawn = np.stack([s.random((self._steps, 2)) for s in streams])
         self._explores = drawn[:, :, :1] < interpolate(self._actions.epsilon, episode)

@@ -4,8 +4,8 @@
 NaN, and with them the states of its plant and its scores.  No other action is put in their place: a score from a
 diverged policy would look like that of a bad one.
 
-A training episode, then its updates, as on the rig.  The evaluation episode runs beside the training episode, so under
-the policy from before those updates.
+A training episode is followed by its updates, as on the rig.  The evaluation episode runs in parallel with the training
+episode, hence with the policy before those updates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK: Final = 100
 
 
 class Scores(NamedTuple):
-    """What one episode of S trials came to."""
+    """Scores of one episode of S trials."""
 
     train: NDArray[np.float64]
     """(S,) mean raw reward per step of the training episode."""
@@ -67,7 +67,7 @@ class Trials:
         """Episodes done."""
 
     def episode(self) -> Scores:
-        """Do the next training episode of every trial and the updates after it."""
+        """Run the next training episode of every trial and the updates after it."""
         self.episodes = episode = self.episodes + 1
         self._acting.begin_episode(episode)
         rollout = self._rollouts(episode, self._acting)
@@ -93,7 +93,7 @@ class Trials:
 
 
 def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
-    """List why a configuration cannot be run as trials; empty when it can."""
+    """Reasons why a configuration cannot run as trials; empty if it can."""
     if config.device.twin is None:
         return ["trials run on a twin: give device.twin"]
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -103,7 +103,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminate:
-        problems.append("trials have episodes that end by time alone: task.terminate must be empty")
+        problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:

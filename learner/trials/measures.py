@@ -24,7 +24,7 @@ FINAL_EPISODES: Final = 100
 RESAMPLES: Final = 10_000
 COVERAGE: Final = 0.95
 RULE_LEVEL: Final = 0.9
-"""Share of the final performance at which the rule of thumb reads off the size of the memory (§8.5)."""
+"""Share of the final performance at which the rule of thumb reads the memory size (§8.5)."""
 _FINAL_SHARE: Final = 0.2
 """Figure 17 takes the last 2e5 of 1e6 steps for the final performance."""
 _WINDOW: Final = 20
@@ -121,7 +121,7 @@ class BufferSize(NamedTuple):
     final: float
     """Final performance that the estimate refers to."""
     settled: bool
-    """False when the curve got there only in what counts as its end: it still rose, and more may be needed."""
+    """False if the level is reached only in the final part of the curve: it was still rising, more may be needed."""
 
 
 def rule_of_thumb(
@@ -242,7 +242,7 @@ def _interval(means: Values) -> tuple[Values, Values]:
 
 @lru_cache(maxsize=8)
 def _weights(trials: int) -> Values:
-    """How much each trial counts in each resample, ``(RESAMPLES, T)``; rows sum to 1."""
+    """Weight of each trial in each resample, ``(RESAMPLES, T)``; rows sum to 1."""
     rng = np.random.default_rng(np.random.SeedSequence(_ENTROPY, spawn_key=(trials,)))
     counts = rng.multinomial(trials, np.full(trials, 1 / trials), size=RESAMPLES)
     return np.asarray(counts / trials, np.float64)

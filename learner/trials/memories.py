@@ -1,6 +1,6 @@
-"""What S trials keep: a keeper and a sampler each, and their rows in one array, so that one gather serves all.
+"""Memories of S trials: a keeper and a sampler each, with all rows in one array, so that one gather serves all.
 
-Keepers and samplers are the rig's; generations, mirrors and checkpoints an experiment does without.  Synthetic
+Keepers and samplers are those of a rig; generations, mirrors and checkpoints are not needed.  Synthetic
 experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` in batches.
 """
 
@@ -35,14 +35,14 @@ Rows = NDArray[np.float32]
 
 
 class Altered(NamedTuple):
-    """What one episode offers where experiences are made synthetic (``onrig.runtime.replay.memory.transitions``)."""
+    """Experiences of one episode, some of them synthetic (``onrig.runtime.replay.memory.transitions``)."""
 
     rows: Rows
     """(S, T, width): the measured rows, some of them replaced."""
     synthetic: NDArray[np.bool_]
     """(S, T): which."""
     renews: NDArray[np.bool_]
-    """(S, T): whether the offer decides anew what its slot holds."""
+    """(S, T): whether the offer may replace the content of its slot."""
 
 
 class Memories:
@@ -81,15 +81,15 @@ class Memories:
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._stored = [0] * len(seeds)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
-        """(K, S, B): where the minibatches drawn last lie."""
+        """(K, S, B): slots of the minibatches drawn last."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
 
     @property
     def ready(self) -> bool:
         """Whether every memory holds a whole minibatch.
 
-        Where experiences are dropped at random this waits until that is as good as certain, whoever the trials are: a
-        look at what each of them holds would make the start of one depend on the others.
+        If experiences are dropped at random, this waits until it is practically certain for any trial: checking the
+        actual counts would make the start of one trial depend on the others.
         """
         surely = self._batch if self._write_probability == 1.0 else 4 * self._batch + 40
         return self.offered * self._write_probability >= surely
@@ -103,7 +103,7 @@ class Memories:
         return np.concatenate(parts, axis=2)
 
     def begin_episode(self, episode: int) -> None:
-        """Tell the samplers how far the run is."""
+        """Set the samplers' training episode."""
         self._sampling.begin_episode(episode)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -121,7 +121,7 @@ class Memories:
             rows, slots = rows[kept], slots[kept]
             written.append(slots)
             if len(set(slots.tolist())) < len(slots):
-                # Of the rows for one slot the last one stays.
+                # The last row written to a slot wins.
                 slots, last = np.unique(slots[::-1], return_index=True)
                 rows = rows[::-1][last]
             self.rows[trial, slots] = rows
@@ -176,27 +176,27 @@ class Memories:
         return minibatches, noise
 
     def updated(self, td: NDArray[np.floating]) -> None:
-        """Tell samplers and keepers the TD errors (K, S, B) of the minibatches drawn last."""
+        """Pass the TD errors (K, S, B) of the minibatches drawn last to samplers and keepers."""
         errors = td.astype(np.float32, copy=False)
         self._sampling.updated(errors)
         if self._keeper_listens:
             self._unheard.append((self.slots, np.abs(errors)))
 
     def _tell_keepers(self) -> None:
-        """Tell keepers all TD errors since the last episode at once, which is in time and much quicker."""
+        """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
         if not self._unheard:
             return
         slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
         self._unheard.clear()
         for trial, keeper in enumerate(self._keepers):
             of_trial = errors[:, trial].reshape(-1)
-            # A diverged trial's errors are no numbers; they rank nothing.
+            # A diverged trial's errors are NaN and are not ranked.
             finite = np.isfinite(of_trial)
             keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])
 
 
 class TrialsSynthetic:
-    """Offers the episodes of S trials with some experiences recomputed."""
+    """Replaces some experiences of S trials by synthetic ones."""
 
     def __init__(self, config: RunConfig, seeds: Sequence[int]) -> None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -238,6 +238,6 @@ class TrialsSynthetic:
         parts += [altered.reward[:, None], altered.exploration[:, None]]
         computed = np.concatenate(parts, axis=1)
         rows[synthetic, : computed.shape[1]] = computed[synthetic]
-        # What is computed has no noise in it.
+        # Computed transitions are noise-free.
         rows[synthetic, computed.shape[1] :] = 0.0
         return Altered(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))

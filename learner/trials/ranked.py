@@ -1,7 +1,7 @@
-"""Keys of S trials in one ascending order: find by rank and exchange many at once, all trials in the same numpy calls.
+"""Sorted keys of S trials with lookup by rank and batched exchange, all trials in the same numpy calls.
 
-``onrig.runtime.replay.memory.order.ranked`` serves a rig, whose changes come one by one and must each be quick; this
-serves experiments, where some hundred keys change together and only the sum counts.  A sorted array stays while
+``onrig.runtime.replay.memory.order.ranked`` serves a rig, where changes come one at a time and latency matters; this
+serves experiments, where hundreds of keys change together and only throughput matters.  A sorted array stays while
 changes gather in a small overlay on top of it: ranks gone from the array, and keys that came.  Each change rewrites the
 overlay; now and then the overlay is merged into what lies below it: an array, or a larger overlay.
 """
@@ -30,12 +30,12 @@ class Found(NamedTuple):
 
 
 class Order(Protocol):
-    """Distinct keys, ascending, each with a number that belongs to it (its row)."""
+    """Distinct ascending keys, each with an associated row number."""
 
     def __len__(self) -> int: ...
 
     def below(self, keys: Keys) -> Ranks:
-        """Count the entries below each key: its rank, if it is in."""
+        """Number of entries below each key, which is its rank if present."""
         ...
 
     def at(self, ranks: Ranks) -> Found:
@@ -43,12 +43,12 @@ class Order(Protocol):
         ...
 
     def exchange(self, removed: Ranks, ranks: Ranks, keys: Keys, rows: Rows) -> None:
-        """Take out the entries at ``removed``, then put in others, which will have ``ranks``; all ascending."""
+        """Remove the entries at ``removed``, then insert others, which get ``ranks``; all ascending."""
         ...
 
 
 class _Array:
-    """Two plain arrays: everything is moved for every change."""
+    """Two plain arrays, rewritten at every change."""
 
     def __init__(self) -> None:
         self._keys: Keys = np.zeros(0, np.uint64)
@@ -79,7 +79,7 @@ class _Array:
 
 
 class _Overlay:
-    """Changes to an order below, which hears of them when there are more than ``factor`` * its length ** ``power``."""
+    """Changes to an order below, merged into it above ``factor`` * its length ** ``power`` entries."""
 
     def __init__(self, lower: Order, factor: float, power: float) -> None:
         self._lower: Final = lower
@@ -104,7 +104,7 @@ class _Overlay:
         return below
 
     def _locate(self, ranks: Ranks) -> tuple[NDArray[np.bool_], Ranks, Ranks]:
-        """Tell which ranks lie in the overlay; where those do, and the ranks of the others in what is below."""
+        """Which ranks are in the overlay, their positions there, and the ranks of the others below."""
         place = self._ranks.searchsorted(ranks)
         here = np.zeros(len(ranks), np.bool_)
         if len(self._ranks):
@@ -183,7 +183,7 @@ class RankedKeys:
         return len(self._order)
 
     def ranks(self, keys: Keys) -> Ranks:
-        """Return the ranks of keys that are in."""
+        """Ranks of present keys."""
         return self._order.below(keys)
 
     def at(self, ranks: Ranks) -> Found:
@@ -191,7 +191,7 @@ class RankedKeys:
         return self._order.at(ranks)
 
     def exchange(self, removed: Ranks, keys: Keys, rows: Rows) -> None:
-        """Take out the entries at ``removed``, ascending, and put in ``keys`` (k,), not in then, in any order."""
+        """Remove the entries at ``removed`` (ascending) and insert ``keys`` (k,), then absent, in any order."""
         order = keys.argsort()
         keys, rows = keys[order], rows[order]
         ranks = self._order.below(keys)

@@ -1,6 +1,6 @@
-"""Sampling for S trials: a sampler each, as on the rig, or one for all where that is much quicker.
+"""Sampling for S trials: one sampler each, as on the rig, or a joint one where that is much faster.
 
-One for all is rank-based prioritised replay; each trial draws what ``onrig.learner.samplers.rank_per`` would.  The
+The joint one is rank-based prioritised replay; each trial draws what ``onrig.learner.samplers.rank_per`` would.  The
 experiences of all trials stand in one order, by trial first: a rank in it is a rank within the trial, moved on by what
 the trials before it hold.
 """
@@ -27,11 +27,11 @@ from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling
 PRIORITY_BITS: Final = 31
 """Of |TD error| as float32."""
 AHEAD: Final = 256
-"""Draws whose random numbers are made at once."""
+"""Draws whose random numbers are generated at once."""
 
 
 class RankPerTrials:
-    """What a ``RankPer`` each would do for S trials that draw minibatches of the same size in step."""
+    """Equivalent of a ``RankPer`` for each of S trials that draw minibatches of equal size in step."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class RankPerTrials:
         alpha: float = 0.7,
         beta: Linear | None = None,
     ) -> None:
-        """Sample memories of ``capacity``, one for each stream; with ``beta`` draws bear importance weights."""
+        """Sampler of memories of ``capacity``, one per stream; with ``beta``, draws carry importance weights."""
         S = len(streams)
         self._capacity: Final = capacity
         self._streams: Final = streams
@@ -75,7 +75,7 @@ class RankPerTrials:
         self._stale = True
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of each trial's new experiences, in order; they come first in it until they are replayed."""
+        """Rank each trial's new experiences first, in order, until they are replayed."""
         fresh, rows = [], []
         for trial, of_trial in enumerate(slots):
             if len(set(of_trial.tolist())) < len(of_trial):
@@ -85,7 +85,7 @@ class RankPerTrials:
             first = self._written[trial]
             self._written[trial] = last_one = first + len(of_trial)
             if last_one >> self._sequence_bits:
-                raise ValueError(f"a trial of {len(slots)} can write 2^{self._sequence_bits} experiences, no more")
+                raise ValueError(f"each of {len(slots)} trials can write at most 2^{self._sequence_bits} experiences")
             fresh.append(self._trial[trial] + np.arange(first, last_one, dtype=np.uint64))
             rows.append(of_trial + trial * self._capacity)
         at = np.concatenate(rows)
@@ -99,7 +99,7 @@ class RankPerTrials:
         self._stale = True
 
     def draw(self) -> Draw:
-        """Choose a minibatch of every trial, slots (S, batch); with importance sampling weights of the same shape.
+        """Draw a minibatch of every trial, slots (S, batch); with importance sampling weights of the same shape.
 
         Raises ValueError while a trial holds fewer than ``batch`` experiences.
         """
@@ -119,7 +119,7 @@ class RankPerTrials:
         return Draw(slots, self._weights)
 
     def updated(self, td: NDArray[np.floating]) -> None:
-        """Hear the TD errors (S, batch) of what was drawn last; what is no number leaves its place as it is."""
+        """Rank by the TD errors (S, batch) of the last draw; NaN leaves an entry where it is."""
         bits = np.abs(td.reshape(-1), dtype=np.float32).view(np.uint32)
         place = np.uint64(self._sequence_bits)
         priority = (np.uint32(INFINITE) - bits).astype(np.uint64) << place
@@ -163,7 +163,7 @@ class Sampling(Protocol):
         ...
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear which slots of each trial hold new experiences, in order."""
+        """Notify of the slots of each trial with new experiences, in order."""
         ...
 
     def draw(self, updates: int) -> Draw:
@@ -176,7 +176,7 @@ class Sampling(Protocol):
 
 
 class Each:
-    """A sampler for each trial, none of which wants to hear of updates before the next draw."""
+    """One sampler per trial, for samplings that do not depend on TD errors."""
 
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
         self._samplers: Final = samplers
@@ -232,7 +232,7 @@ class Ranked:
             fis.written(of_trial)
 
     def draw(self, updates: int) -> Draw:
-        """Choose a minibatch of each trial; ValueError for more than one, which would not know of the errors."""
+        """Draw one minibatch of each trial; ValueError for more, since draws depend on the last errors."""
         if updates != 1:
             raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
         draw = self._per.draw()
@@ -250,7 +250,7 @@ class Ranked:
 
 
 class Drawn:
-    """Stands for a sampler within ``Fis`` where somebody else has drawn."""
+    """Stand-in for the sampler wrapped by ``Fis``, with slots drawn elsewhere."""
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
 
@@ -272,11 +272,11 @@ class Drawn:
         return Draw(self.slots, None)
 
     def state(self) -> State:
-        """Return nothing: there is none."""
+        """Empty: there is no state."""
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Nothing to take up."""
+        """Nothing to restore."""
 
 
 def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:

@@ -1,1 +1,1 @@
-"""Planned, limited and watched exploration: what is added to the policy's action, and what cuts it back."""
+"""Exploration: noise on the policy's action, its schedule, limits and budgets."""

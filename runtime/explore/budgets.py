@@ -1,7 +1,6 @@
-"""Budgets per episode, hour and session: what was used, how much room that leaves, and when it must pause.
+"""Budgets per episode, hour and session: use, remaining room, and pauses.
 
-An hour is any 60 minutes of device time: what was used is kept by the minute, and a minute counts until the last of it
-is an hour old.
+An hour is any 60 minutes of device time: use is summed per minute, and a minute counts until its end is an hour old.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from onrig.runtime.explore.schedule import room
 from onrig.runtime.explore.settings import Budgets, Quota
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
-"""What is budgeted, in the order of the amounts that `Ledger.use` takes."""
+"""Budgeted quantities, in the order of the amounts of `Ledger.use`."""
 Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
@@ -25,9 +24,9 @@ _MINUTES: Final = 61
 
 
 class Pause(NamedTuple):
-    """A budget is spent: the run is to stand in a safe state.
+    """Pause in a safe state because a budget is spent.
 
-    ``wait_s`` is in device time: 0 where the next episode may begin at once, inf where a person must let it go on.
+    ``wait_s`` is in device time: 0 if the next episode may start at once, inf if a person must resume the run.
     """
 
     cause: str
@@ -36,7 +35,7 @@ class Pause(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """What one tick used; the fields are those of a `Quota`."""
+    """Use in one tick; the fields are those of a `Quota`."""
 
     interventions: float = 0.0
     trips: float = 0.0
@@ -61,7 +60,7 @@ class _Account:
 
 
 class Ledger:
-    """The accounts of a run; plain floats, some hundred nanoseconds per account and tick."""
+    """Budget accounts of a run; plain floats, some hundred nanoseconds per account and tick."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._warn = budgets.warn
@@ -78,7 +77,7 @@ class Ledger:
 
     @property
     def watches(self) -> bool:
-        """Whether there is anything to account for."""
+        """Whether any budget is configured."""
         return bool(self._accounts) or self._temperature is not None
 
     def begin_episode(self) -> None:
@@ -101,7 +100,7 @@ class Ledger:
         self._degrees = degrees
 
     def pass_time(self, duration_us: int) -> None:
-        """Device time goes on."""
+        """Advance device time."""
         passed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
         if not passed:
             return
@@ -111,7 +110,7 @@ class Ledger:
             account.used = math.fsum(account.minutes)
 
     def rest(self, seconds: float) -> None:
-        """Time goes on while nothing moves: what is hot cools down, how far the next reading tells."""
+        """Advance time without motion; the next temperature reading shows how far the rig has cooled down."""
         self.pass_time(round(1e6 * seconds))
         self._degrees = None
 

@@ -1,7 +1,7 @@
-"""The explorer: what an episode explores with, how much of it each tick may have, and when the run must pause.
+"""Explorer: an episode's exploration signal, its amplitude in each tick, and pauses of the run.
 
-Decisions are pure functions of the configuration, the seed and what happened; all that is kept from tick to tick goes
-through ``state`` and ``restore``, so that a resumed run goes on as if it had never stopped.
+Decisions are pure functions of the configuration, the seed and past events; all state goes through ``state`` and
+``restore``, so that a resumed run continues as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onrig.runtime.task import episode_steps
 
 
 class Explorer:
-    """Plans and watches the exploration of one run.
+    """Exploration of one run.
 
     Per episode: ``begin_episode``, then per tick ``amplitude`` before and ``after`` what happened, ``end_episode``.
     """
@@ -81,12 +81,12 @@ class Explorer:
 
     @property
     def back_off(self) -> float:
-        """The factor that trips have left of the amplitude, 1 where none or long ago."""
+        """Factor on the amplitude after trips; 1 without recent ones."""
         return 1.0 if self._back_off is None else retreat_factor(self._back_off, self._retreat)
 
     @property
     def pause(self) -> Pause | None:
-        """The pause that is due because of a spent budget; an episode in progress is to end at once."""
+        """Pause due because of a spent budget; an episode in progress must end at once."""
         return self._paused
 
     def begin_episode(self, kind: Kind, episode: int) -> list[tuple[float, ...]]:
@@ -108,7 +108,7 @@ class Explorer:
         return unit_signal(exploration, rng, self._steps_per_episode, len(self._names))
 
     def restrain(self, factor: float) -> None:
-        """From the next episode on multiply the amplitude by this as well, in [0, 1]; 1 takes it back."""
+        """Scale the amplitude by ``factor`` in [0, 1] from the next episode on; 1 removes the scaling."""
         self._restraint = factor
 
     def perturb(self, model: bytes) -> bytes:
@@ -133,7 +133,7 @@ class Explorer:
             self._scale = measured(self._exploration, self._scale, deviation)
 
     def after(self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int]) -> None:
-        """Take what came of a tick.
+        """Take the outcome of a tick.
 
         ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) SI;
         ``sensors``: counts of the frame.
@@ -176,19 +176,19 @@ class Explorer:
         return pause if pause is not None and pause.wait_s > 0.0 else None
 
     def rest(self, seconds: float) -> None:
-        """The rig stood still for so long, in device time; a person who ends an endless pause grants a new session."""
+        """Account for a pause (device time); resuming from an unbounded one starts a new session."""
         if self._paused is not None and isinf(self._paused.wait_s):
             self._ledger.renew()
         self._ledger.rest(0.0 if isinf(seconds) else seconds)
         self._paused = self._ledger.pause()
 
     def begin_session(self) -> None:
-        """A person lets the run go on: a new session begins, the accounts of hour and episode go on."""
+        """Start a new session, by a person's resume; the accounts of hour and episode continue."""
         self._ledger.renew()
         self._paused = self._ledger.pause()
 
     def _advance(self) -> None:
-        """Read the schedule where the run is now."""
+        """Evaluate the schedule at the run's present position."""
         exploration = self._exploration
         if isinstance(exploration, NoExploration):
             return
@@ -200,7 +200,7 @@ class Explorer:
         self._scheduled = amplitudes(exploration, self._names, x)
 
     def _gate(self) -> None:
-        """Multiply the schedule with the gates that change more seldom than every tick."""
+        """Apply the gates that change less often than every tick."""
         factor = self._ledger.factor()
         factor *= self.back_off
         factor *= self._restraint

@@ -1,4 +1,4 @@
-"""What sets the amplitude of the noise: schedules for each actuator, and factors in [0, 1] that take it back.  Pure."""
+"""Amplitude of the noise: schedules per actuator, and attenuating factors in [0, 1].  Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
 def follows_episode_alone(exploration: Exploration) -> bool:
     """Tell whether the noise of an episode follows from its number and the seed: no gate, no schedule over steps.
 
-    Whoever draws it again elsewhere (synthetic experiences, trials on plants) relies on that.
+    Synthetic experiences and trials on plants, which draw it again, rely on that.
     """
     budgeted = exploration.budgets != Budgets(warn=exploration.budgets.warn)
     if isinstance(exploration, NoExploration | ParameterNoise):
@@ -67,7 +67,7 @@ def follows_episode_alone(exploration: Exploration) -> bool:
 
 
 class Retreat(NamedTuple):
-    """How far the amplitude has been taken back, and how many clean episodes in a row speak for a return."""
+    """Back-off level of the amplitude, and the number of consecutive clean episodes."""
 
     level: int = 0
     clean: int = 0
@@ -83,18 +83,18 @@ def attenuation(near: NearEnvelope, margin: float) -> float:
 
 
 def retreat_factor(back_off: BackOff, retreat: Retreat) -> float:
-    """Return the factor that belongs to a retreat."""
+    """Return the factor of a back-off level."""
     return max(back_off.factor**retreat.level, back_off.least) if retreat.level else 1.0
 
 
 def after_trip(back_off: BackOff, retreat: Retreat) -> Retreat:
-    """One level further, and no further than where ``least`` is reached: the way back is as long as the way there."""
+    """Back off one level, at most to ``least``, so that the return takes as many steps as the back-off."""
     at_least = back_off.factor**retreat.level <= back_off.least
     return Retreat(retreat.level + (not at_least), 0)
 
 
 def after_clean_episode(back_off: BackOff, retreat: Retreat) -> Retreat:
-    """One level back when this was the last of ``clean_episodes`` in a row."""
+    """Return one level if this was the last of ``clean_episodes`` in a row."""
     if not retreat.level:
         return retreat
     if retreat.clean + 1 < back_off.clean_episodes:

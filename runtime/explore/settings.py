@@ -1,4 +1,4 @@
-"""The section ``exploration`` of a run: which process, how much of it when, and what cuts it back.
+"""Section ``exploration`` of a run: noise process, schedule, and attenuation.
 
 The amplitude of a tick is schedule x near_envelope x back_off x budgets, per actuator (``onrig.runtime.explore``).
 """
@@ -20,7 +20,7 @@ Points = tuple[tuple[Advance, Share], ...]
 """(x, amplitude) points of a schedule, linear in between, constant outside."""
 
 Amount = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
-"""What a budget counts."""
+"""Limit of a budget."""
 Inside = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
@@ -34,18 +34,18 @@ class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Less after each trip (an entry into the fallback), step by step more again after clean episodes."""
+    """Attenuation after each trip (an entry into the fallback), reduced step by step after clean episodes."""
 
     factor: Inside = 0.5
     """Per trip."""
     least: Inside = 0.1
-    """However many trips there were."""
+    """Lower bound of the factor."""
     clean_episodes: Count = 5
-    """Training episodes in a row with noise and without a trip that take one step back."""
+    """Consecutive training episodes with noise and without a trip for one step of return."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much there may be of each; null for any amount.  Evaluation episodes count as well: they wear too."""
+    """Limits per quantity; null for none.  Evaluation episodes count as well, since they cause wear, too."""
 
     interventions: Count | None = None
     """Ticks in which a rule of the shield acted."""
@@ -71,7 +71,7 @@ class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What exploration, and all else that moves the rig, may cost."""
+    """Budgets of exploration and all other motion of the rig."""
 
     warn: Share = 0.8
     """Used fraction from which on the amplitude falls, to 0 where the budget is spent."""
@@ -85,20 +85,20 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last ``episodes`` of each ``every`` training episodes are without noise."""
+    """Training episodes without noise: the last ``episodes`` of each ``every``."""
 
     every: Annotated[int, msgspec.Meta(ge=2)]
     episodes: Count = 1
 
 
 class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every process has."""
+    """Settings of every process."""
 
     budgets: Budgets = Budgets()
 
 
 class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every process that adds something has."""
+    """Settings of every process that adds noise."""
 
     over: Literal["episodes", "steps", "seconds"] = "episodes"
     """What the amplitude advances over: the number of the training episode, or training steps or seconds so far."""

@@ -1,9 +1,9 @@
-"""Writes a run's log as MCAP files: what the replay process takes from the ring, and what happened beside it.
+"""Writer of a run's log as MCAP files: step records from the ring, episodes, policies and events.
 
-Chunks are put onto the disk every second, whole, so that a killed run leaves a file whose readable part ends at most a
-second earlier.  Whatever is in the way of writing interrupts the log with one event, never the process; where there is
-room again it goes on in another file, and says what it lacks.  Writing is done in turn with everything else: a chunk of
-200 steps takes a millisecond, and the ring holds eight seconds at 1 kHz.
+Whole chunks are written every second, so that a killed run leaves a file that is readable up to a second before its
+end.  A failing write interrupts the log with one event, never the process; once there is room again, the log continues
+in another file and reports what is missing.  Writing shares the thread with all other work: a chunk of 200 steps takes
+a millisecond, and the ring holds eight seconds at 1 kHz.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ LINES: Final = "/onrig/log"
 _EVENTS_AT_ONCE_BYTES: Final = 1 << 16
 _PUT_EVERY_S: Final = 1.0
 _AGAIN_S: Final = 5.0
-"""How often an interrupted log looks whether there is room again."""
+"""Interval at which an interrupted log checks for room."""
 _ROOM_BYTES: Final = 16_000_000
-"""So much more than ``log.keep_free_bytes`` must be free before it goes on."""
+"""Free space required beyond ``log.keep_free_bytes`` before the log continues."""
 _TOGETHER: Final = 200
-"""Records that are encoded at once."""
+"""Records encoded per batch."""
 _CHUNK_BYTES: Final = 1 << 20
 _CHUNKS_PER_FILE: Final = 10_000
-"""The writer remembers each chunk until the file is finished (about 1 kB); the next file begins at zero."""
+"""Chunks per file: the writer keeps about 1 kB for each until the file is finished."""
 _ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
 
 
 class McapLog:
-    """A `onrig.runtime.log.sink.Sink`."""
+    """An `onrig.runtime.log.sink.Sink` that writes MCAP."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class McapLog:
         kept_state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``kept_state`` gives what the loop kept last between two episodes, or None."""
+        """``kept_state`` returns the loop's last stored state, or None."""
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig)
@@ -90,7 +90,7 @@ class McapLog:
             event("log_stopped", reason=self._reason, steps=0)
 
     def _began(self) -> bool:
-        """Begin a file; False where the disk does not take it."""
+        """Start a file; False if the disk refuses it."""
         try:
             self._open()
             self._file.put()
@@ -119,7 +119,7 @@ class McapLog:
             self._encode()
 
     def _encode(self) -> None:
-        """Bring the waiting records into the chunk, all at once: for each alone it takes ten times as long."""
+        """Encode the pending records into the chunk in one batch: one by one takes ten times as long."""
         if self._stopped or not self._waiting:
             return
         kept = records = np.frombuffer(bytes(self._waiting), self._messages.layout.dtype)
@@ -145,7 +145,7 @@ class McapLog:
         self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
 
     def turn(self, now_s: float) -> None:
-        """Every second: what happened meanwhile, and everything onto the disk."""
+        """Every second: add new events, and write everything to disk."""
         if now_s - self._put_s < (_AGAIN_S if self._stopped else _PUT_EVERY_S):
             return
         self._put_s = now_s
@@ -157,15 +157,15 @@ class McapLog:
 
     @property
     def logged(self) -> int | None:
-        """Number of the first record that is not on the disk; None while nothing is written."""
+        """Number of the first record not on disk; None while nothing is written."""
         return None if self._stopped and not self._closed else self._logged
 
     def account(self) -> LogAccount:
-        """What it has of the records that it was given."""
+        """Account of the records given and missing."""
         return LogAccount(self._given, self._missing, self._reason, self._ended_by_request)
 
     def close(self) -> None:
-        """Finish the file; tell what it came to."""
+        """Finish the file and report its figures."""
         if not self._stopped:
             self._bring_in()
             self._finish()
@@ -237,7 +237,7 @@ class McapLog:
             self._writer.add_message(self._channels[topic], t_ns, data, t_ns, sequence & 0xFFFFFFFF)
 
     def _put(self) -> None:
-        """Close the chunk and put it onto the disk; the next file where this one has become long."""
+        """Close the chunk and write it to disk; start the next file if this one is long."""
         if self._stopped:
             return
         self._writer.flush()  # type: ignore[no-untyped-call]
@@ -274,7 +274,7 @@ class McapLog:
             self._file.close()
 
     def _note_put(self) -> None:
-        """Everything that was encoded is on the disk."""
+        """Note that all encoded records are on disk."""
         self._on_disk, self._logged = self._encoded, self._encoded_seq
 
     def _over_limit(self) -> str | None:
@@ -285,7 +285,7 @@ class McapLog:
         return f"the log has reached log.max_bytes ({most})"
 
     def _no_room(self, more: int = 0) -> str | None:
-        """Why the disk must not be filled further; ``more`` bytes are to stay free beside those of the settings."""
+        """Reason not to fill the disk further; ``more`` bytes must stay free in addition to those of the settings."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
@@ -305,7 +305,7 @@ class McapLog:
         self._waiting.clear()
 
     def _go_on(self) -> None:
-        """Go on in another file, where there is room again."""
+        """Continue in another file, if there is room again."""
         if self._ended_by_request or self._no_room(_ROOM_BYTES) is not None:
             return
         if not self._began():
@@ -318,7 +318,7 @@ class McapLog:
     # -- what is beside the records ----------------------------------------------------------------------------------
 
     def _take_state(self) -> None:
-        """Note what the loop has kept since the last look; it stands before the records that come after it."""
+        """Add the loop's state if it is new; it precedes the records that follow it."""
         kept = self._kept_state()
         if kept is None or kept == self._kept:
             return
@@ -329,7 +329,7 @@ class McapLog:
         self._add(LOOP, self._t_ns, wire.encode(messages.LOOP, values))
 
     def _take_events(self) -> None:
-        """Note the events since the last look, at the host's time, whatever the wall clock has done meanwhile."""
+        """Add the events since the last call, at the host's monotonic time."""
         now_s = time.monotonic()
         for line in self._events.lines():
             event = read_event(line)

@@ -1,7 +1,7 @@
-"""Reads a run's log files back: its records exactly as the loop wrote them, and the events beside them.
+"""Reader of a run's log files: the records exactly as the loop wrote them, and the events.
 
-A file whose writer was killed ends in the middle; everything before its last whole chunk is read.  What is only wanted
-for plots needs none of this: the public readers open the same files (docs/logs.md).
+A file whose writer was killed is truncated; it is read up to its last whole chunk.  For plots, the public readers open
+the same files (docs/logs.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Event(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the loop kept between two episodes, before the record number ``fields["tick"]``."""
+    """The loop's state stored between two episodes, before the record number ``fields["tick"]``."""
 
     fields: Fields
 
@@ -57,7 +57,7 @@ class LogDamaged(Exception):
 
 
 class Beginning(NamedTuple):
-    """A log file begins: what its metadata say (strings), and the configuration it was written under."""
+    """Start of a log file: its metadata (strings), and its configuration."""
 
     path: Path
     metadata: dict[str, str]
@@ -65,14 +65,14 @@ class Beginning(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A log file ends; ``whole`` is False where its writer did not come to the end."""
+    """End of a log file; ``whole`` is False if its writer did not finish it."""
 
     path: Path
     whole: bool
 
 
 Part = Beginning | Ending | Records | Event | Kept
-"""What a log consists of, in order; records come in batches."""
+"""Parts of a log, in order; records come in batches."""
 
 
 def read_log(folder: Path, rig: Rig) -> Iterator[Part]:
@@ -87,7 +87,7 @@ def size_of(folder: Path) -> int:
 
 
 def count_steps(folder: Path) -> int:
-    """How many records the log files of a run hold; roughly, where a file was not finished."""
+    """Number of records in a run's log files; approximate for an unfinished file."""
     return sum(_count(path) for path in log_files(folder))
 
 
@@ -160,7 +160,7 @@ def _read_file(path: Path, rig: Rig) -> Iterator[Part]:
 
 
 class _Prefix(io.RawIOBase):
-    """The whole records of a file; what was torn off behind them is not there."""
+    """View of a file's complete records, without a truncated one at the end."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
@@ -177,7 +177,7 @@ class _Prefix(io.RawIOBase):
 
 
 def _whole_records(file: io.RawIOBase) -> int:
-    """Where the last record ends that is there to its end; the whole length where the last one is the footer."""
+    """End of the last complete record; the whole length if that is the footer."""
     size = file.seek(0, os.SEEK_END)
     at = len(MCAP0_MAGIC)
     while at + _HEAD.size <= size:
@@ -216,6 +216,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
-    """Tell for each record, shape (n,) bool, whether it is as the loop sealed it."""
+    """Whether each record matches the CRC that the loop wrote, shape (n,) bool."""
     layout = messages.layout
     return np.array([layout.sealed(memoryview(r.tobytes())) for r in records], bool)

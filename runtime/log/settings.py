@@ -1,4 +1,4 @@
-"""The section ``log`` of a run: whether its records are kept as MCAP, and how much of them."""
+"""Section ``log`` of a run: whether and how many records are logged as MCAP."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files ``log.mcap``, ``log-2.mcap``, ... in the run folder (docs/logs.md)."""
 
     mcap: bool | Literal["auto"] = "auto"
-    """Whether to write them; ``auto``: where the package mcap is installed (extra ``log``)."""
+    """Whether to write a log; ``auto``: if the package mcap is installed (extra ``log``)."""
     decimation: Count = 1
-    """Keep every n-th tick, and the first and last of each episode; a run can be replayed from a whole log only."""
+    """Keep every n-th tick, and the first and last of each episode; only a complete log can be replayed."""
     max_bytes: Count | None = None
-    """All files of the run together; then logging stops."""
+    """Total size of the run's log files, at which logging stops."""
     keep_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200_000_000
-    """Logging stops before the disk has less room than this: the memory's checkpoints need it more."""
+    """Free disk space below which logging stops, to leave room for checkpoints of the memory."""

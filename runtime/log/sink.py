@@ -1,4 +1,4 @@
-"""Where the records of a run go besides its memory."""
+"""Destination of a run's records besides its memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Event = Callable[..., None]
 
 
 class Sink(Protocol):
-    """Takes what the loop wrote, in order; never raises and never waits for anybody."""
+    """Consumer of the loop's records, in order; never raises and never blocks."""
 
     def add(self, records: npt.NDArray[np.void]) -> None:
         """Take step records (dtype ``RecordLayout.dtype``)."""
@@ -26,21 +26,21 @@ class Sink(Protocol):
         """Take the row of an episode that has ended."""
 
     def turn(self, now_s: float) -> None:
-        """Do what time asks for; ``now_s`` on any clock that only goes forward."""
+        """Do periodic work; ``now_s``: any monotonic clock."""
 
     @property
     def logged(self) -> int | None:
-        """Number of the first record that is not on the disk; None where none needs to be kept for the log."""
+        """Number of the first record not on disk; None if the log needs none kept."""
 
     def account(self) -> LogAccount | None:
-        """What it has of the records that it was given; None where there is no log."""
+        """Account of the records given and missing; None without a log."""
 
     def close(self) -> None:
-        """Bring everything to its place."""
+        """Write everything and close."""
 
 
 class NoLog:
-    """Takes everything and keeps nothing."""
+    """Sink that discards everything."""
 
     def add(self, records: npt.NDArray[np.void]) -> None:
         """Nothing."""
@@ -65,7 +65,7 @@ class NoLog:
 
 
 class LogMissing(Exception):
-    """The configuration wants a log that cannot be written here; the message says what to do."""
+    """A configured log that cannot be written here; the message says what to do."""
 
 
 def open_log(
@@ -73,10 +73,10 @@ def open_log(
 ) -> Sink:
     """Open the log that a configuration asks for, in the run's ``folder``.
 
-    ``session`` names the run of the loop that the records are of: a resumed run has another one, a replay process that
-    was started anew the same.  ``event`` hears of the log's end, and once of what goes wrong; ``loop_state`` gives what
-    the loop kept last (``onrig.runtime.shm.latest``).  Raises LogMissing where the log is asked for by name and mcap
-    is not installed; where it is merely the default, the run goes without.
+    ``session`` names the loop's process: it differs after a resumption, but not after a restart of the replay process.
+    ``event`` receives the end of the log and, once, any failure; ``loop_state`` returns the loop's last stored state
+    (``onrig.runtime.shm.latest``).  Raises LogMissing if the log is requested explicitly and mcap is not installed; by
+    default the run then goes without.
     """
     if config.log.mcap is False:
         return NoLog()

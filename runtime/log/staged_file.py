@@ -1,4 +1,4 @@
-"""The files of a log: their names, and how one takes what is written to it in pieces, each whole or not at all."""
+"""Files of a log: their names, and a file that is written in atomic pieces."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def next_file(folder: Path) -> Path:
 
 
 class StagedFile:
-    """Collects what is written until `put`; whatever a full disk did not take whole is taken back.
+    """File with staged writes until `put`; a piece that a full disk accepted only in part is undone.
 
-    So a file ends behind a whole piece, whenever its writer was killed or its disk was full.
+    The file therefore ends after a whole piece, even if its writer was killed or the disk was full.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises FileExistsError for a file that is there already: none is ever overwritten."""
+        """Raises FileExistsError for an existing file: none is ever overwritten."""
         self._file = path.open("xb", buffering=0)
         self._staged = bytearray()
         self._written = 0
 
     def write(self, data: bytes) -> int:
-        """Take some bytes; no I/O."""
+        """Stage bytes, without I/O."""
         self._staged += data
         return len(data)
 
     def tell(self) -> int:
-        """Where the next byte will stand."""
+        """Position of the next byte."""
         return self._written + len(self._staged)
 
     def flush(self) -> None:
-        """What is staged stays so until `put`."""
+        """Do nothing: bytes stay staged until `put`."""
 
     @property
     def staged(self) -> int:
-        """Bytes that wait for `put`."""
+        """Number of staged bytes."""
         return len(self._staged)
 
     @property
@@ -60,7 +60,7 @@ class StagedFile:
         return self._written
 
     def put(self) -> None:
-        """Write what was collected; raises OSError and leaves the file as it was where that does not work."""
+        """Write the staged bytes; on OSError the file is left as it was."""
         left = memoryview(bytes(self._staged))
         try:
             while left:
@@ -72,5 +72,5 @@ class StagedFile:
         self._staged.clear()
 
     def close(self) -> None:
-        """Close the file; what is still staged is lost."""
+        """Close the file; staged bytes are lost."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Admission of a policy: everything that must hold before the loop hears of it (docs/architecture.md).
+"""Admission of a policy: all conditions it must meet before it reaches the loop (docs/architecture.md).
 
 The steps, cheapest and safest first: size of the bytes; format (``onnx_wire``); operators; contract equal to the
 rig's; shapes and costs (``graph``); then onnxruntime builds it, outputs finite and within the actuators' limits on
@@ -34,11 +34,11 @@ BOUNDS_TOLERANCE: Final = 1e-4
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 HOPELESS: Final = 20.0
-"""A first impression of this many budgets is refused at once, so that slow models cannot hold up the process."""
+"""Multiple of the latency budget above which the first run is refused at once, so that slow models cannot block."""
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a policy may cost.  ``latency_is_advisory``: wall time can only warn (lockstep must not depend on it)."""
+    """Limits on a policy.  ``latency_is_advisory``: wall time only warns (lockstep must not depend on it)."""
 
     max_bytes: int = 4 << 20
     max_parameters: int = 1_000_000

@@ -1,6 +1,6 @@
-"""Is a new policy as good as its word?  What it does at first, tick by tick, and when that is too much.
+"""Probation of a new policy: what it does in its first ticks, and the limits on that.
 
-Pure: a tenure is a function of the rule that acted and the time the policy took, tick by tick, both of which the step
+Pure: a tenure is a function of the intervening rule and the policy's duration in each tick, both of which the step
 record holds.  In lockstep the time does not count, so that the run stays reproducible bit for bit.
 """
 
@@ -15,27 +15,27 @@ from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig
 
 POLICY_STAGE = STAGES.index("policy")
-"""Where ``stage_ns`` holds the time that the policy took."""
+"""Index of the policy's duration in ``stage_ns``."""
 
 
 class Reason(enum.StrEnum):
     """Why a policy failed its probation."""
 
     FINITE = "finite"
-    """It answered what is no finite number, or not as many as there are actuators."""
+    """Its output was not finite, or had the wrong length."""
     SLOW = "slow"
     FALLBACK = "fallback"
     """The fallback controller acted much more than under the predecessor."""
     UNKNOWN = "unknown"
-    """The record that would tell was lost."""
+    """The record with the reason was lost."""
 
 
 class Terms(NamedTuple):
-    """What a probation asks, in ticks and nanoseconds."""
+    """Limits of a probation, in ticks and nanoseconds."""
 
     ticks: int
     slow_ns: int | None
-    """A policy that takes longer was slow; None where time does not count."""
+    """Duration above which a tick is slow; None if time does not count."""
     slow_ticks: int
     excess_fallback: float
 
@@ -44,7 +44,7 @@ class Terms(NamedTuple):
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
-        """Say in words what was too much."""
+        """One line on the reason."""
         match reason:
             case Reason.FINITE:
                 return "its answer is no finite number"

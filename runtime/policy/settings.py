@@ -1,4 +1,4 @@
-"""The section ``probation`` of a run: how far a new policy is trusted."""
+"""Section ``probation`` of a run: limits on a new policy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from onrig.hw.bounds import Count, NotNegative, PositiveShare
 
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a new policy must not do at first; where it does, its predecessor acts from the next tick on.
+    """Limits on a new policy; if it exceeds one, its predecessor acts from the next tick on.
 
-    An answer that is no finite number is always too much.  Null instead of this section: nothing is rolled back.
+    A non-finite output always fails.  Null instead of this section disables rollback.
     """
 
     duration_s: Annotated[
         float, msgspec.Meta(gt=0.0, le=86_400.0, description="null instead of the section turns it off")
     ] = 2.0
-    """Device time that a policy acts on probation, over episodes if need be."""
+    """Length of the probation in device time; it may span episodes."""
     slow_share: PositiveShare = 0.5
-    """Of the period on the wall clock: a policy that takes longer was slow in that tick (never in lockstep)."""
+    """Fraction of the wall-clock period above which a policy is slow in a tick (unused in lockstep)."""
     slow_ticks: Count = 10
-    """So many slow ticks in a row are too much."""
+    """Number of consecutive slow ticks that fails the probation."""
     excess_fallback: NotNegative = 0.5
     """Share of the ticks of the probation in which the fallback may act more than it did under the predecessor; from
     1 on nothing is too much.  A policy that learns its way into new states trips: over 10 000 policies of the shipped

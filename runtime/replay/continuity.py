@@ -1,4 +1,4 @@
-"""What a replay process begins with, and what it leaves behind for the next one.
+"""Continuity between replay processes: the state that one starts from and leaves to the next.
 
 Four beginnings.  A new run has nothing.  A resumed run is first brought back to where it was, and tells the loop
 (:mod:`onrig.runtime.replay.recovery`).  A process that takes over beside a loop that never stopped restores the

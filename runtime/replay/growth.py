@@ -1,8 +1,8 @@
-"""Whether the replay process grows beyond what its work explains: then it ends, and its supervisor starts another.
+"""Limit on the memory of the replay process; beyond it the process ends, and its supervisor starts another.
 
-Peers at the tcp door are bounded there (``onrig.runtime.link.porch``).  The socket in the rig's folder has no porch:
-whoever may open it runs as the rig's user and can end the process anyway, but is not to take the machine's memory with
-it.
+TCP peers are limited by ``onrig.runtime.link.porch``.  The socket in the rig's folder has no such limit: a process that
+can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's
+memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 SLACK_BYTES: Final = 256 << 20
-"""Beside twice the memory of experiences, which a checkpoint may copy."""
+"""Allowance in addition to twice the memory of experiences, which a checkpoint may copy."""
 _EVERY_S: Final = 0.05
 _STATM: Final = Path("/proc/self/statm")
 _DATA: Final = 5
@@ -20,27 +20,27 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Overgrown(Exception):
-    """The process has grown beyond what its work explains."""
+    """The process exceeds its memory limit."""
 
 
 class Growth:
-    """Watches the process's own memory: what it asked for, whether it has written there or not."""
+    """Check of the process's own allocated memory, whether written to or not."""
 
     def __init__(self, storage_bytes: int) -> None:
-        """``storage_bytes``: of the memory of experiences; the process is as large as it should be by now."""
+        """``storage_bytes``: size of the memory of experiences; the present size of the process is the reference."""
         self._limit = _data_bytes() + SLACK_BYTES + 2 * storage_bytes
         self._due_s = 0.0
 
     def look(self, now_s: float) -> None:
-        """Raise Overgrown if it is so; ``now_s``: monotonic."""
+        """Raise Overgrown if the limit is exceeded; ``now_s``: monotonic."""
         if now_s < self._due_s:
             return
         self._due_s = now_s + _EVERY_S
         data = _data_bytes()
         if data > self._limit:
             raise Overgrown(
-                f"it has grown to {data >> 20} MiB, {(data - self._limit) >> 20} MiB more than its work explains: "
-                "a process of this user floods its socket"
+                f"its memory has grown to {data >> 20} MiB, {(data - self._limit) >> 20} MiB above the limit: "
+                "check for a process of this user that floods its socket"
             )
 
 

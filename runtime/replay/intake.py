@@ -1,8 +1,8 @@
-"""The way of a step record through the replay process: from the ring to memory, accounts, files, log and viewers.
+"""Path of a step record through the replay process: from the ring to memory, figures, files, log and viewers.
 
-A record stays in the ring until a checkpoint and the log both have what was made of it: the horizon is how far back a
-successor must be able to go.  So a replay process that is killed costs nothing: its successor restores the checkpoint
-and takes in again what came after it.
+A record stays in the ring until its results are both in a checkpoint and in the log; the horizon is the oldest record
+that a successor would need.  A killed replay process therefore loses nothing: its successor restores the checkpoint and
+reads the later records again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def takable(records: NDArray[np.void], done: int) -> int:
 
 
 def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
-    """The records from number ``seq`` on."""
+    """Records from number ``seq`` on."""
     return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
 
 
@@ -53,12 +53,12 @@ def releasable(
 
 
 class TakeOver(NamedTuple):
-    """Where in the ring a replay process begins."""
+    """Start of a replay process in the ring."""
 
     taken: int
-    """The next record to take in."""
+    """Number of the next record to read."""
     lost: int
-    """Records that neither a checkpoint nor the ring has any more."""
+    """Number of records that are neither in a checkpoint nor in the ring."""
 
 
 def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> TakeOver:
@@ -68,7 +68,7 @@ def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> 
 
 
 class Horizon:
-    """Frees the ring behind what is durable."""
+    """Release of the ring up to what is durable."""
 
     def __init__(self, ring: RingReader, *, lockstep: bool) -> None:
         self._ring, self._lockstep = ring, lockstep
@@ -109,9 +109,9 @@ class Intake:
         self._parts, self._timing, self._log = parts, timing, log
         self._tick_events, self._telemetry = tick_events, telemetry
         self.told: Final = told
-        """Number of the first record of which nobody was told before."""
+        """Number of the first record not reported before."""
         self.unlogged: Final = unlogged
-        """Number of the first record that no process before this one has logged."""
+        """Number of the first record not logged by a previous process."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records of the ring (dtype ``RecordLayout.dtype``, at least one)."""
@@ -136,5 +136,5 @@ class Intake:
                 parts.figures.add_training(row)
 
     def log(self, records: NDArray[np.void]) -> None:
-        """Log what of these records no process before this one has logged."""
+        """Log those of these records that no previous process has logged."""
         self._log.add(since(records, self.unlogged))

@@ -1,7 +1,7 @@
 """The replay process: ``python -m onrig.runtime.replay.main RUN_FOLDER SHM_FOLDER [--resume]``.
 
-Drains the ring, keeps the memory and the run folder, answers learners, admits policies.  It may die without harm: the
-loop goes on under its last policy, and a new replay process takes over the same ring.
+It drains the ring, maintains the memory and the run folder, answers learners and admits policies.  It may die: the
+loop continues with its last policy, and a new replay process takes over the same ring.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.report import report
 
 _CLAIM_S: Final = 20.0
-"""A predecessor that hangs keeps the folder no longer than this from its successor, which then does not start."""
+"""Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
 
 
 def _resumed(process: ReplayProcess, recovery: Recovery) -> str:
-    """What is said of a resumed run; that nothing learned is left must not be overlooked."""
+    """Report on a resumed run, with a warning if no learned policy is left."""
     if process.policy:
         return f"{recovery.says}, under policy {process.policy}"
     report(
@@ -50,7 +50,7 @@ def _resumed(process: ReplayProcess, recovery: Recovery) -> str:
 def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Resynthesiser] | None = None) -> int:
     """Run the replay process until the loop has ended, or until SIGTERM.
 
-    ``resynthesiser_for`` makes, of the configuration and the run folder, what replaces experiences by synthetic ones.
+    ``resynthesiser_for`` builds, from configuration and run folder, the replacement of experiences by synthetic ones.
     """
     die_with_parent()
     run_folder, shm = Path(arguments[0]), Path(arguments[1])
@@ -99,21 +99,21 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         while process.turn():
             pass
     except Rewind:
-        # In lockstep everything since the checkpoint happens once more: a process that knows nothing else does it.
+        # In lockstep everything since the checkpoint is repeated, by a process that starts from the checkpoint alone.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
-    except Overgrown as error:  # at once, before the machine's memory is used up: another process goes on
+    except Overgrown as error:  # at once, before the machine's memory is exhausted: another process takes over
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
     if stop and not process.ended and not _orphaned():
-        process.abandon()  # somebody ended this process alone: the run is not over
+        process.abandon()  # only this process was ended: the run is not over
         return ExitCode.INTERRUPTED
     process.finish()
     return ExitCode.OK
 
 
 def _orphaned() -> bool:
-    """Whether the supervisor is gone: then nobody starts another one."""
+    """Whether the supervisor is gone, so that no successor would be started."""
     return os.environ.get(PARENT, "") != str(os.getppid())
 
 

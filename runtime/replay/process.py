@@ -1,4 +1,4 @@
-"""The replay process's parts, how they hang together, and its turn of work."""
+"""Replay process: its parts, their connections, and its turn of work."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 
 NAME: Final = "replay"
-"""As whom the process reports."""
+"""Name of the process in reports."""
 _IDLE_MS: Final = 1
 _PROGRESS_S: Final = 0.25
 _FAREWELL_S: Final = 1.0
 """Shutdown grace for busy learners; those silent for long are not awaited."""
 _ROOM_S: Final = 5.0
-"""How long the end waits for a full disk to take the last rows."""
+"""Timeout for writing the last rows to a full disk."""
 _BLOCKED_S: Final = 20.0
-"""How long the end of a lockstep run waits for the learner, from one conclusion to the next."""
+"""Timeout for the learner at the end of a lockstep run, between two conclusions."""
 
 
 class Rewind(Exception):
-    """In lockstep another learner has come: all that the one before it did after the checkpoint happens once more."""
+    """Request to return to the checkpoint: in lockstep a new learner repeats the work of its predecessor since."""
 
 
 def _warn(line: str) -> None:
@@ -61,7 +61,7 @@ def _warn(line: str) -> None:
 
 
 class ReplayProcess:
-    """Everything the process owns, and its turn of work."""
+    """Parts of the replay process, and its turn of work."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class ReplayProcess:
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
         standing = Standing(self._board[Word.LIFE], took_over=self._board[Word.REPLAY_LOOKS] > 0)
         self.took_over = standing.took_over
-        """Whether another replay process was here before, beside this loop."""
+        """Whether this process replaces another one beside the same loop."""
         self.begins = not standing.took_over
-        """Whether nothing of the run has happened yet, as far as this process goes on from it."""
+        """Whether this process starts the run from the beginning."""
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         self._memory = Memory(config, resynthesiser)
@@ -97,7 +97,7 @@ class ReplayProcess:
             if goes_back
             else None
         )
-        """What was cut of a run that goes on, resumed or taken over."""
+        """Recovery of a resumed or taken-over run."""
         self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take)
         self._policies = PolicyDesk(
             rig,
@@ -143,7 +143,7 @@ class ReplayProcess:
         )
         self._continuity = Continuity(config, run_folder, upkeep, self._parts, self._log, self._events.write, standing)
         self.policy = self._continuity.begin(self.recovery)
-        """Id of the policy that a resumed run goes on with; 0 without one."""
+        """Id of the policy that a resumed run continues with; 0 without one."""
         self._intake = Intake(
             self._parts,
             self._timing,
@@ -159,7 +159,7 @@ class ReplayProcess:
         self._horizon = Horizon(self._ring, lockstep=config.lockstep)
         self._growth = Growth(self._memory.storage.nbytes)
         self._opened = -1
-        """Last training episode that was concluded here."""
+        """Last training episode concluded by this process."""
         self._episodes = config.episodes
         self._ended_s: float | None = None
         self._concluded_s = 0.0
@@ -168,21 +168,21 @@ class ReplayProcess:
         return standing(self._parts, dropped=self._continuity.dropped)
 
     def _beat(self) -> None:
-        """Show that there is progress."""
+        """Signal progress."""
         self._board[Word.REPLAY_LOOKS] += 1
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where learners connect."""
+        """Endpoints for learners."""
         return self._server.endpoints
 
     def admit_file(self, path: Path) -> str | None:
-        """Admit the policy a configuration starts with; the reason if it is refused."""
+        """Admit the configured initial policy; return the reason if it is refused."""
         verdict = self._policies.adopt(path.read_bytes())
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing.  Raises Rewind or Overgrown."""
+        """Do all pending work; False if there was none.  Raises Rewind or Overgrown."""
         self._beat()
         records = self._next_records()
         if len(records):
@@ -229,32 +229,32 @@ class ReplayProcess:
         return records[: takable(records, self._desk.done)]
 
     def _conclude(self, done: int) -> None:
-        """Lockstep: open the barrier after an episode that everybody is done with, once its checkpoint is on disk."""
+        """Lockstep: open the barrier after an episode that all have concluded, once its checkpoint is on disk."""
         self._board[Word.DONE] = done + 1
         if done <= self._opened or done > self._board[Word.CLOSED]:
             return
         self._concluded_s = time.monotonic()
-        # A loop that is ahead of an episode which happens once more has another state than the checkpoint's.
+        # During a repetition the loop is ahead of the episode, so its state is not the checkpoint's.
         if self._board[Word.BARRIER] <= done and self._desk.learner_kept and self._continuity.at_episode(done):
             self._desk.settle(done)
         self._opened = done
         self._board[Word.BARRIER] = max(self._board[Word.BARRIER], done + 1)
 
     def _replace_learner(self) -> None:
-        """Lockstep: the learner that did what follows from the last episodes is gone, and another one has come."""
+        """Lockstep: handle a new learner that replaces the one of the last episodes."""
         self._desk.replaced = False
         if not self._horizon.uncovered:
             raise Rewind
         self._desk.admit_replacement()
-        self._events.write("not_reproducible", reason="another learner came while no checkpoint could be written")
+        self._events.write("not_reproducible", reason="a new learner joined while no checkpoint could be written")
 
     def idle(self) -> None:
-        """Wait for a request, briefly: the ring gives no sign of its own."""
+        """Wait briefly for a request; the ring is polled."""
         self._server.wait(_IDLE_MS)
 
     @property
     def finished(self) -> bool:
-        """Whether the loop has ended and everything it wrote has been taken in, or never will be."""
+        """Whether the loop has ended and all its records have been read, or never will be."""
         if not self.ended:
             return False
         now_s = time.monotonic()
@@ -270,7 +270,7 @@ class ReplayProcess:
         return self._board[Word.ENDED] == 1
 
     def _dismiss(self) -> None:
-        """Tell learners that the run is over: at once those that wait, the others when they ask again."""
+        """Tell learners that the run is over: waiting ones at once, the others at their next request."""
         self._desk.ending = True
         limit = time.monotonic() + _FAREWELL_S
         while True:
@@ -307,7 +307,7 @@ class ReplayProcess:
         self._close()
 
     def _await_room(self) -> None:
-        """Give a full disk a while to take the rows that wait."""
+        """Wait a limited time for a full disk to accept pending rows."""
         limit = time.monotonic() + _ROOM_S
         while not self._rows.flush() and time.monotonic() < limit:
             self._beat()
@@ -318,7 +318,7 @@ class ReplayProcess:
         return whole_of(self._continuity.account(rows), self._folder)
 
     def abandon(self) -> None:
-        """Leave everything as it is for a successor."""
+        """Leave all state as it is for a successor."""
         self._continuity.abandon()
         self._log.close()
         self._tell_logged()

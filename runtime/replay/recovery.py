@@ -1,8 +1,7 @@
-"""What the replay process of a resumed run finds, what it cuts, and where the loop is to go on.
+"""Recovery of a run: the state found, what is cut from its files, and where the loop continues.
 
-In lockstep everything goes back to the one moment of which everything is known, the newest checkpoint; what came after
-it happens again, bit for bit.  In real time nothing happens again: the memory is that of the checkpoint, and the run
-goes on after the last episode that was filed.
+In lockstep everything returns to the newest checkpoint, and what came after it is repeated, bit for bit.  In real time
+nothing is repeated: the memory is that of the checkpoint, and the run continues after the last stored episode.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ Say = Callable[[str], object]
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What a checkpoint holds beside the memory and the counts."""
+    """Content of a checkpoint besides the memory and the counts."""
 
     loop: LoopState
     durations: Durations
 
 
 class Recovery(NamedTuple):
-    """What a resumed run begins with."""
+    """Starting point of a resumed run."""
 
     start: LoopState
-    """Where the loop goes on."""
+    """State in which the loop continues."""
     rows: list[EpisodeRow]
-    """Those that stay in ``episodes.csv``."""
+    """Rows that stay in ``episodes.csv``."""
     unrecorded: list[EpisodeRow]
     """The last of them, which came after the checkpoint: nothing else of them is left (real time)."""
     durations: Durations | None
@@ -123,7 +122,7 @@ def _decoded(folder: Path, note: bytes) -> Point:
 
 
 def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> LoopState:
-    """The loop's state brought up to the last row."""
+    """The loop's state, advanced to the last row."""
     if not filed.rows:
         return loop
     last = filed.rows[-1]

@@ -1,4 +1,4 @@
-"""The section ``selection`` of a run: which experiences to keep and which to replay."""
+"""Section ``selection`` of a run: which experiences to keep and which to replay."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     states: Share = 0.0
-    """Fraction of the memory whose state is drawn anew; the action is then the policy's there, exploration included."""
+    """Fraction of the memory with a newly drawn state; the action is the policy's there, exploration included."""
     actions: Share = 0.0
-    """Fraction of the memory whose action is drawn anew."""
+    """Fraction of the memory with a newly drawn action."""
     refresh: Share = 1.0
-    """Probability that a synthetic experience makes room when its turn to be overwritten comes, else it stays."""
+    """Probability that a synthetic experience is overwritten when its turn comes; otherwise it stays."""
 
 
 class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Importance of what it is said of, 1 for everything else."""
+    """Relative weight; 1 for everything else."""
 
     weight: Share
 
@@ -43,9 +43,9 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     strategy: str = "FIFO[Uniform]"
     capacity: Annotated[int, msgspec.Meta(ge=1, le=MOST_CAPACITY)] | None = None
-    """In experiences; by default 10 000 (de Bruin et al. 2018, §4), or all of the run's for FULL."""
+    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or all of the run's for FULL."""
     capacity_bytes: int | None = None
-    """Instead of ``capacity``: as many experiences as fit, with all that keeping them in order takes."""
+    """Instead of ``capacity``: memory in bytes, including the keeper's structures."""
     write_probability: PositiveShare = 1.0
     """Chance of each experience to be offered to the memory at all ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over the
     rate)."""

@@ -1,4 +1,4 @@
-"""Parts of a replay process that have a past; what they come to, as progress, view and ``summary.json``."""
+"""Figures of the replay process's parts: progress line, view and ``summary.json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onrig.runtime.shm.ring import RingReader
 
 
 class Parts(NamedTuple):
-    """In the order in which a record passes them."""
+    """Parts, in the order in which a record passes through them."""
 
     ring: RingReader
     loop_state: Latest
@@ -60,7 +60,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
 
 
 def standing(parts: Parts, *, dropped: int) -> Standing:
-    """What viewers are told of the run beside its step records; ``dropped`` as in ``summarised``."""
+    """Figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
     score = parts.figures.normalized_last20
     return Standing(
         episode=parts.figures.episode,
@@ -77,7 +77,7 @@ def standing(parts: Parts, *, dropped: int) -> Standing:
 
 
 def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
-    """What stands in ``summary.json``, in its order, of the run as it is now.
+    """Content of ``summary.json``, in its order, for the present state of the run.
 
     ``dropped``: records that found the ring full, over the whole life of the run.  ``active_policy``: id of the policy
     that acted last.
@@ -120,5 +120,5 @@ def _buffer(memory: Memory) -> dict[str, object]:
 
 
 def write_summary(folder: Path, summary: Mapping[str, object]) -> None:
-    """Put it into the run folder, whole or not at all; raises OSError."""
+    """Write ``summary.json`` atomically; raises OSError."""
     replace_own_file(folder / FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")

@@ -1,1 +1,1 @@
-"""What stands between a policy and the wire: the shield and its fallback controllers."""
+"""Safety between a policy and the wire: the shield and its fallback controllers."""

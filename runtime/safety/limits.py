@@ -1,4 +1,4 @@
-"""The section ``limits`` of a run: what the shield holds a policy to, and what may be wrong with it."""
+"""Section ``limits`` of a run: the limits that the shield enforces, and their checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MAX_RATE_HZ: Final = 10_000.0
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the shield holds a policy to; only ever tighter than the device's own limits."""
+    """Limits enforced by the shield; only tighter than the device's own."""
 
     range: dict[str, tuple[Quantity, Quantity]] = {}
     """Per actuator [low, high] in SI; default: the rig's."""
@@ -48,10 +48,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
     predicted: Predicted | None = None
-    """Commands must lead where the fallback still keeps the velocity's envelope for each of these plants."""
+    """Commands must lead to states from which the fallback keeps the velocity's envelope for all these plants."""
     fallback: Fallback = SafeOutput()
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accept a rig on a port without any envelope: its device's own limits alone then bound what it does."""
+    """Accept a rig on a port without an envelope; only its device's own limits then apply."""
     fallback_dwell_s: Quantity = 0.1
     """The fallback acts at least this long."""
 

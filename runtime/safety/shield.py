@@ -1,7 +1,7 @@
-"""The shield: every command passes here, and nothing reaches the wire otherwise.
+"""Shield: the checks that every command must pass before it reaches the wire.
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
-``max`` and comparisons.  Range, rate and jerk bound the command; a command that is none, a state outside the envelope
+``max`` and comparisons.  Range, rate and jerk bound the command; an invalid command, a state outside the envelope
 and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  It keeps
 acting until a dwell time has passed and both the state and what is wanted of it are well inside again (reverse
 switching).

@@ -1,7 +1,7 @@
-"""The board: one word each for the few facts the processes of a run tell each other without messages.
+"""The board: one word for each fact that the processes of a run share without messages.
 
-Every word has a single writer and is written in one aligned 8-byte store; what anybody may ask for from outside has a
-word for each thing to ask, into which all of them write the same.
+Every word has a single writer and is written in one aligned 8-byte store.  Requests from outside have a word for each
+kind of request, into which every requester writes the same value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOARD_SCHEMA: Final = "board-5"
 
 
 class Word(enum.IntEnum):
-    """Words of the board, by who writes them."""
+    """Words of the board, by writer."""
 
     STOP = 0
     """supervisor: 1 asks the loop to fade the command out and end, 2 to disarm at once."""
@@ -46,13 +46,13 @@ class Word(enum.IntEnum):
     """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in
     force; 0 from before the device is armed until a frame shows that again."""
     RESUME = 13
-    """supervisor: how often somebody at the keyboard has asked a paused or faulted run to go on."""
+    """supervisor: number of requests at the keyboard to resume a paused or faulted run."""
     STOP_OUTSIDE = 14
-    """``onrig stop`` in another terminal: 1 once asked for; the loop obeys it even where the supervisor hangs."""
+    """``onrig stop`` in another terminal: 1 once requested; the loop obeys it even if the supervisor hangs."""
     RESUME_OUTSIDE = 15
     """``onrig resume`` in another terminal: as RESUME."""
     LOOKS = 16
-    """control: how often it has looked what it is asked to do; goes up in every state in which it is not stuck."""
+    """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
     """control: receipt of the first such frame since the device was armed last; 0 together with SAFE_NS."""
     ANSWERED_NS = 18
@@ -63,24 +63,24 @@ class Word(enum.IntEnum):
     ROLLED_BACK = 20
     """control: one more than the id of the policy that was rolled back last; 0 before the first."""
     LEARNER_NS = 21
-    """replay: monotonic time at which the learner that pushes was last heard; 0 before the first word."""
+    """replay: monotonic time of the last message of the pushing learner; 0 before the first."""
     STOP_VIEW = 22
-    """live view: 1 once somebody asked there for a stop, which goes through STOP_OUTSIDE."""
+    """live view: 1 once a stop was requested there, which goes through STOP_OUTSIDE."""
     STOP_NOW_OUTSIDE = 23
-    """``onrig stop --now``: 1 once asked for.  A word of its own: a gentler stop in the same moment cannot undo it."""
+    """``onrig stop --now``: 1 once requested.  A separate word, so that a simultaneous gentle stop cannot undo it."""
 
     LIFE = 30
-    """supervisor: a random number that names this life of the run, and with it the ring."""
+    """supervisor: a random number that identifies this session of the run, and its ring."""
     RESTARTS = 31
-    """supervisor: how often it has started a process again; whoever waits for one begins to wait anew."""
+    """supervisor: number of restarts of processes; waits for a process start over when it changes."""
     REPLAY_LOOKS = 32
-    """replay: goes up as long as it makes progress."""
+    """replay: increases as long as it makes progress."""
     TAKEN = 33
-    """replay: number of the first record of the ring that nobody has been told of."""
+    """replay: number of the first record of the ring not yet reported."""
     ROWS = 34
-    """control: training and evaluation episodes closed in this life; each is to have its row."""
+    """control: training and evaluation episodes closed in this session; each must have its row."""
     ROWS_BEFORE = 35
-    """replay: rows of ``episodes.csv`` when this life of the run began."""
+    """replay: rows of ``episodes.csv`` at the start of this session of the run."""
     LOGGED = 36
     """replay: number of the first record that is not in the log on the disk."""
     DONE = 37
@@ -89,7 +89,7 @@ class Word(enum.IntEnum):
 
 
 BOARD_BYTES: Final = 8 * 64 + LOOP_STATE_BYTES
-"""The words, and behind them the loop's state (``onrig.runtime.shm.latest``)."""
+"""Size of the words, followed by the loop's state (``onrig.runtime.shm.latest``)."""
 
 
 class Board:
@@ -106,7 +106,7 @@ class Board:
 
     @property
     def stop_outside(self) -> int:
-        """What was asked for from outside: as STOP."""
+        """Stop requested from outside, coded as STOP."""
         return 2 if self._words[Word.STOP_NOW_OUTSIDE] else self._words[Word.STOP_OUTSIDE]
 
     def close(self) -> None:

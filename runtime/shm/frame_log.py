@@ -1,7 +1,7 @@
-"""The last frames that went over the device's line, for the post-mortem of a fault.
+"""Log of the last frames on the device's link, for the post-mortem of a fault.
 
-The control process writes, and overwrites the oldest; anybody who may map the segment reads, also once the writer was
-killed.  Nobody waits for anybody: a reader that is overtaken leaves out what was overwritten.
+The control process writes and overwrites the oldest; any process that may map the segment reads, even after the writer
+was killed.  Neither side waits: a reader that is overtaken skips what was overwritten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 
 FRAME_LOG_SCHEMA: Final = "frames-2"
 KEPT_S: Final = 4.0
-"""Seconds of device time that are kept: twice what a post-mortem shows, for it is taken a little later."""
+"""Seconds of device time kept: twice what a post-mortem shows, since it is taken slightly later."""
 _LEAST_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
 """Largest body of a frame (``hw/PROTOCOL.md``)."""
@@ -26,7 +26,7 @@ _CONTROL_BYTES: Final = 64
 
 
 class LoggedFrame(NamedTuple):
-    """One frame as it went over the line, without framing and CRC; its first byte tells its type and direction."""
+    """One frame on the wire, without framing and CRC; its first byte gives its type and direction."""
 
     t_ns: int
     """Host time (monotonic) at which it was read or written."""
@@ -60,11 +60,11 @@ class FrameLogWriter(_FrameLog):
     """The control process's end."""
 
     def write(self, t_ns: int, body: bytes) -> None:
-        """Put one frame (at most 249 bytes) over the oldest; about a microsecond, nothing is allocated that stays."""
+        """Overwrite the oldest frame with one of at most 249 bytes; about a microsecond, no lasting allocations."""
         count = self._count[0]
         at = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
-        # The number first: whoever reads this slot in this moment sees that it is no longer the frame it was after.
+        # The number first: a concurrent reader of this slot sees that its frame is gone.
         _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
         at += _HEAD.size
         self._slots[at : at + length] = body
@@ -72,7 +72,7 @@ class FrameLogWriter(_FrameLog):
 
 
 def tap_of(shm: Path) -> Callable[[int, bytes], None] | None:
-    """What a device session tells of its frames, in a run's folder; None where none are kept."""
+    """Callback that stores a device session's frames in a run's frame log; None without one."""
     try:
         return FrameLogWriter(Segment.attach(shm / "frames", FRAME_LOG_SCHEMA)).write
     except SegmentError:
@@ -80,10 +80,10 @@ def tap_of(shm: Path) -> Callable[[int, bytes], None] | None:
 
 
 class FrameLogReader(_FrameLog):
-    """Reads without the writer's knowledge."""
+    """Reader, independent of the writer."""
 
     def since(self, t_ns: int, limit: int | None = None) -> list[LoggedFrame]:
-        """Copy the frames from ``t_ns`` on (at most ``limit``, the newest), oldest first, those still there."""
+        """Copy the available frames from ``t_ns`` on (at most ``limit``, the newest), oldest first."""
         frames: list[LoggedFrame] = []
         newest = self._count[0]
         reach = self.capacity if limit is None else min(limit, self.capacity)
@@ -95,7 +95,7 @@ class FrameLogReader(_FrameLog):
             start = at + _HEAD.size
             body = bytes(self._slots[start : start + head[2]])
             if _HEAD.unpack_from(self._slots, at) != head:
-                break  # overwritten in this moment, and so is everything before it
+                break  # just overwritten, and so is everything before it
             if zlib.crc32(body, number & 0xFFFFFFFF) != head[3]:
                 continue  # a weakly ordered memory shows the head before the body
             frames.append(LoggedFrame(head[1], body))

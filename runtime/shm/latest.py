@@ -1,7 +1,7 @@
-"""The newest value of something in shared memory: one writer, any number of readers, nobody waits.
+"""Newest value in shared memory: one writer, any number of readers, wait-free.
 
-Two buffers alternate, so that the one being read is rarely the one being written; a CRC catches the rest.  It covers
-version and label as well: a weakly ordered memory may show the version before what lies behind it.
+Two buffers alternate, so that a buffer is rarely read while it is written; a CRC detects those cases.  It covers
+version and label as well, because on weakly ordered memory the version may become visible before the content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onrig.runtime.shm.segment import Segment
 _META: Final = struct.Struct("<QII")  # label, length, CRC-32
 _HEAD_BYTES: Final = 64
 _TRIES: Final = 8
-"""A reader that the scheduler holds up may find one buffer changed under it, and then the other."""
+"""Tries of a read: a preempted reader may find one buffer overwritten, and then the other."""
 
 
 def latest_bytes(most_bytes: int) -> int:
@@ -51,12 +51,12 @@ class Latest:
 
     @property
     def version(self) -> int:
-        """How many values have been put in; cheap enough to look at in every tick."""
+        """Number of values written so far; cheap enough to read in every tick."""
         return self._version[0]
 
     @property
     def newest(self) -> tuple[int, int]:
-        """Label and length of the newest value, unchecked: what copying it will cost; zeros without one."""
+        """Label and length of the newest value, unchecked, to estimate the cost of a copy; zeros without one."""
         version = self._version[0]
         label, length = _META.unpack_from(self._room, self._start(version))[:2] if version else (0, 0)
         return label, length
@@ -73,13 +73,13 @@ class Latest:
         self._version[0] = version
 
     def read(self) -> Value | None:
-        """Copy the newest value out, in one try; None before the first, and when it was overwritten meanwhile."""
+        """Copy the newest value, in one try; None before the first, or if it was overwritten during the copy."""
         version = self._version[0]
         found = self._whole(version)
         return found if self._version[0] == version else None
 
     def take(self) -> bytes | None:
-        """Copy the content of the newest value that is whole, in a few tries; None before the first."""
+        """Copy the content of the newest valid value, in a few tries; None before the first."""
         for _ in range(_TRIES):
             version = self._version[0]
             found = self._whole(version) or self._whole(version - 1)
@@ -93,7 +93,7 @@ class Latest:
         return _HEAD_BYTES + (version & 1) * self._stride
 
     def _whole(self, version: int) -> Value | None:
-        """The value of this version, if it is there whole."""
+        """Value of this version, if valid."""
         if version <= 0:
             return None
         start = self._start(version)
@@ -116,7 +116,7 @@ SLOT_BYTES: Final = latest_bytes(MAX_POLICY_BYTES)
 
 
 class SlotPolicy(NamedTuple):
-    """One policy as it lies in the slot."""
+    """Policy in the slot."""
 
     version: int
     policy_id: int
@@ -124,9 +124,9 @@ class SlotPolicy(NamedTuple):
 
 
 class PolicySlot:
-    """The newest admitted policy: the replay process puts it in, the loop takes it out between ticks.
+    """Slot for the newest admitted policy, written by the replay process, read by the loop between ticks.
 
-    In return the loop leaves word of what it took, so that the replay process knows what can no longer act.
+    The loop stores the id that it took, so that the replay process knows which policies can no longer act.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -135,12 +135,12 @@ class PolicySlot:
 
     @property
     def version(self) -> int:
-        """Number of policies put in so far; cheap enough to look at in every tick."""
+        """Number of policies written so far; cheap enough to read in every tick."""
         return self._latest.version
 
     @property
     def taken(self) -> int:
-        """Id of the policy that the loop took last; 0 before the first.  One between it and the newest never acts."""
+        """Id of the policy that the loop took last; 0 before the first.  Those between it and the newest never act."""
         return self._taken[0]
 
     @property
@@ -153,14 +153,14 @@ class PolicySlot:
         self._latest.put(model, policy_id)
 
     def take(self) -> SlotPolicy | None:
-        """Copy the newest policy out (loop only); None when there is none, or when it was overwritten meanwhile."""
+        """Copy the newest policy (loop only); None if there is none, or if it was overwritten during the copy."""
         if self._latest.version:
-            # Said before it is copied: a writer that replaces it while this goes on sees the word, or is seen here.
+            # Stored before the copy: a writer that replaces the policy during the copy sees it, or is detected here.
             self._taken[0] = self._latest.newest[0]
         return self.peek()
 
     def peek(self) -> SlotPolicy | None:
-        """Copy the newest policy out and leave no word of it; None as in ``take``."""
+        """Copy the newest policy without marking it as taken; None as in ``take``."""
         found = self._latest.read()
         return None if found is None else SlotPolicy(*found)
 
@@ -175,9 +175,9 @@ LOOP_STATE_BYTES: Final = latest_bytes(_LOOP_STATE_BYTES)
 
 
 def loop_state_in(board: Segment) -> Latest:
-    """What the loop knows between two episodes that no record tells, behind the words of the board.
+    """The loop's state between two episodes, stored after the words of the board.
 
-    The loop writes it, for whoever must go on from there; the replay process reads it, and writes it once, before there
-    is a loop, in a run that is resumed.
+    Written by the loop and read by the replay process, which writes it once itself, before the loop of a resumed run
+    starts.
     """
     return Latest(board.body[-LOOP_STATE_BYTES:], _LOOP_STATE_BYTES)

@@ -1,10 +1,10 @@
-"""The ring of step records: one writer (the loop), one reader (the replay process), nobody ever blocks.
+"""Ring of step records: one writer (the loop), one reader (the replay process), non-blocking.
 
-The reader trusts nothing it reads: each record bears its sequence number and a CRC, so that a torn write, whether by
-a killed writer or by a weakly ordered memory, is seen and read again instead of believed.
+Each record has a sequence number and a CRC, so that the reader detects a torn write, by a killed writer or by weakly
+ordered memory, and reads the record again.
 
-Records outlive their reader.  Taking a record in does not free its place: that happens once what was made of it is
-durable, so that the next reader takes in again what died with the one before it.
+Records outlive their reader.  Reading a record does not free its slot; that happens once the results are durable, so
+that the next reader can repeat the work of one that died.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onrig.runtime.shm.segment import Segment
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; a cache line apart, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
 _PATIENCE: Final = 1000
-"""Looks at a torn record before it is given up: a second at least, where a write takes microseconds."""
+"""Reads of a torn record before it is given up: at least a second, for a write that takes microseconds."""
 
 
 def ring_bytes(layout: RecordLayout, capacity: int) -> int:
@@ -37,7 +37,7 @@ class _Ring:
 
     @property
     def dropped(self) -> int:
-        """Records that found the ring full and were not written."""
+        """Records dropped because the ring was full."""
         return self._control[_DROPPED]
 
     def __len__(self) -> int:
@@ -70,27 +70,27 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """The replay process's end.  ``damaged`` counts records that never became whole and were passed over."""
+    """The replay process's end.  ``damaged`` counts records skipped because they never became valid."""
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)
         self.taken: int = self._control[_TAIL]
-        """Number of the next record to take in."""
+        """Number of the next record to read."""
         self.damaged = 0
         self._looks = 0
 
     @property
     def tail(self) -> int:
-        """Number of the oldest record that is still there."""
+        """Number of the oldest record still in the ring."""
         return self._control[_TAIL]
 
     @property
     def waiting(self) -> int:
-        """Records that were written and not taken in."""
+        """Number of unread records."""
         return self._control[_HEAD] - self.taken
 
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
-        """Copy out up to ``limit`` records (dtype ``layout.dtype``), oldest first; they wait until ``take``."""
+        """Copy up to ``limit`` records (dtype ``layout.dtype``), oldest first, without advancing; see ``take``."""
         n = min(self.waiting, limit)
         found = self._whole(self.taken, n)
         self._looks = self._looks + 1 if n and not len(found) else 0
@@ -100,7 +100,7 @@ class RingReader(_Ring):
         return found
 
     def kept(self) -> npt.NDArray[np.void]:
-        """Copy out the records that were taken in and are still there, oldest first."""
+        """Copy the records already read and still in the ring, oldest first."""
         return self._whole(self.tail, self.taken - self.tail)
 
     def _whole(self, first: int, n: int) -> npt.NDArray[np.void]:
@@ -110,25 +110,25 @@ class RingReader(_Ring):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
             if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
-                break  # not visible whole yet: the next call sees it
+                break  # not yet fully visible: left to the next call
             found += raw
         return np.frombuffer(bytes(found), dtype=self._layout.dtype)
 
     def take(self, n: int) -> None:
-        """Go on behind the next ``n`` records; they stay where they are."""
+        """Advance by ``n`` records, which stay in the ring."""
         self.taken += n
 
     def release(self, upto: int) -> None:
-        """Free the records before number ``upto``, all of them taken in: what came of them is durable."""
+        """Free the records before number ``upto``, all of them read and their results durable."""
         if upto > self.taken:
             raise ValueError(f"records before {upto} cannot be freed: those from {self.taken} on were not taken in")
         self._control[_TAIL] = max(upto, self.tail)
 
 
 class RingHistory(_Ring):
-    """Looks at what the loop wrote last, whether the replay process has taken it or not; nobody knows of the look.
+    """Passive reader of the loop's last records, whether the replay process has read them or not.
 
-    A released record stays where it is until the ring comes round to its place.
+    A released record stays readable until the ring wraps around to its slot.
     """
 
     @property
@@ -137,7 +137,7 @@ class RingHistory(_Ring):
         return self._control[_HEAD]
 
     def since(self, seq: int, limit: int | None = None) -> npt.NDArray[np.void]:
-        """Copy the records from number ``seq`` on (at most ``limit``, the newest), oldest first, those still there."""
+        """Copy the available records from number ``seq`` on (at most ``limit``, the newest), oldest first."""
         head, size = self._control[_HEAD], self._layout.size
         first = max(seq, head - self.capacity, head - limit if limit is not None else 0, 0)
         taken = bytearray()

@@ -1,7 +1,7 @@
-"""A shared-memory segment: a file in /dev/shm that one process owns and others map.
+"""Shared-memory segment: a file in /dev/shm that one process owns and others map.
 
 ``multiprocessing.shared_memory`` is not used: on Python 3.11 any process that attaches to a segment deletes it when
-it exits.  Here the owner creates and unlinks, whoever attaches checks magic, version, schema and size first.
+it exits.  Here the owner creates and unlinks, and others check magic, version, schema and size when they attach.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PREFIX: Final = "onrig-"
 
 
 class SegmentError(RuntimeError):
-    """A segment that is missing, foreign, of another layout or too short."""
+    """A missing, foreign, differently laid out or truncated segment."""
 
 
 def _schema_hash(schema: str) -> bytes:
@@ -32,7 +32,7 @@ def _schema_hash(schema: str) -> bytes:
 
 
 class Segment:
-    """A mapped segment; ``body`` is everything behind its header."""
+    """Mapped segment; ``body`` is everything after its header."""
 
     def __init__(self, path: Path, mapping: mmap.mmap) -> None:
         self.path = path
@@ -42,11 +42,11 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, body_bytes: int, schema: str) -> Segment:
-        """Create a zeroed segment (mode 0600); OSError if the path exists or the memory is not there."""
+        """Create a zeroed segment (mode 0600); OSError if the path exists or memory is short."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             size = HEADER_BYTES + body_bytes
-            # Not ftruncate: where the memory is missing this says so now, and not by SIGBUS in mid-run.
+            # Not ftruncate: this fails now if memory is short, instead of SIGBUS during the run.
             os.posix_fallocate(fd, 0, size)
             mapping = mmap.mmap(fd, size)
         finally:
@@ -56,7 +56,7 @@ class Segment:
 
     @classmethod
     def attach(cls, path: Path, schema: str) -> Segment:
-        """Map an existing segment; raises SegmentError unless it is ours, of this schema, and whole."""
+        """Map an existing segment; raises SegmentError unless it is an Onrig segment of this schema and complete."""
         try:
             fd = os.open(path, os.O_RDWR)
         except OSError as error:
@@ -85,7 +85,7 @@ class Segment:
 
 
 def _boot_ticks(pid: int) -> str | None:
-    """Start time of a process (field 22 of its stat file), which tells a reused pid from the old one."""
+    """Start time of a process (field 22 of its stat file), which distinguishes a reused pid."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -104,7 +104,7 @@ def create_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a run's folder with all that is in it."""
+    """Remove a run's folder with its content."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

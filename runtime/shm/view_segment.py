@@ -1,7 +1,7 @@
-"""Layout of the segment ``view``: the newest figures, and the newest sample of the memory.
+"""Layout of the segment ``view``: newest figures, and newest sample of the memory.
 
-The replay process writes it; viewers read it, but for one word by which they say that somebody is watching.  The step
-records themselves they read where the loop writes them (``onrig.runtime.shm.ring.RingHistory``).
+The replay process writes it; viewers read it and write only one word, which says that they are watching.  They read the
+step records directly from the loop's ring (``onrig.runtime.shm.ring.RingHistory``).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ViewParts(NamedTuple):
     figures: Latest
     sample: Latest
     watched: memoryview
-    """One word: monotonic time in ns at which a viewer last said that somebody is watching."""
+    """One word: monotonic time in ns of the last sign of a viewer."""
 
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""

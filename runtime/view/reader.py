@@ -1,4 +1,4 @@
-"""The viewers' end of the segment ``view``."""
+"""Viewers' end of the segment ``view``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Figures(NamedTuple):
     """Counts since the run began."""
 
     t_mono_ns: int
-    """When the replay process wrote them (host monotonic)."""
+    """Time of writing by the replay process (host monotonic)."""
     ticks: int
     missed: tuple[int, ...]
     """Missed ticks by ``onrig.runtime.record.Miss``; their sum is the number of all."""
@@ -46,7 +46,7 @@ class Figures(NamedTuple):
     inserted: int
     offered: int
     dropped: int
-    """Records that found the ring full."""
+    """Records dropped because the ring was full."""
     gaps: int
     updates: int
     """Of the learner."""
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
 
 
 class ViewReader:
-    """Looks into a run that is under way; a context.  Every method returns at once.
+    """Reader of a run in progress; a context manager.  Every method returns at once.
 
     >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.run_state.running.Running
     ...     seen, records = view.records(seen=0, limit=500)
@@ -69,7 +69,7 @@ class ViewReader:
     """
 
     def __init__(self, shm: Path, config: RunConfig) -> None:
-        """Raises SegmentError when the run has ended, or is another Onrig's."""
+        """Raises SegmentError if the run has ended, or belongs to another version."""
         rig = config.rig
         self.config = config
         self.layout = RecordLayout.of(rig)
@@ -106,11 +106,11 @@ class ViewReader:
 
     @property
     def actuators(self) -> Actuators:
-        """What is known of the actuators, by the device's word."""
+        """State of the actuators as reported by the device."""
         return Actuators.read(self._board)
 
     def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Step records from number ``seen`` on, at most the newest ``limit`` (the last 8192 are there at all).
+        """Step records from number ``seen`` on, at most the newest ``limit`` (the ring has the last 8192).
 
         Returns the number to ask from next time, and the records (dtype ``layout.dtype``, SI units), ascending.
         """
@@ -150,14 +150,14 @@ class ViewReader:
 
     @property
     def sample_version(self) -> int:
-        """Counts the samples of the memory; unchanged: nothing new to take."""
+        """Number of samples of the memory so far; unchanged if there is nothing new."""
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
         """The newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over its
         slots.
 
-        It is renewed about once a second, and only while somebody calls ``keep_sampling``.
+        It is renewed about once a second, and only while a viewer calls ``keep_sampling``.
         """
         raw = self._parts.sample.take()
         if raw is None or len(raw) % self._sample.itemsize:
@@ -165,7 +165,7 @@ class ViewReader:
         return np.frombuffer(raw, self._sample)
 
     def keep_sampling(self) -> None:
-        """Say that somebody is watching: to be repeated every second or two."""
+        """Signal that a viewer is watching; to be repeated every second or two."""
         self._parts.watched[0] = time.monotonic_ns()
 
     def close(self) -> None:

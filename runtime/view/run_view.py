@@ -1,7 +1,6 @@
-"""A run from outside, live or over: its folder and, while it lives, its shared memory.
+"""A run as seen from outside, live or finished: its folder and, while it is live, its shared memory.
 
-``onrig watch``, the live page and the report look at a run through it.  Whatever is missing or damaged in a folder is
-left out, never raised.
+Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are left out, never raised.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _MOST_BYTES: Final = 2 << 30
 
 
 class RunView:
-    """One run, looked at as often as one likes; a context that lets go of the shared memory."""
+    """View of one run; a context manager that releases the shared memory."""
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder.resolve(), config
@@ -53,7 +52,7 @@ class RunView:
 
     @classmethod
     def of(cls, running: Running) -> RunView:
-        """Look at a run under way; raises SegmentError, or ConfigError where its folder is damaged."""
+        """View of a run in progress; raises SegmentError, or ConfigError if its folder is damaged."""
         view = cls(running.folder, load_resolved(running.folder / "config.yaml"))
         view.attach(running)
         return view
@@ -67,33 +66,33 @@ class RunView:
     # -- while it lives --------------------------------------------------------------------------------------------
 
     def find(self) -> Running | None:
-        """The run in shared memory; None before it has begun and once it is over."""
+        """The run in shared memory; None before its start and after its end."""
         return next((r for r in running_rigs() if r.folder == self.folder), None)
 
     def attach(self, running: Running) -> None:
-        """Map its shared memory; raises SegmentError where it has ended, or is another version's."""
+        """Map its shared memory; raises SegmentError if it has ended, or belongs to another version."""
         self.live, self.running = ViewReader(running.shm, self.config), running
 
     def detach(self) -> None:
-        """Let go of the shared memory."""
+        """Release the shared memory."""
         if self.live is not None:
             self.live.close()
         self.live = self.running = None
 
     def word(self, word: Word) -> int:
-        """A word of the board; 0 once it is over."""
+        """A word of the board; 0 once the run is over."""
         return self.live.word(word) if self.live is not None else 0
 
     @property
     def state(self) -> State | None:
-        """What the loop does; None where nobody knows."""
+        """State of the loop; None if unknown."""
         state = self.word(Word.STATE)
         return State(state) if self.live is not None and state in set(State) else None
 
     # -- files that grow -------------------------------------------------------------------------------------------
 
     def rewind(self) -> None:
-        """Begin the files anew: a run that was resumed may have cut what came after its checkpoint."""
+        """Read the files from the start again: a resumed run may have truncated them to its checkpoint."""
         self._episodes = LineTail(self.folder / "episodes.csv")
         self._events = LineTail(self.folder / "events.jsonl")
 
@@ -120,7 +119,7 @@ class RunView:
         return {}
 
     def memory(self, most_bytes: int = _MOST_BYTES) -> Memory | str:
-        """Restore the memory from the newest good checkpoint; in words why there is none."""
+        """Restore the memory from the newest valid checkpoint, or return the reason why there is none."""
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
@@ -129,7 +128,7 @@ class RunView:
 
         rig = self.config.rig
         if capacity_of(self.config) * Layout(len(rig.signals), len(rig.actuators)).row_bytes > most_bytes:
-            return "it is too large to be read back"
+            return "it is too large to be restored"
         if not (self.folder / "buffer").is_dir():
             return "there is no checkpoint of it"
         try:
@@ -141,7 +140,7 @@ class RunView:
 
 
 class RunFiles(NamedTuple):
-    """Everything that a run folder says, read at once; the memory and the policies apart."""
+    """Content of a run folder, read at once, except for the memory and the policies."""
 
     folder: Path
     config: RunConfig
@@ -153,7 +152,7 @@ class RunFiles(NamedTuple):
     timing: Mapping[str, CoarseHistogram]
 
     def section(self, key: str) -> Fields:
-        """A mapping within the summary; empty where there is none."""
+        """A mapping within the summary; empty if missing."""
         section = self.summary.get(key)
         return section if isinstance(section, dict) else {}
 
@@ -163,7 +162,7 @@ class RunFiles(NamedTuple):
 
 
 def read_run(folder: Path, config: RunConfig) -> RunFiles:
-    """Read a run folder; the run may be under way."""
+    """Read a run folder; the run may still be in progress."""
     view = RunView(folder, config)
     episodes = read_episodes(folder)
     return RunFiles(
@@ -179,7 +178,7 @@ def read_run(folder: Path, config: RunConfig) -> RunFiles:
 
 
 def read_episodes(folder: Path) -> list[EpisodeRow]:
-    """Read ``episodes.csv``; a line that a full disk cut short is left out."""
+    """Read ``episodes.csv``, without a truncated last line."""
     return [row for line in _lines(folder / "episodes.csv") if (row := parse_row(line)) is not None]
 
 
@@ -193,14 +192,14 @@ def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
 
 
 def read_fields(path: Path) -> dict[str, object]:
-    """Read a JSON object; empty where there is none."""
+    """Read a JSON object; empty if missing or invalid."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     return {}
 
 
 def number(value: object, default: float = 0.0) -> float:
-    """Take a value of a file as a number."""
+    """Convert a value of a file to a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 

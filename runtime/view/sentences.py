@@ -1,4 +1,4 @@
-"""Events as sentences for people: ``onrig watch``, the page and the report say the same.  Pure."""
+"""Events as sentences for people, shared by ``onrig watch``, the page and the report.  Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS: Final = {
     "policy_probation_failed": "failed probation",
     "policy_reinstated": "admitted",
 }
-"""What became of a policy, by the kind of the event."""
+"""Outcome of a policy, by the kind of the event."""
 _QUIET: Final = ("policy_admitted", "policy_probation_passed", "policy_reinstated", "policy_warning", "push_passed")
 _RULES: Final = {
     "finite": "the policy's output was not a number; the fallback acted",
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
     @property
     def times(self) -> int:
-        """How many events the line stands for."""
+        """Number of events that the line stands for."""
         return times(self.fields)
 
 
@@ -60,7 +60,7 @@ class Sentence(NamedTuple):
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Read one line; None for one that is damaged or no event."""
+    """Parse one line; None if it is damaged or not an event."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -70,13 +70,13 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def sentence(event: Event) -> Sentence | None:
-    """Say what happened; None for what is part of every ordinary episode."""
+    """Sentence for an event; None for events of every ordinary episode."""
     said = _sentence(event.kind, event.fields)
     return said and said._replace(text=printable(said.text))
 
 
 def counted(event: Event, text: str) -> str:
-    """A sentence with how often it happened, where that was more than once."""
+    """Sentence with the number of occurrences, if more than one."""
     return f"{text} ({event.times} times)" if event.times > 1 else text
 
 

@@ -1,1 +1,1 @@
-"""Baselines: what a random controller and a model-based one reach on a task, to read a learner's figures against."""
+"""Baselines: scores of a random and of model-based controllers on a task, for comparison with learners."""

@@ -1,10 +1,10 @@
 """Polish an episode's actions: backward induction in a narrowing corridor around its own trajectory.
 
 On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
-around every state passed, goes back through them with actions near those taken, runs what that finds from the start,
-and keeps it where it earned more (iterative dynamic programming, after Luus 1990).  As the corridor narrows so does
-the error of interpolation, and the reward, which has kinks, needs no derivatives.  What comes out is a local optimum:
-which swings to take was settled by the induction over all states.
+around every state passed, goes back through them with actions near those taken, runs the result from the start, and
+keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  As the corridor narrows so does the
+error of interpolation, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum: the
+choice of swings was made by the induction over all states.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NODES: Final = 9
 _LEVELS: Final = 7
 """Of each actuator around the action taken; odd, so that this is one of them."""
 _FINER: Final = 8
-"""Times as many levels when the result runs."""
+"""Factor on the number of levels when the result runs."""
 _SHARE: Final = 0.1
 """Half of the corridor and of the actions about it at first, as a share of half the whole range."""
 _NARROWER: Final = 0.6
-"""After a pass that found nothing better."""
+"""Shrink factor after a pass without improvement."""
 _OUTSIDE: Final = 10.0
 """Cost of being half a corridor's width outside, in sums of reward of the episode polished."""
 
@@ -65,7 +65,7 @@ class _Corridor(NamedTuple):
 def polish(
     model: TaskModel, trajectory: Trajectory, passes: int = PASSES, progress: Progress | None = None
 ) -> Trajectory:
-    """Return a trajectory that earns as much or more; its mean reward is what the exact plant gave for it."""
+    """Trajectory with an equal or higher score; its mean reward is that on the exact plant."""
     axes = partition_for(model, (4,) * len(model.plant.state_names)).axes
     span = np.array([a.period or a.nodes[-1] - a.nodes[0] for a in axes])
     period = np.array([a.period or np.inf for a in axes])

@@ -2,8 +2,8 @@
 
 V_t(x_i) = max_a [ r(x_i, a) + sum_i' phi_i'(f(x_i, a)) V_t+1(x_i') ],   V_T = 0
 
-Interpolation between nodes errs either way, so that V_0 at the start is an estimate and no bound.  What the policy
-earns when it runs on the exact plant is a bound: the optimum is that or higher.
+Interpolation errs in either direction, so V_0 at the start is an estimate, not a bound.  The policy's score on the
+exact plant is a lower bound on the optimum.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from onrig.sim.baselines.task_model import TaskModel, Values
 from onrig.sim.plants.integrate import BATCHED
 
 FINER: Final = 8
-"""Looking ahead takes this many times the levels of the induction: there they cost little."""
+"""Factor on the induction's number of levels for look-ahead, where levels are cheap."""
 _BLOCK: Final = 1 << 15
-"""State-action pairs at a time, so that what is gathered stays in the processor's cache."""
+"""State-action pairs per block, so that gathered data stays in the processor's cache."""
 
 Progress = Callable[[int, int], None]
-"""Told how many steps of how many the induction has gone back."""
+"""Progress callback: steps done and steps in total."""
 
 
 class Trajectory(NamedTuple):
@@ -48,13 +48,13 @@ class Induction(NamedTuple):
     levels: int
 
     def start_mean(self, model: TaskModel) -> float:
-        """V_0 at the task's start per step: an estimate of the optimum, off by what interpolation errs."""
+        """V_0 at the task's start per step: an estimate of the optimum, subject to interpolation error."""
         index, weight = self.partition.memberships(model.start[None])
         return float((weight * self.values[0][index]).sum()) / model.steps
 
 
 class _Block(NamedTuple):
-    """Where every candidate of some nodes leads, precomputed; M candidates by n nodes."""
+    """Precomputed successors of every candidate action at some nodes; M candidates by n nodes."""
 
     reward: NDArray[np.float32]
     """(M, n)."""
@@ -88,7 +88,7 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
 
 
 def _effects(model: TaskModel, states: Values) -> Values:
-    """What a unit of each actuator adds to the rate of the last state component (its acceleration), shape (n, m)."""
+    """Change of the last state component's rate (acceleration) per unit of each actuator, shape (n, m)."""
     columns: tuple[Values, ...] = tuple(np.ascontiguousarray(x) for x in states.T)
     m = len(model.rig.actuators)
 
@@ -101,7 +101,7 @@ def _effects(model: TaskModel, states: Values) -> Values:
 
 
 def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> Induction:
-    """Go back from the last step to the first over a grid; raises ValueError as the partition and levels do."""
+    """Backward induction over a grid; raises ValueError for invalid nodes or levels."""
     partition = partition_for(model, grid.nodes)
     nodes = partition.nodes()
     blocks = [*_blocks(model, partition, nodes, grid.levels)]

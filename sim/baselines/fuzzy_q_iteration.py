@@ -104,15 +104,15 @@ def _ramp(steps: int, spread: float) -> Values:
 
 
 GAMMA: Final = 0.95
-"""As the learners' (de Bruin et al. 2018, §4)."""
+"""Discount of the learners (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
 """Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward."""
 _CHUNK: Final = 4096
-"""State-action pairs at a time, so that what is gathered stays in the processor's cache."""
+"""State-action pairs per block, so that gathered data stays in the processor's cache."""
 
 
 class Grid(NamedTuple):
-    """How finely states and actions are discretised."""
+    """Discretisation of states and actions."""
 
     nodes: tuple[int, ...]
     """Of each state dimension."""
@@ -121,7 +121,7 @@ class Grid(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Theta at its fixed point, with what it refers to."""
+    """Fixed point theta with its model and grid."""
 
     partition: Partition
     actions: Values
@@ -132,7 +132,7 @@ class Solution(NamedTuple):
 
 
 class Backup:
-    """The synchronous update of a whole theta, everything about the plant precomputed."""
+    """Synchronous update of theta with precomputed plant transitions."""
 
     def __init__(self, model: TaskModel, partition: Partition, actions: Values, gamma: float = GAMMA) -> None:
         nodes = partition.nodes()

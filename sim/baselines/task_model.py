@@ -17,7 +17,7 @@ from onrig.sim.synthetic.model import model_problems
 Values = NDArray[np.float64]
 
 EPISODES: Final = 10_000
-"""Of the random controller."""
+"""Episodes of the random controller."""
 
 
 class TaskModel(msgspec.Struct, frozen=True):
@@ -61,10 +61,10 @@ class TaskModel(msgspec.Struct, frozen=True):
 
 
 def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
-    """List why no baseline can be computed; empty when one can."""
+    """Reasons why no baseline can be computed; empty if one can."""
     problems = model_problems(rig, plant)
     if rig.previous_command:
-        problems.append("the rig observes the previous command, which is no state of the plant")
+        problems.append("the rig observes the previous command, which is not a state of the plant")
     if task.terminate:
         problems.append("the task terminates, so that the mean over a whole episode is not defined")
     return problems

@@ -1,4 +1,4 @@
-"""The yardsticks of a task, on finer and finer grids and kept in a cache.
+"""Reference scores of a task on successively finer grids, cached on disk.
 
 The random controller, fuzzy Q-iteration, and the finite-horizon optimum.
 """
@@ -34,7 +34,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one grid came to."""
+    """Result of one grid."""
 
     grid: Grid
     iterations: int
@@ -46,12 +46,11 @@ class Optimum(msgspec.Struct, frozen=True):
 
     grid: Grid
     estimate: float
-    """V_0 at the start: what the induction believes; interpolation errs either way, so no bound."""
+    """V_0 at the start; interpolation errs in either direction, so this is not a bound."""
     look_ahead: float
-    """Earned on the exact plant by the policy that looks one step ahead."""
+    """Score of the one-step look-ahead policy on the exact plant."""
     polished: float
-    """Earned on the exact plant by that policy's actions, polished: the yardstick, which the optimum reaches or
-    exceeds."""
+    """Score of that policy's polished actions on the exact plant: the reference, a lower bound on the optimum."""
 
 
 def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
@@ -67,19 +66,19 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def cache_folder() -> Path:
-    """Where results lie: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
+    """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "onrig" / "baselines"
 
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
-    """Mean reward of the random controller, from the cache where it is there."""
+    """Mean reward of the random controller, cached."""
     key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
 
 def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
-    """Solve one grid and run its policies, or take it from the cache."""
+    """Solution of one grid and scores of its policies, cached."""
 
     def fresh() -> list[float]:
         solution = fuzzy_q_iteration.solve(model, grid)
@@ -91,7 +90,7 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
 
 
 def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:
-    """Go back over one grid, run its policy and polish what it did, or take it from the cache."""
+    """Induction over one grid with the scores of its policy and polished actions, cached."""
 
     def fresh() -> list[float]:
         induction = finite_horizon.induce(model, grid, progress)
@@ -103,7 +102,7 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:
-    """Hash of all that a result depends on: the model but for its name and yardsticks, settings, sources, numpy."""
+    """Hash of everything a result depends on: the model without name and references, settings, sources, numpy."""
     task = msgspec.to_builtins(model.task)
     del task["name"], task["normalization"]
     said = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
@@ -117,10 +116,10 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
 
 
 def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]]) -> list[float]:
-    """Numbers of a key; a file that cannot be read is written anew, a folder that cannot be written is done without."""
+    """Cached values of a key; recomputes unreadable files and tolerates an unwritable folder."""
     path = folder / f"{key}.npz"
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), path.open("rb") as file:
-        # Opened here, as numpy leaves a damaged file open.
+        # Opened here because numpy does not close a damaged file.
         with np.load(file, allow_pickle=False) as entry:
             kept = np.asarray(entry["values"], dtype=np.float64)
         if kept.shape == (size,) and np.isfinite(kept).all():
@@ -132,7 +131,7 @@ def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]
 
 
 def _store(path: Path, values: list[float]) -> None:
-    """Write beside and rename, so that a reader finds all or nothing."""
+    """Atomic write through a temporary file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:

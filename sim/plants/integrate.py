@@ -24,7 +24,7 @@ SUBSTEPS: Final = 2
 
 
 class Maths(Protocol[V]):
-    """What a plant may call."""
+    """Functions available to a plant."""
 
     @property
     def sin(self) -> Callable[[V], V]:
@@ -63,7 +63,7 @@ def maths_for(value: V) -> Maths[V]:
 
 
 class Dynamics(Protocol):
-    """What is integrated; see ``onrig.sim.plants.plant``."""
+    """Interface of integrable dynamics; see ``onrig.sim.plants.plant``."""
 
     @property
     def dry_friction(self) -> Any:
@@ -120,12 +120,12 @@ def step(
 
 
 def _rubbed(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
-    """State after dry friction took ``taken`` of the velocity, the last component; what it holds does not creep."""
+    """State after dry friction removed ``taken`` of the velocity, the last component; a stuck plant does not creep."""
     velocity = _beyond(xp, after[-1], taken)
     held = (before[-1] == 0.0) & (velocity == 0.0)
     return tuple([xp.where(held, old, new) for old, new in zip(before, after[:-1] + (velocity,), strict=True)])  # noqa: RUF005
 
 
 def _beyond(xp: Maths[V], value: V, threshold: V | float) -> V:
-    """What of a value exceeds a threshold either way; 0 within."""
+    """Excess of a value over a threshold in either direction; 0 within."""
     return xp.where(value > threshold, value - threshold, xp.where(value < -threshold, value + threshold, 0.0))

@@ -1,9 +1,9 @@
-"""A plant: its dynamics and all that is known of it, in one object.
+"""The plant interface: dynamics, parameters, and optional data for safety tests and drawings.
 
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
 in YAML under ``device.twin.plant``; each has a unit and bounds beside it.  A field may hold an array over trials, so
 that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
-``derivative`` are required; the rest says what the shield's campaigns and the pictures may use.
+``derivative`` are required; the rest serves the shield's test campaigns and the pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Box = TypeVar("Box")
 
 
 def unit(name: str) -> msgspec.Meta:
-    """The unit of a parameter, to be written beside its bounds."""
+    """Unit annotation of a parameter, next to its bounds."""
     return msgspec.Meta(extra={"unit": name})
 
 
@@ -44,10 +44,10 @@ class Parameter(NamedTuple):
 
 
 class Adversaries(NamedTuple):
-    """Policies that try a shield on a plant."""
+    """Adversarial policies for testing the shield on a plant."""
 
     push: Law
-    """The command that brings in most energy now."""
+    """The command that currently adds the most energy."""
     aim: Law
     """The rig's task, without regard for limits."""
 
@@ -84,15 +84,15 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
     """Deceleration by dry friction; within one integration step it brings the velocity to rest and no further."""
     dead_band: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
-    """Actions up to this size do nothing, larger ones act by what exceeds it."""
+    """Actions up to this size have no effect, larger ones act by the excess."""
     delay_s: Annotated[Seconds, unit("s")] | msgspec.UnsetType = msgspec.UNSET
-    """From an actuator's output to its effect; the device does not know of it."""
+    """Delay from an actuator's output to its effect; invisible to the device."""
 
     state_names: ClassVar[tuple[str, ...]]
 
     @property
     def n_actions(self) -> int:
-        """How many actuators it takes."""
+        """Number of actuators."""
         raise NotImplementedError
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
@@ -114,7 +114,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         ]
 
     def number(self, name: str) -> Any:
-        """A parameter's value as a number (or array), where YAML may have a name for it."""
+        """A parameter's value as a number (or array), with named presets resolved."""
         return getattr(self, name)
 
     def varied(self, values: Mapping[str, float | Array]) -> Self:
@@ -147,7 +147,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
-        """Policies that try the shield."""
+        """Adversarial policies for testing the shield."""
         raise _nothing_known(cls)
 
     @classmethod
@@ -163,7 +163,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         raise _nothing_known(cls)
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """How it is drawn, by the rig's names; None for bars, or where the rig does not fit."""
+        """Drawing instructions with the rig's signal names; None for bars, or if the rig does not match."""
         return None
 
 
@@ -176,7 +176,7 @@ def narrowed(box: PlantBox, family: type[Box]) -> Box:
 
 def _nothing_known(plant: object) -> ValueError:
     kind = plant if isinstance(plant, type) else type(plant)
-    return ValueError(f"nothing is known of {kind.__name__} that a shield could be tried with")
+    return ValueError(f"{kind.__name__} does not define the members that testing a shield needs")
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""The registry of plants: ours, and those of other installed packages.
+"""Registry of plants: built-in ones, and those of other installed packages.
 
 Other packages add theirs by an entry point of the group ``onrig.plants``, whose object is a struct that derives from
 ``onrig.sim.plants.Plant``; the shield's part of it is described in ``onrig.runtime.safety.plant_box``.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     AnyPlant = Plant
 else:
     AnyPlant = reduce(or_, PLANTS)
-"""What ``plant:`` may be; ``kind`` tells which."""
+"""Union of the types of ``plant:``, tagged by ``kind``."""
 
 
 def simulated(box: PlantBox) -> type[Plant]:
@@ -38,21 +38,21 @@ def simulated(box: PlantBox) -> type[Plant]:
 
 
 def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
-    """Say in what a twin's plant is none of those that the shield answers for; nothing where it is one.
+    """Deviations of a twin's plant from the family covered by the shield; empty if it is covered.
 
     Dry friction only takes energy, so it is covered.
     """
     actual = plant.lumped
     for name, nominal in box.nominal.items():
         if name not in actual:
-            yield f"the twin's plant has no {name}, it is none of those that the shield answers for"
+            yield f"the twin's plant has no {name}, so the shield does not cover it"
         elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
-            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield answers for {low:.6g} to {high:.6g}"
+            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
     if plant.dead_band:
-        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield answers for none"
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers none"
     if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
-        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield answers for {box.late_us} us"
+        yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"
 
 
 def _kind(struct: type) -> object:

@@ -1,4 +1,4 @@
-"""Synthetic experiences: which of those on their way into the memory are replaced, and how.
+"""Synthetic experiences: which experiences are replaced before they are stored, and how.
 
 De Bruin et al. 2018, §6.2.1: "with a certain probability we make a change to an experience before it is written to the
 buffer.  We change either the state or the action", drawn uniformly from the state or action space; with a new state the
@@ -33,7 +33,7 @@ Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]
 
 
 class Draws(NamedTuple):
-    """Uniform numbers over [0, 1) for n transitions: what is drawn for one depends on no other."""
+    """Independent uniform numbers over [0, 1) for n transitions."""
 
     kind: NDArray[np.float64]
     """(n,): whether the transition is changed, and how."""
@@ -68,7 +68,7 @@ def resynthesise(
     sum with the policy's action was clipped.  The spaces drawn from are the ranges of the rig, [-1, 1] normalised.  A
     synthetic transition is flagged, keeps the policy's id, is neither truncated nor intervened in, and its exploration
     is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every keeper can
-    rank it.  What would be no finite number stays as it was measured.
+    rank it.  Where the result would not be finite, the measured transition is kept.
     """
     renews = draws.renewal < synthetic.refresh
     rows = np.flatnonzero(draws.kind < synthetic.states + synthetic.actions)

@@ -1,4 +1,4 @@
-"""What follows a state and an action, by the twin's own physics and the task's own reward, for many at once."""
+"""Batched one-step model: the twin's dynamics and the task's reward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stored = NDArray[np.float32]
 
 
 class Outcome(NamedTuple):
-    """What follows n states and actions."""
+    """Outcome of n states and actions."""
 
     next_observation: Stored
     """(n, n_obs), normalised."""
@@ -31,8 +31,8 @@ class Outcome(NamedTuple):
 class PlantModel:
     """One period of a plant seen through a rig: from normalised (s, a) to (s', r, terminated).
 
-    The model is exact (de Bruin et al. 2018, §6.2.1, take "the real system model"): no noise, no counts.  Each row is
-    computed alone, so that a batch may be split anyhow.  Expects a rig without :func:`model_problems`.
+    The model is exact (de Bruin et al. 2018, §6.2.1, take "the real system model"): no noise, no counts.  Rows are
+    independent, so a batch may be split arbitrarily.  Expects a rig without :func:`model_problems`.
     """
 
     def __init__(self, rig: Rig, task: Task, plant: Plant, period_s: float, substeps: int = SUBSTEPS) -> None:
@@ -49,7 +49,7 @@ class PlantModel:
         self._terminated = batched_terminated(task, rig)
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
-        """Advance (n, n_obs) observations under (n, m) actions, both normalised; beyond the numbers lies NaN or inf."""
+        """Advance (n, n_obs) observations under (n, m) actions, both normalised; divergence gives NaN or inf."""
         seen: Values = self._centre + self._half * observation
         applied: Values = self._action_centre + self._action_half * action
         with np.errstate(over="ignore", invalid="ignore"):
@@ -69,14 +69,14 @@ class PlantModel:
 
 
 def model_problems(rig: Rig, plant: Plant) -> list[str]:
-    """List why a plant's next state cannot be told from what the rig observes; empty when it can."""
+    """Reasons why the next state cannot be computed from the rig's observations; empty if it can."""
     problems = [
         f"observation '{o.name}' is an estimate from '{o.derivative_of}', not known after a state drawn anew"
         for o in rig.observations
         if o.derivative_of is not None
     ]
     if plant.delay_s:
-        problems.append("the plant answers late (delay_s), so that its state alone does not tell the next one")
+        problems.append("the plant has a delay (delay_s), so its state alone does not determine the next one")
     observed = _observed(rig)
     problems.extend(
         f"no observation is the plant's '{name}', without which its next state is not known"

@@ -1,7 +1,7 @@
 """The replay process of a twin's run with synthetic experiences.
 
-``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main``, given what only this
-side has: the plant.
+``python -m onrig.sim.synthetic.replay RUN_FOLDER SHM_FOLDER`` is ``onrig.runtime.replay.main`` with the plant, which
+only ``sim`` has.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.main import twin_options
 
 _KEPT: Final = 4
-"""Episodes whose numbers are kept at hand."""
+"""Episodes whose random numbers are cached."""
 _SESSIONS: Final = 4
-"""Policies that are kept loaded."""
+"""Cached policy sessions."""
 
 
 class FiledPolicies:
-    """Policies from a run's folder ``policies/``, where each lies from its admission on."""
+    """Policies from a run's folder ``policies/``, which has each from its admission on."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
@@ -74,7 +74,7 @@ class FiledPolicies:
 class RunResynthesiser:
     """Synthetic experiences of one run: a function of the configuration and of the transitions alone.
 
-    It has no state to be saved: the numbers of a transition follow from its episode and step.
+    It needs no saved state: the random numbers of a transition follow from its episode and step.
     """
 
     def __init__(self, config: RunConfig, run_folder: Path) -> None:

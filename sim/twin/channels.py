@@ -1,4 +1,4 @@
-"""What the device does at its pins: actuator output with clamp, lease and delay; sensor counts with noise."""
+"""The device's pins: actuator output with clamp, lease and delay; sensor counts with noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT32_MAX: Final = 2**31 - 1
 
 Counts = tuple[int, ...]
 Pieces = list[tuple[int, Counts]]
-"""Stretches of constant output: how long (us), and what."""
+"""Intervals of constant output: duration (us) and counts."""
 
 
 class Held(NamedTuple):
@@ -30,7 +30,7 @@ class Held(NamedTuple):
 
 
 class Output:
-    """What was in force at the start of the period, and each switch in it."""
+    """The output at the start of the period, and each switch in it."""
 
     def __init__(self, rig: Rig) -> None:
         self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
@@ -55,7 +55,7 @@ class Output:
             self._deferred = held
 
     def fall_safe(self, at_us: int) -> None:
-        """Put out the safe value at once; a command still on its way is forgotten."""
+        """Output the safe value at once; a pending command is discarded."""
         self._deferred = None
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
@@ -96,30 +96,30 @@ class Lease:
         self.renew()
 
     def renew(self) -> None:
-        """Start a fresh lease; the period under way, being a part of one only, does not count."""
+        """Start a fresh lease; the current, partial period does not count."""
         self._missed = 0
         self._fresh = True
 
     def end_period(self, answered: bool) -> bool:
-        """Account for a whole period; True when the lease has run out."""
+        """Count a whole period; True if the lease has expired."""
         self._missed = 0 if answered or self._fresh else self._missed + 1
         self._fresh = False
         return self._missed >= self.periods
 
     @property
     def left(self) -> int:
-        """Periods that may still end without a command, the one under way included."""
+        """Periods that may still end without a command, including the current one."""
         return max(0, self.periods - self._missed)
 
 
 class DelayLine:
-    """Output on its way to a plant that it reaches late."""
+    """Delay line between output and plant."""
 
     def __init__(self, delay_us: int, safe: Counts) -> None:
         self._under_way = deque([(delay_us, safe)])
 
     def shift(self, pieces: Pieces) -> Pieces:
-        """What reaches the plant while these pieces are put out."""
+        """Output that reaches the plant during these pieces."""
         self._under_way += pieces
         arrived, left_us = [], sum(duration_us for duration_us, _ in pieces)
         while left_us > 0:
@@ -163,7 +163,7 @@ class Sensing:
         self._actuator_rng = np.random.default_rng(actuators)
 
     def actuator_offsets(self) -> tuple[float, ...]:
-        """What the actuators add to their setpoints for one period (SI, not clipped; de Bruin et al. 2018, eq. 2)."""
+        """Actuator noise for one period (SI, not clipped; de Bruin et al. 2018, eq. 2)."""
         if not self._actuator_noise:
             return self._no_offsets
         return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())

@@ -45,9 +45,9 @@ class TwinDevice:
         self.rig, self.options, self.time_scale = rig, options, time_scale
         self.boot_id = options.boot_id
         self.sensors_stick = False
-        """Whether the sensors repeat what they read last, whatever the plant does (a fault on demand)."""
+        """Whether the sensors repeat their last reading (injected fault)."""
         self.sensors_dead = False
-        """Whether no sensor can be read (a fault on demand)."""
+        """Whether no sensor can be read (injected fault)."""
         self._estop_pressed = False
         self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
@@ -67,9 +67,9 @@ class TwinDevice:
         self.period_us = 0
         """0 until configured: the device then samples nothing."""
         self.configurations = 0
-        """How often the sampling grid was started anew; the shell restarts its period when it changes."""
+        """Number of restarts of the sampling grid; the shell restarts its period when it changes."""
         self.fault = Fault.NONE
-        """The gravest of the latched faults."""
+        """The most severe latched fault."""
         self._unnamed = False
         self.armed = False
         self._lease = Lease()
@@ -79,19 +79,19 @@ class TwinDevice:
         self._last_request = self._last_response = b""
 
     def reboot(self) -> None:
-        """Start anew as after a power dip: another boot id, everything forgotten; the plant goes on where it is."""
+        """Reboot as after a power dip: new boot id, all state lost; the plant's state stays."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
-        """The e-stop input, which latches a fault while it is pressed: the output falls safe in that moment."""
+        """The e-stop input, which latches a fault while pressed and makes the output safe at once."""
         self._estop_pressed = pressed
         if pressed and self.fault < Fault.ESTOP:
             self._trip(Fault.ESTOP)
             self._output.fall_safe(self._within_period(offset_us))
 
     def latch_unnamed(self) -> None:
-        """Latch a fault that has no code, as a firmware may that sets the bit alone (a fault on demand)."""
+        """Latch a fault without a code, as firmware may that sets only the bit (injected fault)."""
         self._unnamed = True
         self._disarm(0)
 
@@ -120,7 +120,7 @@ class TwinDevice:
         return []
 
     def link_lost(self, offset_us: int = 0) -> None:
-        """The host closed the line: an armed device falls safe at once and latches the fault of a lost lease."""
+        """The host closed the line: an armed device goes safe at once and latches the lost-lease fault."""
         if self.armed:
             self._trip(Fault.LEASE)
             self._output.fall_safe(self._within_period(offset_us))
@@ -129,7 +129,7 @@ class TwinDevice:
         return 0 if self.time_scale == 0 else min(max(offset_us, 0), self.period_us)
 
     def sample(self) -> bytes:
-        """End the period: the plant moves on, the lease is accounted for; the body of the state frame.
+        """End the period: advance plant and lease; returns the body of the state frame.
 
         Raises RuntimeError before the first CONFIGURE, when there is no period to end.
         """
@@ -186,7 +186,7 @@ class TwinDevice:
             try:
                 self.plant_state = advance(self.options.plant, self.plant_state, action, duration_us * 1e-6, substeps)
             except (ValueError, OverflowError):
-                # Parameters too stiff for the step: the plant has left the numbers, which reads as a sensor fault.
+                # The parameters are too stiff for the step: the plant has diverged, reported as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
 
     def _delay_line(self) -> DelayLine | None:
@@ -194,7 +194,7 @@ class TwinDevice:
         return DelayLine(round(delay_s * 1e6), self._output.safe.counts) if delay_s else None
 
     def _trip(self, fault: Fault) -> None:
-        # The codes stand in the order of their gravity: by who may release them.
+        # The codes are ordered by severity, that is by who may clear them.
         self.fault = max(self.fault, fault)
         self.armed = False
 
@@ -204,7 +204,7 @@ class TwinDevice:
         self._lease.renew()
 
     def hello(self) -> m.Hello:
-        """What it says of itself."""
+        """The device's hello."""
         o = self.options
         return m.Hello(
             protocol=m.PROTOCOL_VERSION,
@@ -292,7 +292,7 @@ class TwinDevice:
         if not (o.period_min_us <= period_us <= o.period_max_us and 1 <= lease_periods <= o.lease_max):
             return Result.OUT_OF_RANGE
         if self.period_us:
-            # The grid starts anew here: the period under way ends without a sample.
+            # The grid restarts here: the current period ends without a sample.
             self._move_plant(offset_us)
             self.t_us += offset_us
         self.armed = False

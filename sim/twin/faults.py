@@ -1,7 +1,7 @@
-"""Faults on demand: what a bad line and a bad board do to a byte stream, reproducible from a seed.
+"""Fault injection: effects of a bad line or board on a byte stream, reproducible from a seed.
 
-The injector sees every wire frame once, on its way to the host or to the device, and says what becomes of it: a list of
-(delay in us, bytes).  It knows neither the protocol nor the clock.
+The injector maps every wire frame, in either direction, to a list of (delay in us, bytes).  It depends neither on the
+protocol nor on a clock.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What shall go wrong, as YAML says it under ``device.twin.faults``."""
+    """Fault plan, in YAML ``device.twin.faults``."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     to_host: Rates = Rates()
@@ -54,12 +54,12 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Per state frame: the line holds everything for ``stall_frames``, then delivers it in one burst."""
     stall_frames: _Count = 5
     reboot: _Probability = 0.0
-    """Per state frame: the device starts anew with another boot id, disarmed and unconfigured."""
+    """Per state frame: the device reboots with a new boot id, disarmed and unconfigured."""
     rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
     """How many times as often as it was configured to the device samples; its clock shows it.  Not written to
     ``config.yaml`` where it is not given."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
-    """How late a delayed frame is, in device time."""
+    """Delay of a delayed frame, in device time."""
     scheduled: tuple[Scheduled, ...] = ()
 
 
@@ -79,7 +79,7 @@ class FaultInjector:
         self._last = b""
 
     def active(self, kind: Kind) -> bool:
-        """Whether a scheduled fault of this kind is under way since the latest ``begin_frame``."""
+        """Whether a scheduled fault of this kind is active since the latest ``begin_frame``."""
         return kind in self._active
 
     @property
@@ -111,8 +111,8 @@ class FaultInjector:
         return bool(restarts or reboot < self._plan.reboot)
 
     def transform(self, direction: Direction, data: bytes) -> Delivery:
-        """What becomes of one wire frame, in the order of delivery."""
-        # The same number of draws for each frame, whatever happens: one fault does not shift the others.
+        """Deliveries for one wire frame, in order."""
+        # The same number of draws for each frame, so that one fault does not shift the others.
         drop, corrupt, delay, duplicate, where, bits = self._line[direction].random(6)
         rates = self._rates[direction]
         if self._count < self._stalled_until:

@@ -17,7 +17,7 @@ _READABLE: Final = select.POLLIN | select.POLLERR
 
 
 class Line:
-    """Non-blocking reads and writes; knows when the host has hung up (a pty tells, a serial line does not)."""
+    """Non-blocking reads and writes, with hang-up detection (on a pty, not on a serial line)."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Line:
         tty.setraw(slave)
         path = os.ttyname(slave)
         os.set_blocking(master, False)
-        os.close(slave)  # or the host's hanging up could not be seen
+        os.close(slave)  # otherwise a hang-up could not be detected
         return cls(master, path)
 
     @classmethod
@@ -45,8 +45,8 @@ class Line:
     def read(self, timeout_ns: int) -> bytes:
         """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if self.hung_up:
-            # poll() would return at once, again and again: look now, then sleep a little.
-            # What the host sent before it closed a pty can still be read; a port that is gone for good has an error.
+            # poll() would return immediately every time: read now, then sleep briefly.
+            # Data sent before the host closed a pty can still be read; an unplugged port gives an error.
             events = self._poll.poll(0)
             if events and events[0][1] & select.POLLHUP and events[0][1] & _READABLE != select.POLLIN:
                 select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
@@ -73,9 +73,9 @@ class Line:
 
 
 class SocketLine:
-    """As :class:`Line`, without a kernel worker on the way of the bytes.
+    """Like :class:`Line`, without a kernel worker in the data path.
 
-    One host at a time; the next is heard when the one before has hung up.
+    One host at a time; the next is accepted after the previous one has hung up.
     """
 
     def __init__(self, path: Path) -> None:

@@ -49,8 +49,8 @@ def serve(
 ) -> int:
     """Run the twin of a configuration until SIGTERM or SIGINT; returns the exit code.
 
-    Says where it is by ``announce`` (a person's terminal), or else by a report to its supervisor.  ``folder``, of this
-    user alone, is where its socket stands, if it has one (default: a passing one), and its trace, if it keeps one.
+    Announces its address with ``announce`` (on a terminal), or else in a report to its supervisor.  ``folder``, private
+    to this user, holds its socket and its trace, if any (default: a temporary one).
     """
     options = twin_options(config)
     trace: TraceWriter | None = None
@@ -63,7 +63,7 @@ def serve(
                 line = Line.pty()
             else:
                 if folder is None:
-                    folder = create_folder()  # not a temporary one: a socket's name is short
+                    folder = create_folder()  # not below TMPDIR: socket paths are limited in length
                     passing.callback(remove_folder, folder)
                 line = SocketLine(folder / "device")
             if options.trace and folder is not None:
@@ -100,7 +100,7 @@ def _serve(
         else:
             report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
         if device.time_scale != 0:
-            # It stands in for hardware: as punctual as the loop, one above it, and computing at its own expense.
+            # It stands in for hardware: real-time priority one above the loop's, on another CPU.
             leave_cpu(config.realtime)
             above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
             enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))

@@ -1,4 +1,4 @@
-"""What YAML says of a twin under ``device: {twin: ...}``."""
+"""Options of a twin, in YAML ``device: {twin: ...}``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sensor_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
     actuator_noise: NotNegative = 0.0
-    """Standard deviation per normalised unit of the actuator (eq. 2); the device does not know of it."""
+    """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
@@ -34,8 +34,9 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reset: bool = True
     """Whether the hello advertises RESET; real hardware does not, and needs a reset controller."""
     line: Literal["pty", "socket"] = "pty"
-    """How the host reaches it.  A pty passes through the kernel's tty layer as a serial port does, worker and all; a
-    Unix socket does not, so that the loop is seen without it."""
+    """Transport to the host.  A pty passes through the kernel's tty layer and its worker, like a serial port; a Unix
+    socket does not, which isolates the loop's own timing.
+    """
     trace: bool = False
     """Whether it tells in the run's shared memory when each frame was due and sent, as `onrig bench loop` wants to
     know; in real or scaled time."""

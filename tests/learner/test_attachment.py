@@ -120,7 +120,7 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
         assert link.mirror.storage.inserted == end.memory.storage.inserted
         assert link.mirror.storage.digest() == end.memory.storage.digest()
         assert len(notes) >= cuts
-        assert all("going on from write" in note for note in notes)
+        assert all("continuing from write" in note for note in notes)
         assert sum(written) <= end.memory.storage.inserted, "nothing was mirrored twice"
         client.close()
 
@@ -245,7 +245,7 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
     links = [attachment(rig.end.endpoints[0]), Attachment(other, client_of(rig.end.endpoints[0]), "push")]
 
     def fail() -> None:
-        with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', is not described"):
+        with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', differs from this configuration"):
             links[1].attach()
         monkeypatch.setattr("onrig.learner.attachment.LINK_VERSION", 1)
         with pytest.raises(

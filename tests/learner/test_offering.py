@@ -61,7 +61,7 @@ def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said:
     offers.offer(agent, "run", lockstep=False)
     assert (agent.policies, offers.due) == (5, False)
     offers.sum_up()
-    assert said == ["policies offered sooner than the rig judges them: 1"]
+    assert said == ["policies rejected by the rig's rate limit: 1"]
 
 
 def test_in_lockstep_no_clock_makes_it_offer_again() -> None:

@@ -78,7 +78,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
             assert run.ended() == ExitCode.INTERRUPTED
             assert popen.wait(PATIENCE_S) == ExitCode.OK, out.read_text()
         assert f"hash {digest_of(run)}" in out.read_text()
-        assert "the link is back; going on from write" in out.read_text()
+        assert "reconnected; continuing from write" in out.read_text()
         mine = f"learner:{fingerprint_of(load_learner_keys(keys).own)}"
         assert {event["learner"] for event in run.events("policy_admitted")} == {mine}
         assert [event["learner"] for event in run.events("learner_attached")] == [mine]

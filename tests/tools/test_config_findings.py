@@ -30,7 +30,7 @@ def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixtu
     assert main(["check", "pendulum", "--set=device.twin.plant.inertia=hardware"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines
-    assert all("the shield answers for" in line for line in lines)
+    assert all("the shield covers" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs"])

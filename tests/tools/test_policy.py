@@ -44,7 +44,7 @@ def rows_of(overrides: tuple[str, ...] = (), episodes: int = 1, seed: int = 0) -
 def test_a_sound_policy_is_accepted_with_its_latency(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(sound), "pendulum"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{sound}: accepted: policy 7 of run 'earlier' after 100 updates; p50 ")
+    assert out.startswith(f"{sound}: accepted: policy 7 of run 'earlier' after 100 training steps; p50 ")
     assert "us, p99 " in out
     assert "us of 200 us; 2752 parameters" in out
 

@@ -1,1 +1,1 @@
-"""What ``onrig bench`` measures: a harness (processes, timing, report, progress) and a room for each benchmark."""
+"""Benchmarks: a common harness (processes, timing, report, progress) and a package for each."""

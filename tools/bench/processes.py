@@ -1,4 +1,4 @@
-"""Processes of a benchmark: subjects in one each that take turns, and companions that run beside them.
+"""Processes of a benchmark: subjects, one per process and measured in turns, and background companions.
 
 Every subject is measured in a process of its own, so that no library's threads, allocator or garbage disturb another's
 times.  Calls and replies are lines of JSON on its stdin and stdout: the name of a method and its arguments, what it
@@ -22,24 +22,24 @@ import msgspec
 from onrig.tools.bench.progress import Progress
 
 START_S: Final = 3.0
-"""What a process takes to come up, roughly."""
+"""Approximate start-up time of a process."""
 ONE_CORE: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 _QUIET: Final = {"RL_WARNINGS": "0", "PYTHONWARNINGS": "ignore", "TORCHRL_LOGLEVEL": "ERROR"}
 _END_S: Final = 10.0
 CPUS: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-"""The CPUs that this process was given."""
+"""CPUs available to this process."""
 
 R = TypeVar("R")
 
 
 class Unavailable(Exception):
-    """The library is installed and cannot do this here; says why."""
+    """The library is installed but cannot do this here; gives the reason."""
 
 
 class _Reply(msgspec.Struct, omit_defaults=True):
-    """What a call came to; the first reply of a process says whether it came up."""
+    """Result of a call; the first reply of a process reports its start."""
 
     value: msgspec.Raw = msgspec.Raw(b"null")
     refused: str | None = None
@@ -89,7 +89,7 @@ class Worker:
         code = self._process.wait()
         self._complaints.seek(0)
         said = self._complaints.read().decode(errors="replace").strip().splitlines()
-        raise Unavailable(f"its process ended with {code}: {said[-1] if said else 'it said nothing'}")
+        raise Unavailable(f"its process ended with {code}: {said[-1] if said else 'no output'}")
 
     @property
     def ended(self) -> bool:
@@ -118,7 +118,7 @@ class Worker:
 
 def serve(come_up: Callable[[], object]) -> None:
     """Answer calls of the methods of what ``come_up`` returns until stdin ends; ``Unavailable`` is a refusal."""
-    # Libraries print; the answers keep the channel to themselves.
+    # Libraries print to stdout; replies get a channel of their own.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
@@ -178,7 +178,7 @@ class Crew:
 
 
 def in_turn(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
-    """Give every worker its turn in each round, another one first each time: the machine's moods hit all alike."""
+    """Round-robin over the workers, starting with another one each round, so that disturbances affect all alike."""
     for turn in range(rounds):
         first = turn % max(len(workers), 1)
         yield from (*workers[first:], *workers[:first])
@@ -186,7 +186,7 @@ def in_turn(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
 
 @contextlib.contextmanager
 def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """Run on these CPUs meanwhile, as does what is started inside."""
+    """Context that restricts this process and its children to these CPUs."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -199,7 +199,7 @@ def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Companion:
-    """A process that runs beside what is measured until the context ends; Ctrl-C does not reach it."""
+    """Background process until the context ends; shielded from Ctrl-C."""
 
     def __init__(self, module: str, *arguments: str, piped: bool = False) -> None:
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL

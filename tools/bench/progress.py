@@ -1,4 +1,4 @@
-"""How far a benchmark is and how long it still takes: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a benchmark with remaining time: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Progress(Protocol):
         """Count a step as done."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class PlainProgress:
@@ -49,7 +49,7 @@ class PlainProgress:
         self._done = min(self._done + weight, self._total)
 
     def line(self) -> str:
-        """Return the line of this moment."""
+        """Current progress line."""
         share = self._done / self._total
         elapsed_s = self._clock() - self._started_s
         left = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
@@ -88,12 +88,12 @@ class RichProgress:
         self._progress.advance(self._task, weight)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
 
 def progress_for(total: float) -> Progress:
-    """Choose: rich on a terminal where it is installed, plain lines otherwise."""
+    """The rich bar on a terminal where rich is installed, otherwise plain lines."""
     if sys.stderr.isatty():
         try:
             return RichProgress(total)

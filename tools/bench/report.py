@@ -1,4 +1,4 @@
-"""What every benchmark hands out: rows, checks and facts about the machine, as tables and as JSON."""
+"""Report of a benchmark: rows, checks and facts about the machine, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one subject needed for one case."""
+    """Percentiles of one subject in one case."""
 
     case: str
     subject: str
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A figure and its bound; the name says on which side of the bound it should lie."""
+    """A figure and its bound; the name gives the direction."""
 
     name: str
     value: float
@@ -65,14 +65,14 @@ def at_least(name: str, value: float, bound: float) -> Check:
 def parser_of(what: str, description: str | None, quick: str | None = None) -> VerbParser:
     """Parser of ``onrig bench WHAT`` with the options that every benchmark has."""
     p = VerbParser(prog=f"onrig bench {what}", description=description)
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
+    p.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     if quick is not None:
         p.add_argument("--quick", action="store_true", help=quick)
     return p
 
 
 def missing_folder(option: str, path: Path | None) -> str | None:
-    """Say that the file named by an option would lie nowhere; None where it can be written."""
+    """Error for an output file whose folder is missing, or None."""
     if path is None or path.absolute().parent.is_dir():
         return None
     return f"--{option}: there is no folder '{path.parent}'"
@@ -137,7 +137,7 @@ def describe_subjects(
 
 
 def left_out(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return a line for each library, or kind of memory, that could not be measured."""
+    """One line for each library or kind of memory that could not be measured."""
     return [f"{package} {kind}: left out, {why}" for (package, kind), why in unavailable.items()]
 
 

@@ -1,4 +1,4 @@
-"""Durations of single calls beside the machine's own stalls, and ratios of figures taken in turns."""
+"""Durations of single calls next to machine stalls, and ratios of interleaved measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 Call = Callable[[int], object]
 
 SKIPPED: Final = object()
-"""A call that returns this did not do what is measured; its time is left out."""
+"""Returned by a call that did not perform the measured operation; its time is discarded."""
 
 _now: Final = time.perf_counter_ns
 _busy: Final = time.thread_time_ns
@@ -43,7 +43,7 @@ def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
 
 
 def quiet_collector() -> None:
-    """Do as the rig's processes do before they start to tick: collect, freeze, and switch collection off."""
+    """Garbage collector as in the rig's processes: collect, freeze, disable."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -83,7 +83,7 @@ class Timings(msgspec.Struct, frozen=True):
     calls: list[int]
     spans: list[int] = []
     busy_calls: list[int] = []
-    """Processor time of the calls: what a neighbour took away meanwhile is not in it."""
+    """Processor time of the calls; excludes time lost to other processes."""
     busy_spans: list[int] = []
 
 

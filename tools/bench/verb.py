@@ -1,4 +1,4 @@
-"""``onrig bench WHAT``: measures a part of Onrig, with peers beside it where they are installed."""
+"""``onrig bench WHAT``: benchmarks of Onrig, next to peer libraries where they are installed."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ class Benchmark(NamedTuple):
 
 WHAT: Final = {
     "loop": Benchmark(
-        "bench.loop.verb", "how punctual the control loop is on this board at 50 to 2000 Hz, beside cyclictest"
+        "bench.loop.verb", "timing of the control loop on this board at 50 to 2000 Hz, next to cyclictest"
     ),
     "replay": Benchmark(
-        "bench.replay.verb", "insert, sample and update of the memory of experiences, beside other libraries' buffers"
+        "bench.replay.verb", "insert, sample and update of the replay memory, next to other libraries' buffers"
     ),
     "learner": Benchmark(
         "bench.learner.verb",
-        "updates of DDPG, one trial and many at once, beside Stable-Baselines3's and what one core can do",
+        "DDPG updates, single and batched trials, next to Stable-Baselines3 and the limit of one core",
     ),
     "link": Benchmark(
         "bench.link.verb",
-        "a policy from its last gradient step into the rig; experiences per second, with and without keys",
+        "time from the last gradient step to the rig; experiences per second, with and without keys",
     ),
     "faults": Benchmark(
         "faultlab.bench",
-        "the fault matrix: cable pulled, processes killed, disk full, ...: how soon the actuators are safe",
+        "fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",
     ),
 }
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the first argument; the rest belongs to the benchmark (WHAT --help)."""
+    """Build the parser of the first argument; the benchmark parses the rest."""
     p = VerbParser(
         prog="onrig bench",
         description=__doc__,
         usage="onrig bench WHAT [--json FILE] [ARGUMENT ...]",
         epilog="; ".join(f"{what}: {benchmark.measures}" for what, benchmark in WHAT.items()),
     )
-    p.add_argument("what", metavar="WHAT", choices=WHAT, help=f"one of {', '.join(WHAT)}; WHAT --help tells more")
+    p.add_argument("what", metavar="WHAT", choices=WHAT, help=f"one of {', '.join(WHAT)}; details: WHAT --help")
     return p
 
 

@@ -1,4 +1,4 @@
-"""The clocks: what the kernel counts with, how finely, and whether the time of day is right."""
+"""Clock checks: clock source, resolution, and synchronisation of the time of day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warne
 from onrig.tools.doctor.machine import Machine
 
 _SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
-"""Sources that cost a microsecond or more for each look, or tick in milliseconds."""
+"""Sources that cost a microsecond or more per read, or tick in milliseconds."""
 _SOURCES: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
@@ -28,7 +28,7 @@ class ClockFacts(NamedTuple):
     resolution_s: float
     """Of CLOCK_MONOTONIC."""
     synchronised: bool | None
-    """Whether something keeps the time of day right; None where the kernel cannot be asked."""
+    """Whether the time of day is synchronised; None if the kernel cannot tell."""
 
 
 def read_clocks(machine: Machine) -> ClockFacts:
@@ -93,7 +93,7 @@ _BITS: Final = {
 }
 """Of get_throttled; 16 bits higher: it happened since boot."""
 _HOT_C: Final = 80.0
-"""A Raspberry Pi begins to slow down here."""
+"""Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY: Final = "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
 
 

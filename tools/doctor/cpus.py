@@ -1,4 +1,4 @@
-"""The CPU that the loop will have, and who else may run there: isolcpus, nohz_full, cpuset, this process's mask."""
+"""Check of the loop's CPU and its competitors: isolcpus, nohz_full, cpuset, affinity mask, interrupts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argume
 
 
 class CpuFacts(NamedTuple):
-    """What there is and what may be used."""
+    """CPUs of the machine, and those available."""
 
     online: set[int]
     allowed: set[int]
@@ -115,7 +115,7 @@ _NAMED: Final = 4
 def judge_interrupts(
     interrupts: Sequence[Interrupt], up_s: float, cpu: int, others: set[int], machine: Machine
 ) -> Iterator[Check]:
-    """Judge what goes to the loop's ``cpu`` although there are ``others`` to take it."""
+    """Findings on interrupts to the loop's ``cpu`` that ``others`` could take."""
     if not interrupts or up_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / up_s, i) for i in interrupts if cpu in i.served_by]

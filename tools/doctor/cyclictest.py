@@ -1,4 +1,4 @@
-"""``cyclictest`` of rt-tests, the usual yardstick of a machine's wake-ups: how it is run and what it prints."""
+"""``cyclictest`` of rt-tests, the standard test of wake-up latency: command line and output parser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVER: Final = re.compile(r"^# Histogram Overflows:\s*(\d+)")
 
 
 class CyclictestFailed(RuntimeError):
-    """It could not run, or printed no histogram; says why."""
+    """It could not run, or printed no histogram; gives the reason."""
 
 
 def find() -> str | None:

@@ -1,4 +1,4 @@
-"""One finding of the doctor's: what was found, whether that is well, and what to do about it."""
+"""One finding of the doctor: observation, verdict and remedy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, Literal, NamedTuple
 
 
 class Verdict(enum.Enum):
-    """How it stands."""
+    """Verdict on a check."""
 
     PASS = "PASS"
     WARN = "WARN"
-    """The rig runs, but not as well as it could, or something will be in the way later."""
+    """The rig runs, but not at its best, or a problem will appear later."""
     FAIL = "FAIL"
-    """What was asked for cannot work as it is."""
+    """The requested run cannot work."""
 
 
 class Check(NamedTuple):
@@ -25,23 +25,23 @@ class Check(NamedTuple):
     verdict: Verdict
     found: str
     remedy: str = ""
-    """A command to paste, or where to read on; empty for PASS."""
+    """A command to paste, or a page to read; empty for PASS."""
     figures: dict[str, float] | None = None
-    """What was measured, for programs."""
+    """Measured figures, for the JSON."""
 
 
 def passed(name: str, found: str) -> Check:
-    """All is well."""
+    """A PASS finding."""
     return Check(name, Verdict.PASS, found)
 
 
 def warned(name: str, found: str, remedy: str) -> Check:
-    """It could be better."""
+    """A WARN finding."""
     return Check(name, Verdict.WARN, found, remedy)
 
 
 def failed(name: str, found: str, remedy: str) -> Check:
-    """It cannot work."""
+    """A FAIL finding."""
     return Check(name, Verdict.FAIL, found, remedy)
 
 
@@ -60,11 +60,11 @@ def as_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str, ob
 
 
 PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
-"""Where the checks send their reader; installed beside the package."""
+"""Page that remedies refer to; installed with the package."""
 
 
 class Needs(NamedTuple):
-    """Of the configured run; the defaults are those of a rig in general."""
+    """Requirements of the configured run; the defaults are for a generic rig."""
 
     config: str | None = None
     """The configuration's name as given; None for a general look."""
@@ -93,5 +93,5 @@ class Needs(NamedTuple):
         return 1e6 / self.rate_hz
 
     def punctuality(self, name: str, found: str, remedy: str) -> Check:
-        """Judge what spoils real time: a failure where a configured run asks for it, otherwise a warning."""
+        """A finding on timing: FAIL if a configured run needs real time, otherwise WARN."""
         return failed(name, found, remedy) if self.config is not None and self.realtime else warned(name, found, remedy)

@@ -1,4 +1,4 @@
-"""Which kernel runs, and whether it can be interrupted everywhere (PREEMPT_RT)."""
+"""Kernel checks: version, PREEMPT_RT, scheduling permissions, locked memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIGURES = "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms withou
 
 
 class KernelFacts(NamedTuple):
-    """What the kernel says of itself."""
+    """Facts about the kernel."""
 
     system: str
     release: str
@@ -85,12 +85,12 @@ _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """What was tried, and what the limits say."""
+    """Results of the attempt, and the limits."""
 
     fifo_error: str
     """Why SCHED_FIFO was not granted; empty when it was."""
     lock_error: str
-    """The same of locking all memory of a small process."""
+    """Why locking all memory of a small process failed; empty if it worked."""
     rtprio: int
     memlock_bytes: int
     """-1: no limit."""

@@ -1,4 +1,4 @@
-"""The machine as files show it: ``/proc``, ``/sys``, ``/etc``, ``/dev`` under a root that tests replace by a folder."""
+"""Read-only view of ``/proc``, ``/sys``, ``/etc``, ``/dev`` under a root that tests replace by a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PI_COMMAND_LINES = ("boot/firmware/cmdline.txt", "boot/cmdline.txt")
 
 
 class Machine:
-    """Reads, never writes; what is not there, or not for us, is None."""
+    """Reader of system files; missing or unreadable ones are None."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Memory: what is left, what may be moved to a disk, and the shared part that the processes of a run meet in."""
+"""Memory and disk checks: free memory, swap, shared memory, disk space."""
 
 from __future__ import annotations
 

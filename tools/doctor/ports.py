@@ -1,6 +1,6 @@
-"""Serial ports: their lasting names, who may open them, who holds them, and how long an FTDI adapter keeps data back.
+"""Serial port checks: persistent names, permissions, holders, FTDI latency timer.
 
-No port is ever opened: that would restart many boards, and disturb whoever uses it.
+No port is ever opened: that would reset many boards and disturb other users.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         yield failed("port", f"{leads}: the kernel's console is on this line", remedy)
     elif facts.lasting and path != facts.lasting and path == facts.device:
         remedy = f"write device: {{port: {{path: {facts.lasting}}}}}"
-        yield warned("port", f"{leads}: another name after the next plugging-in", remedy)
+        yield warned("port", f"{leads}: the name may change when it is plugged in again", remedy)
     else:
         yield passed("port", leads)
     yield from _latency(facts)
@@ -124,7 +124,7 @@ def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         remedy = "end it first: onrig stop, or the program itself"
         yield failed("port-holder", f"{leads} is open in {', '.join(facts.holders)}", remedy)
     else:
-        yield passed("port-holder", "nobody that we may see has it open")
+        yield passed("port-holder", "not open in any process visible to this user")
 
 
 def _latency(facts: PortFacts) -> Iterator[Check]:
@@ -140,7 +140,7 @@ def _latency(facts: PortFacts) -> Iterator[Check]:
 
 
 def general(ports: list[PortFacts]) -> Check:
-    """Sum up the ports of a machine where no configuration names one."""
+    """Summary of a machine's ports, without a configured one."""
     if not ports:
         return passed("ports", "no USB or board serial port is there (a twin needs none)")
     lines = []

@@ -1,4 +1,4 @@
-"""How late a loop wakes up on this machine, as it is now: at the configured rate, priority and CPU."""
+"""Wake-up latency of a loop on this machine at the configured rate, priority and CPU."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _result_of(process: subprocess.Popen[str]) -> Latency | None:
 
 
 def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
-    """Judge it: an ordinary kernel promises nothing, so there is only a warning; PREEMPT_RT is held to its promise."""
+    """Verdict: a stock kernel guarantees nothing, so at most WARN; PREEMPT_RT can FAIL."""
     answer = facts.answer
     if answer is None:
         return warned("loop", f"could not be measured: {facts.trouble}", "run `onrig doctor` again, and report it")
@@ -153,7 +153,7 @@ def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: On
 
 
 READY: Final = b"ready\n"
-"""Said before the first tick: locking memory keeps a CPU busy, and whoever measures beside this begins after it."""
+"""Printed before the first tick: locking memory keeps a CPU busy, so concurrent measurements start after it."""
 _WARM_UP_TICKS: Final = 20
 _WARM_UP_NS: Final = 300_000_000
 
@@ -167,7 +167,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of it; times in microseconds."""
+    """Results; times in microseconds."""
 
     ticks: int
     missed: int

@@ -1,4 +1,4 @@
-"""What a configured run asks of the machine; imports what reads configurations, so only once the wheels work."""
+"""Requirements of a configured run; imports the configuration packages, so only after the wheels are known to work."""
 
 from __future__ import annotations
 

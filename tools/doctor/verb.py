@@ -1,6 +1,6 @@
-"""``onrig doctor``: is this machine fit for a rig, and what to do where it is not.
+"""``onrig doctor``: checks that this machine is fit for a rig, with remedies.
 
-Wheels first, each in a process of its own; only then is anything imported that needs them.
+Wheels are checked first, each in a process of its own; only then is anything imported that needs them.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed",
     )
-    p.add_argument("config", nargs="?", help="path or shipped name of the configuration to be run here")
+    p.add_argument("config", nargs="?", help="path or shipped name of the configuration to run here")
     p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
     p.add_overrides()
-    p.add_argument("--run-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the run is to write")
-    p.add_argument("--quick", action="store_true", help="measure the loop for 1 s, not for 10 s")
+    p.add_argument(
+        "--run-dir", type=Path, default=Path("runs"), metavar="DIR", help="folder in which the run will write"
+    )
+    p.add_argument("--quick", action="store_true", help="measure the loop for 1 s instead of 10 s")
     p.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="write JSON: to FILE, or in place of the lines (no FILE)"
     )
@@ -106,7 +108,7 @@ def examine(
     quick: bool,
     on_progress: Callable[[float], None] = lambda left_s: None,
 ) -> Iterator[Check]:
-    """Go through all subjects; what itself breaks is told and does not keep the others from being looked at."""
+    """Findings of all subjects; a check that crashes is reported and does not stop the others."""
     ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
     for name, subject in _BEFORE:
         yield from _guarded(name, partial(subject, machine, needs))
@@ -115,7 +117,7 @@ def examine(
     for name, subject in _AFTER:
         yield from _guarded(name, partial(subject, machine, needs))
     if not ready:
-        found = "keys and loop were not looked at, nor a configuration: a library that they need does not work"
+        found = "keys, loop and configuration were not checked: a required library does not work"
         yield warned("loop", found, "see to the wheels above first")
         return
     yield from _guarded("keys", partial(ports.examine_keys, machine, needs))
@@ -132,8 +134,8 @@ def examine(
 def _guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
         yield from subject()
-    except Exception as error:  # a board nobody has seen yet must not hide what else is found
-        yield warned(name, f"could not be looked at: {type(error).__name__}: {error}", "please report this line")
+    except Exception as error:  # an unknown board must not hide other findings
+        yield warned(name, f"could not be checked: {type(error).__name__}: {error}", "please report this line")
 
 
 class _Lines:

@@ -1,7 +1,7 @@
-"""Whether the libraries work on this processor: each is imported and used a little in a process of its own.
+"""Library checks: each is imported and exercised in a process of its own.
 
 A wheel built for a later processor does not raise, it kills (SIGILL): onnxruntime 1.21 and several torch releases do
-so on a Raspberry Pi 4.  A process that dies is named here instead of taking the run along.
+so on a Raspberry Pi 4.  A process that crashes is reported here instead of crashing the run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ WHEELS: Final = (
 
 
 class WheelFacts(NamedTuple):
-    """How a wheel did."""
+    """Result of a wheel."""
 
     wheel: Wheel
     version: str | None

@@ -1,1 +1,1 @@
-"""Grids of many trials: what to run, running it here or on a cluster, and the folder that keeps the results."""
+"""Experiments: grids of trials, local and cluster workers, and the results folder."""

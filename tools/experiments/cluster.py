@@ -1,6 +1,6 @@
-"""Units as tasks on a Ray cluster; Onrig, in the same version, must be installed on its nodes.
+"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig.
 
-Ray itself sends the function by its name and its arguments as bytes: nothing of ours is pickled by value.
+Ray itself sends the function by its name and its arguments as bytes: Onrig pickles nothing by value.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CONNECT_S: Final = 60.0
 """A driver on a busy machine takes several seconds; a port where something else listens never answers."""
 _LOOK_S: Final = 0.5
 _RETRIES: Final = 2
-"""Times that a unit is started anew when its node is lost."""
+"""Retries of a unit whose node is lost."""
 _ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 _TRY: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
 def address_problem(address: str) -> str | None:
-    """What is wrong with the form of an address; None where nothing is."""
+    """Problem with the form of an address, or None."""
     match = _ADDRESS.fullmatch(address)
     if address == "auto" or (match is not None and 0 < int(match["port"]) < 1 << 16):
         return None
-    return f"'{address}' is no address: HOST:PORT, ray://HOST:PORT or auto"
+    return f"'{address}' is not an address: expected HOST:PORT, ray://HOST:PORT or auto"
 
 
 class ClusterWorkers:
@@ -98,7 +98,7 @@ def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
         return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
     if isinstance(reply, Finished):
         return Done(unit, trials_of(reply))
-    return Lost(unit, reply.reason if isinstance(reply, Failed) else "the cluster gave no answer")
+    return Lost(unit, reply.reason if isinstance(reply, Failed) else "no reply from the cluster")
 
 
 def _probe(address: str) -> None:
@@ -130,4 +130,4 @@ def _unreachable(address: str, reason: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

@@ -1,4 +1,4 @@
-"""Opening an experiment's folder: a new one, or one to go on in."""
+"""Opening an experiment's folder, new or to be resumed."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def check_folder(folder: Path, cells: Sequence[Cell], *, resume: bool) -> None:
     """Raise Unsuitable where these cells cannot be run in a folder."""
     if not folder.exists():
         if resume:
-            raise Unsuitable(f"'{folder}' is not there to resume; leave out --resume to start it")
+            raise Unsuitable(f"'{folder}' does not exist; leave out --resume to start it")
         return
     if not folder.is_dir():
-        raise Unsuitable(f"'{folder}' is no folder")
+        raise Unsuitable(f"'{folder}' is not a folder")
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if not names:
         return
     if not names & {SPEC, CELLS, TRIALS}:
-        raise Unsuitable(f"'{folder}' holds something else than an experiment; choose another folder")
+        raise Unsuitable(f"'{folder}' is not empty and holds no experiment; choose another folder")
     if not resume:
-        raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to go on with it, or choose another")
+        raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to continue it, or choose another")
     _check_cells(folder, {cell.id: cell for cell in cells})
 
 
@@ -69,7 +69,7 @@ def opened(folder: Path, spec: Path, cells: list[Cell]) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unsuitable(f"'{folder}': another `onrig experiment` is at work there") from None
+            raise Unsuitable(f"'{folder}': in use by another `onrig experiment`") from None
         sweep(folder)
         write_whole(folder / SPEC, spec.read_bytes())
         write_whole(folder / META, _meta(folder))
@@ -103,7 +103,7 @@ def _check_cells(folder: Path, cells: dict[str, Cell]) -> None:
 
 
 def _meta(folder: Path) -> bytes:
-    """Where and with what it ran; those that went on with it later are listed under ``resumed``."""
+    """Machine and versions of the run; later resumptions are listed under ``resumed``."""
     now = circumstances()
     try:
         meta = msgspec.json.decode((folder / META).read_bytes(), type=dict[str, object])

@@ -51,7 +51,7 @@ class _Trouble(NamedTuple):
 
 
 def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
-    """Work out every cell; raises ConfigError with every problem, at its line of the spec.
+    """Every cell of a spec; raises ConfigError with every problem and its line.
 
     Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
     eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
@@ -84,7 +84,7 @@ def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
                 message = f"the cell {shown(cell)} is the same as {shown(cells[cell.id])}"
                 problems.append(_at(file, (*at, "grid"), message))
             elif label in labels:
-                message = f"two cells are both {shown(cell)}: set what tells them apart in one of the blocks"
+                message = f"two cells are both {shown(cell)}: set the distinguishing value in one of the blocks"
                 problems.append(_at(file, at, message))
             cells[cell.id] = cell
             labels.add(label)
@@ -94,7 +94,7 @@ def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
 
 
 def shown(cell: Cell) -> str:
-    """A cell in a few words."""
+    """Short description of a cell."""
     return ", ".join(str(v) if k in ("config", "strategy") else f"{k} {v}" for k, v in cell.label.items())
 
 

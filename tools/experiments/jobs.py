@@ -1,4 +1,4 @@
-"""A job, some trials of one cell, and doing it: the same here, in a worker's process and on a cluster."""
+"""A job (some trials of one cell) and its execution, identical in a local worker and on a cluster."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ Engine = Callable[[RunConfig, LearnerSettings, Sequence[int]], Trials]
 
 
 class Unit(NamedTuple):
-    """What one worker does at a time: some trials of one cell, trained together."""
+    """Work unit: some trials of one cell, trained together."""
 
     cell: Cell
     seeds: tuple[int, ...]
 
     @property
     def work(self) -> float:
-        """Batch updates of all its trials: what its time goes into."""
+        """Batch updates of all its trials, which dominate its time."""
         updates = self.cell.config.learner.get("updates_per_episode")
         each = float(updates) if isinstance(updates, int | float) else 1.0
         return each * self.cell.config.episodes * len(self.seeds)
@@ -153,10 +153,10 @@ def trials_of(finished: Finished) -> list[Trial]:
 
 def main(module: str) -> None:
     """Serve until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the driver sees to the end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the driver handles it
     die_with_parent()
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not come between the replies
+    os.dup2(2, 1)  # library output must not mix with the replies
 
     def reply(message: Reply) -> None:
         replies.write(msgspec.json.encode(message) + b"\n")

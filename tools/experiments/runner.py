@@ -1,4 +1,4 @@
-"""From cells to finished trials: what is missing, in which units it is done, and where the results go."""
+"""Runs the missing trials of an experiment in units and stores the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE: Final = 16
 
 
 class Outcome(NamedTuple):
-    """What a run of the experiment came to."""
+    """Result of a run of the experiment."""
 
     trials: int
     """Finished, with those of earlier."""
@@ -80,7 +80,7 @@ _LINE_EVERY_S: Final = 10.0
 
 
 class Tally:
-    """How far the units have come, and from that the time left.
+    """Progress of the units, with the remaining time.
 
     Work is counted in batch updates, which take most of the time; units with costlier samplers make it a rough guess.
     """
@@ -137,7 +137,7 @@ class Display(Protocol):
         """Show a line that stays."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class PlainDisplay:
@@ -185,7 +185,7 @@ class RichDisplay:
         self._console.print(printable(message), style="red", highlight=False, markup=False)
 
     def close(self) -> None:
-        """Stop the bar where it stands."""
+        """Stop the bar."""
         self._progress.stop()
 
 

@@ -1,6 +1,6 @@
-"""An experiment's YAML file, the axes it may name, and what makes two of its cells the same.
+"""Specification of an experiment: its YAML file, axes, and identity of cells.
 
-The grid is worked out in ``onrig.tools.experiments.grid``.
+``onrig.tools.experiments.grid`` expands the grid.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int
     blocks: tuple[Block, ...]
     figures: tuple[int | str, ...] = ()
-    """What `onrig report` is to draw: figures of de Bruin et al. 2018 by number, tables as ``table-6``."""
+    """Output of `onrig report`: figures of de Bruin et al. 2018 by number, tables as ``table-6``."""
     first_seed: int = 0
     """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
     set: dict[str, object] = {}
@@ -144,7 +144,7 @@ def short_name(name: str) -> str:
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name of an axis or of a value to set; None where nothing is."""
+    """Problem with the name of an axis or of a value to set, or None."""
     if name in _OURS:
         return f"'{name}' is set by the spec's own '{_OURS[name]}'"
     head = re.split(r"[.\[]", name, maxsplit=1)[0]

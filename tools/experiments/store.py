@@ -1,8 +1,8 @@
-"""The folder of an experiment: what was asked for, and a file of its own for every finished trial.
+"""Results folder of an experiment: its spec, and one file per finished trial.
 
 ``spec.yaml`` (as given), ``cells.json`` (id, label and resolved configuration of every cell), ``meta.json`` (where and
-with what it ran) and ``trials/CELL/SEED.npz``.  A trial's file comes into being whole and is never changed; one that
-is damaged all the same counts as missing, and is made again by resuming.
+with what it ran) and ``trials/CELL/SEED.npz``.  A trial's file is written atomically and never changed; a damaged one
+counts as missing, and resuming recreates it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def write_trial(folder: Path, cell: Cell, seed: int, trial: Trial) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place and put it there when it is whole.  Raises OSError."""
+    """Write a file atomically through a temporary file.  Raises OSError."""
     fresh = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
         with fresh.open("wb") as file:
@@ -152,13 +152,13 @@ def write_cells(folder: Path, cells: list[Cell]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a run that was cut short has left half written."""
+    """Remove half-written files of an interrupted run."""
     for path in (*folder.glob(f".*{_UNFINISHED}"), *(folder / TRIALS).glob(f"*/.*{_UNFINISHED}")):
         path.unlink(missing_ok=True)
 
 
 def _settle(fd: int) -> None:
-    os.fsync(fd)  # or the name could outlive the content in a power cut
+    os.fsync(fd)  # otherwise a power cut could leave the name without the content
 
 
 def _trial_path(folder: Path, cell: Cell, seed: int) -> Path:
@@ -171,7 +171,7 @@ def _seeds_with_file(folder: Path, cell: Cell) -> set[int]:
 
 
 class NoSuchCells(Exception):
-    """No cell is meant; the message says what there is."""
+    """No cell matches; the message lists the alternatives."""
 
 
 def chosen(cells: Sequence[Cell], conditions: Sequence[str]) -> list[Cell]:

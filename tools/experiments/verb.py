@@ -1,7 +1,7 @@
 """``onrig experiment SPEC``: many trials of many strategies, on all cores or on a cluster.
 
-What is finished is kept, one file per trial.  A stopped experiment goes on with --resume where it was; trials that
-were under way start over.  Neither that nor --workers, --chunk or --cluster changes any trial's result.
+Finished trials are stored, one file each.  --resume continues a stopped experiment; trials in progress start over.
+Neither that nor --workers, --chunk or --cluster changes the result of a trial.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(prog="onrig experiment", description=__doc__)
     p.add_argument("spec", help="path or shipped name of an experiment (figure-12-quick)")
     p.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: runs/NAME-N)")
-    p.add_argument("--resume", action="store_true", help="go on in DIR (default: the latest runs/NAME-N)")
+    p.add_argument("--resume", action="store_true", help="continue in DIR (default: the latest runs/NAME-N)")
     p.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: one per core)")
     p.add_argument("--cluster", metavar="ADDRESS", help="run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto")
     p.add_argument("--trials", type=int, metavar="N", help="trials per cell instead of the spec's")
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(args: argparse.Namespace, folder: Path, cells: Sequence[Cell], seeds: range) -> int:
-    """Do what is missing; what becomes of a folder that could be opened."""
+    """Run the missing trials in an open folder."""
     part = [] if args.trials is None else ["--trials", str(args.trials)]
     for choice in args.only:
         part += ["--only", choice]

@@ -1,4 +1,4 @@
-"""Processes on this machine that do units, one process per core."""
+"""Local worker processes, one per core."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ Event = Advanced | Done | Lost
 
 
 class NoWorkers(Exception):
-    """Nothing can be done at all; the message says why."""
+    """No workers are available; the message gives the reason."""
 
 
 class Workers(Protocol):
-    """Who does units: processes here, or a cluster."""
+    """Executor of units: local processes, or a cluster."""
 
     @property
     def slots(self) -> int:
@@ -119,14 +119,14 @@ class _Process:
                 yield _REPLY.decode(line)
 
     def why(self) -> str:
-        """How the process came to its end."""
+        """How the process ended."""
         code = self._process.wait()
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip().splitlines()
         if code == -signal.SIGKILL:
             return "its worker was killed (out of memory?)"
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"its worker ended {how}: {said[-1] if said else 'it said nothing'}"
+        return f"its worker ended {how}: {said[-1] if said else 'no output'}"
 
     def stop(self) -> None:
         self._process.terminate()

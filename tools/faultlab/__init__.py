@@ -1,1 +1,1 @@
-"""The fault laboratory: one rig under test, one wire, one account; soak, fault matrix and attack stand on it."""
+"""The fault laboratory: one rig under test, one wire, one audit; basis of soak, fault matrix and attack."""

@@ -1,4 +1,4 @@
-"""Attacks at the doors of a rig at work: hostile models, garbage, idle and slow connections."""
+"""Attacks on the interfaces of a running rig: hostile models, garbage, idle and slow connections."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ANSWER_S: Final = 20.0
 _PAGE_S: Final = 10.0
 _BATCH: Final = 500
 _SPARE: Final = 200
-"""Descriptors that the attack keeps for itself."""
+"""File descriptors reserved for the attack itself."""
 
 
 class OpenRig:
@@ -107,7 +107,7 @@ class OpenRig:
 
 
 class ListeningRig(OpenRig):
-    """A run with all its doors open: tcp with keys, ipc, and the page."""
+    """A run with all its interfaces: tcp with keys, ipc, and the page."""
 
     def __init__(self, folder: Path) -> None:
         self.keys = learner_keys(folder / "keys")
@@ -136,7 +136,7 @@ class ListeningRig(OpenRig):
             return False
 
     def look(self, when: str) -> None:
-        """Find who is not let in any more."""
+        """Record which legitimate clients are no longer accepted."""
         if not self.admits_learners():
             self.findings.append(f"{when}: a listed learner is not let in within {_ANSWER_S:g} s")
         if not self.shows_its_page():
@@ -184,7 +184,7 @@ class ModelsOverTheLink:
 
 
 class Garbage:
-    """A campaign: connections that send garbage and hang up, at each of the doors."""
+    """A campaign: connections that send garbage and hang up, at each interface."""
 
     name = "garbage"
 
@@ -225,7 +225,7 @@ def _knock(rig: ListeningRig, run: Run, door: Literal["tcp", "ipc", "web"], coun
 
 
 class Crowds:
-    """A campaign: idle and slow connections, as many as this process may have, while others want in."""
+    """A campaign: as many idle and slow connections as this process may open, while legitimate clients connect."""
 
     name = "crowds"
 

@@ -1,6 +1,6 @@
 """Attacks on lockstep runs: processes hit, and disk, shared memory or descriptors used up, at random moments.
 
-However often it is hit, a run ends bit for bit as one that is left alone; what is lost for want of room is reported.
+However often it is hit, a run ends bit for bit like an undisturbed one; losses for lack of space are reported.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def ticks_of(episodes: int) -> int:
 
 
 class Whole(NamedTuple):
-    """What a run left that was left alone."""
+    """Results of an undisturbed run."""
 
     left: Left
     policies: dict[int, bytes]
 
 
 class Alone:
-    """The run that others are compared with, made when the first of them asks."""
+    """The undisturbed reference run, made on first use."""
 
     def __init__(self, seed: int, episodes: int) -> None:
         self.episodes = episodes
@@ -183,7 +183,7 @@ def policies_of(folder: Path) -> dict[int, bytes]:
 
 
 class Exhaustion:
-    """A campaign: each piece is one run that lacks something for a while."""
+    """A campaign: each piece is one run that lacks a resource for a while."""
 
     def __init__(self, what: What, seed: int, pieces: int, *, longest_s: float | None) -> None:
         self.name = what

@@ -1,4 +1,4 @@
-"""Attacks in real time, on a wire that keeps what the device says: it is safe by its own account, or nobody says so."""
+"""Attacks in real time on a recorded wire: no program may report safe unless the device's frames confirm it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LATE_S: Final = (0.0, 0.06)
 
 
 def kept_on(seen: list[Seen], lease_periods: int) -> list[str]:
-    """Where a device stayed under a command for longer than its lease and a period, by its own account.
+    """Frames in which a device acted on a command for longer than its lease and a period, by its own account.
 
     Frames that a wire kept, in order; ``answers`` is the number of the frame that the command in force answers.
     """

@@ -1,4 +1,4 @@
-"""What must hold of a run once it is over: its own account agrees with what it left, and no loss goes unreported.
+"""Audit of a finished run: its own account must agree with its files, and every loss must be reported.
 
 Compared are what a run says of itself, what is on disk (``run_folder``), what was counted beside it, and a mirror of
 the memory that only watched.  The mirror is written against the link's messages and the storage alone, without the
@@ -33,7 +33,7 @@ _ACCOUNTED: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCo
 
 
 class Observed(NamedTuple):
-    """What was seen of a run from outside."""
+    """Observations of a run from outside."""
 
     code: int | None
     """Exit code, negative for a signal; None while it is not over."""
@@ -44,7 +44,7 @@ class Observed(NamedTuple):
 
 
 def lost(left: Left, config: RunConfig, observed: Observed) -> list[str]:
-    """What ought to be on disk and is not, one line each."""
+    """Data missing on disk, one line each."""
     return [
         *([left.rows_problem] if left.rows_problem else []),
         *_lost_rows(left, config, observed),

@@ -1,4 +1,4 @@
-"""The books of a soak: counts that must agree, and trends of memory and descriptors.  Pure but for ``Gauges``.
+"""The ledger of a soak: counts that must agree, and trends of memory and descriptors.  Pure except ``Gauges``.
 
 A restarted process begins a new series.
 """
@@ -225,13 +225,13 @@ class Happening:
 
 @dataclass
 class Ledger:
-    """The books of a whole soak."""
+    """The ledger of a whole soak."""
 
     lives: list[Life] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     planned: int = 0
     durable_records: int = 0
-    """What one kill of the replay process or of the rig may cost, in records."""
+    """Maximum loss in records per kill of the replay process or the rig."""
     mirrored: int = 0
     compared: int = 0
     compared_whole: int = 0

@@ -34,10 +34,10 @@ _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durabl
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
     p = parser_of("faults", __doc__)
-    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here as Markdown (for SAFETY.md)")
-    p.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each fault is tried (default: 3)")
+    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE as Markdown (for SAFETY.md)")
+    p.add_argument("--repeats", type=int, default=3, metavar="N", help="repetitions of each fault (default: 3)")
     p.add_argument("--only", action="append", default=[], metavar="CASE", choices=[c.name for c in CASES])
-    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders here")
+    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders in DIR")
     return p
 
 
@@ -108,7 +108,7 @@ def _cells(case: Case, outcomes: Sequence[Outcome], bound_ms: float) -> tuple[st
 
 
 def report(cases: Sequence[Case], found: dict[str, list[Outcome]], bound_ms: float) -> Report:
-    """Put the figures into the shape of all benchmarks."""
+    """The figures as a benchmark report."""
     rows, checks = [], []
     for case in cases:
         outcomes = found[case.name]

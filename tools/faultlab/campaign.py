@@ -1,4 +1,4 @@
-"""Campaigns: many cases of one kind of harm, in pieces that are filed one by one, so that they can be continued.
+"""Campaigns: many cases of one kind of attack, in pieces that are saved one by one, so that they can be resumed.
 
 The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow:
 ``python -m onrig.tools.faultlab.campaign configurations|models COUNT SEED FOLDER`` prints the outcome as a JSON line.

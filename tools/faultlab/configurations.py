@@ -1,4 +1,4 @@
-"""Damaged configurations: made from the shipped ones, and judged by what must hold whatever a file says.
+"""Damaged configurations, derived from the shipped ones, and the requirements that hold for any input file.
 
 `mutants` makes them; `judge` tells what a mutant does that no configuration may do.
 """
@@ -51,7 +51,7 @@ _TRICKS: Final = (
     *("{rig: {rig: {rig: 1}}}", "auto", "lockstep", "FULL[PER]", "TDE(1e308)[PER]", "Expl(0.999999999)[PropPER]"),
     *("'Resv[Uniform]'", "{scaled: 1e3}", "damp", "hold"),
 )
-"""Values that a parser may trip over."""
+"""Values that are difficult for parsers."""
 _CHARACTERS: Final = "\x00\x07\x1b\t\r\n\x85\u2028\u202e\u200b\ufeff:-{}[]&*!|>'\"%@`#, ~"
 _DEPTH: Final = 40
 _GIANT: Final = 30_000

@@ -1,4 +1,4 @@
-"""The faults of the matrix: how each is injected, what must follow, and what did."""
+"""The faults of the matrix: injection, expected reaction, and outcome of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     safe_ms: float | None
     """From the fault to the safe output in force, by the device's clock; None where the loop is to go on."""
     named: bool
-    """Whether the run called the fault by its name."""
+    """Whether the run reported the fault by its name."""
     kept: bool
     rearmed: bool
     note: str = ""

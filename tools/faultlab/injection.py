@@ -1,4 +1,4 @@
-"""Fault injection: how each fault is brought about, ended, and known to be over.
+"""Fault injection: start and end of each fault, and detection of recovery.
 
 One generator for each fault, a step at every look; and hits of single processes, which need no more than a signal.
 """
@@ -31,7 +31,7 @@ PidOf = Callable[[Scene], int | None]
 
 
 def course(scene: Scene, fault: Fault, happening: Happening) -> Course:
-    """Bring a fault about; ends once it is over and named, or takes too long."""
+    """Inject a fault; ends once it is over and named, or takes too long."""
     began_s = time.monotonic()
     yield from _COURSES[fault.kind](scene, fault)
     happening.recovered_s = time.monotonic() - began_s

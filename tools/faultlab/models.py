@@ -2,7 +2,7 @@
 
 A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
 One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had done so only later:
-tick and shield must withstand it, and the switch roll it back.
+tick and shield must withstand it, and the switch must roll it back.
 """
 
 from __future__ import annotations

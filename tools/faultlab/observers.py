@@ -1,4 +1,4 @@
-"""What a soak sees of the rig from outside, while it runs: events, records, and how its mirror stands."""
+"""A soak's observers of the running rig: events, records, and progress of its mirror."""
 
 from __future__ import annotations
 

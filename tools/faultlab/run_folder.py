@@ -1,4 +1,4 @@
-"""What a run left on disk, read independently of the run's own account: rows, records, policies, memory, output."""
+"""Contents of a run folder, read independently of the run's own account: rows, records, policies, memory, output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fault comes when, in a soak and in an attack.  Pure: a function of a seed and of how many, how long, how often.
+"""Fault schedules of soak and attack: pure functions of seed, number, length and interval.
 
 A soak follows a plan of all kinds of faults; in an attack, single processes are hit: killed, or stopped for a while.
 """

@@ -1,4 +1,4 @@
-"""A soak: keeps rig and learner going, brings the faults about when they are due, and keeps the books."""
+"""A soak: keeps rig and learner running, injects faults on schedule, and keeps the ledger."""
 
 from __future__ import annotations
 

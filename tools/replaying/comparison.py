@@ -13,12 +13,12 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.recorded import Recorded
 
 DECISIONS: Final = tuple(f.name for f in FIELDS if f.stored.source == "decision" and not f.stored.behaviour)
-"""What a replay recomputes, in the order in which it is decided; everything else in a record is told to it."""
+"""Recomputed fields, in the order in which they are decided; everything else is taken from the record."""
 _ENTRUSTED: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
 
 
 class Difference(NamedTuple):
-    """One field of one record that came out otherwise."""
+    """A field of a record whose recomputed value differs."""
 
     episode: int
     kind: Kind
@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """Counts what was equal and what was not; ``tolerance`` in normalised units, 0 for bit by bit."""
+    """Counts of equal and differing values; ``tolerance`` in normalised units, 0 for bit for bit."""
 
     def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
         rig = config.rig

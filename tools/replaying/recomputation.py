@@ -164,13 +164,13 @@ class Recomputation:
         return signal
 
     def _set_state(self, record: Recorded) -> None:
-        """Compare the exploration's state with what the loop kept, and go on from that."""
+        """Compare the exploration's state with the recorded one, and continue from that."""
         resumed, self._resumes = self._resumes, False
         kept = self._states.pop(record.step.tick, None)
         for tick in [t for t in self._states if t < record.step.tick]:
             del self._states[tick]
         if kept is None:
-            if self._rest_due:  # how long the rig stood still was told by nobody
+            if self._rest_due:  # the length of the pause was not recorded
                 self._state_known = False
         elif self._state_known and not self._rest_due and kept:
             if dict(kept) != self._explorer.state():

@@ -1,4 +1,4 @@
-"""What was recorded, as plain values: the configuration, the step records, their frames, and the policies by id."""
+"""Recorded data of a run: configuration, step records, their frames, and policies by id."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def recorded(layout: RecordLayout, row: npt.NDArray[np.void]) -> Recorded:
 
 
 def frame_of(record: Recorded, previous: Recorded | None, in_force: tuple[int, ...]) -> State:
-    """Put the state frame together again that a record was made of.
+    """Reconstruct the state frame behind a record.
 
     What it said of the period before it stands in the ``previous`` record of the episode; where there is none,
     ``in_force`` is the command that was in force at the sample (counts).  The lease, which no decision looks at, is 0.
@@ -92,7 +92,7 @@ class PolicyShelf:
         self._folder = folder
         self._sessions: OrderedDict[int, PolicySession | None] = OrderedDict()
         self.missing: dict[int, str] = {}
-        """Policies that cannot be asked, and why."""
+        """Policies that cannot be loaded, with the reason."""
 
     def take(self, policy_id: int) -> PolicySession | None:
         """Return the session of a policy; None (and noted) where there is none."""

@@ -21,7 +21,7 @@ _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
 
 
 class Verification:
-    """Takes the parts of a run's log; afterwards, what came of it."""
+    """Verifies the parts of a run's log and holds the result."""
 
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
@@ -30,15 +30,15 @@ class Verification:
         self._shelf = PolicyShelf(folder / "policies")
         self.comparison = Comparison(config, tolerance)
         self.unverified: Counter[str] = Counter()
-        """Records of which something could not be verified, by why."""
+        """Records not fully verified, by reason."""
         self.episodes: Counter[Kind] = Counter()
         self.sessions = 0
         self.records = 0
         """In the log."""
         self.remarks: list[str] = []
-        """What is worth a line about the files."""
+        """Remarks on the files."""
         self.altered: list[str] = []
-        """Files of the run that are not what they were when the log was written."""
+        """Files of the run that have changed since the log was written."""
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
@@ -46,7 +46,7 @@ class Verification:
 
     @property
     def missing(self) -> list[str]:
-        """Policies that could not be asked, and why."""
+        """Policies that could not be loaded, with the reason."""
         return list(self._shelf.missing.values())
 
     def run(self, parts: Iterable[Part], progress: Callable[[int], None] = lambda records: None) -> None:

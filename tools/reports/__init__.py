@@ -1,1 +1,1 @@
-"""What ``onrig report`` makes of an experiment: one module per kind of figure, the tables, and the page."""
+"""Reports of experiments: one module per kind of figure, the tables, and the page."""

@@ -1,4 +1,4 @@
-"""Under what conditions a cell ran, read from its configuration, so that cells of any grid can be compared.
+"""Conditions of a cell, derived from its configuration, so that cells of any grid can be compared.
 
 What belongs to the strategy (retention, sampling, their exponents) stands apart from the conditions.  None says that a
 condition means nothing for a cell and so keeps it from no comparison: the capacity of FULL, the kind of a synthetic

@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves that are seen together."""
+    """Curves of one panel."""
 
     title: str
     lines: list[Line]

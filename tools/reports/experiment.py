@@ -1,4 +1,4 @@
-"""``onrig report`` of an experiment's folder: figures, tables and the page, of as much as there is."""
+"""``onrig report`` of an experiment's folder: figures, tables and page of the finished trials."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NEEDS: Final = {
     20: "three exponents of TDE or Expl",
     21: "three exponents of PER",
 }
-"""What finished trials a figure needs, all else being equal."""
+"""Trials required for each figure, all else being equal."""
 _TABLE_6: Final = "table-6"
 
 
@@ -109,7 +109,7 @@ def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) ->
 
 
 def _state(experiment: Experiment) -> list[str]:
-    """What keeps the figures from being the last word."""
+    """Caveats on the figures."""
     lines, results = [], experiment.results
     asked = experiment.cells * experiment.spec.trials
     if not experiment.finished:

@@ -133,7 +133,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 
 
 class Tile(NamedTuple):
-    """One figure that says how it went."""
+    """Headline figure."""
 
     value: str
     label: str

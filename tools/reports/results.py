@@ -29,7 +29,7 @@ from onrig.tools.reports.conditions import Setting, grouped, in_words, settings,
 BASELINE: Final = "FIFO[Uniform]"
 """The default method of de Bruin et al. 2018, which others are compared with where it is there."""
 FEW: Final = 10
-"""Below so many trials the bounds are told to be too narrow."""
+"""Below this many trials the report warns that the bounds are too narrow."""
 
 
 class Result(NamedTuple):
@@ -57,7 +57,7 @@ class Result(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """What there is of an experiment."""
+    """Available results of an experiment."""
 
     spec: Spec
     cells: int

@@ -1,4 +1,4 @@
-"""How every figure looks, and in what form it is handed over: palette, panels, labels, PNG files and inlined SVG.
+"""Style of all figures: palette, panels, labels, PNG files and inlined SVG.
 
 One colour for each retention, one line and marker for each way of sampling, labels beside what they name.
 """

@@ -1,4 +1,4 @@
-"""The three measures against what a grid sweeps: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
+"""The three measures over a swept parameter: figures 5, 7 to 11, 20 and 21 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A campaign of adversarial episodes: policies that try the shield, plants drawn for it, and what it came to.
+"""Adversarial campaign against the shield: policies, sampled plants, and tallies.
 
 Policies are asked through the tick like any other: ``observation[0]`` is set, ``run()`` called, ``action[0]`` taken.
 They know the rig's limits and may ask the very prediction that judges them.  What is hostile to a plant, the plant

@@ -81,7 +81,7 @@ def run_core(
     """Run so many episodes, policies in turn; raises ValueError for a rig that cannot be tried."""
     box = config.limits.predicted
     if box is None:
-        raise ValueError("limits.predicted names no plants that the shield answers for")
+        raise ValueError("limits.predicted is not set: the shield guarantees nothing to test")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     sight, plant = sight_of(config, box), simulated(box).of_box(box, config.rig)
     made = laws(box, setting)

@@ -35,7 +35,7 @@ def run_lockstep(
     """Run so many episodes from the task's start; raises ValueError without a twin or a prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
-        raise ValueError("needs a twin (device.twin) and plants that the shield answers for (limits.predicted)")
+        raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
         raise ValueError("limits.predicted and device.twin.plant are of different kinds")

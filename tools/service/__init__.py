@@ -1,1 +1,1 @@
-"""Files that make a rig a service of the machine: systemd unit, udev rule, limits; pure texts, and a careful writer."""
+"""Service files of a rig (systemd unit, udev rule, limits): pure templates, and an atomic writer."""

@@ -1,4 +1,4 @@
-"""``python -m onrig.tools.service.halt PID``: makes a run's actuators safe, past a supervisor that hangs.
+"""``python -m onrig.tools.service.halt PID``: makes a run's actuators safe, even if its supervisor hangs.
 
 systemd calls it before it signals the supervisor.  It fades out as Ctrl-C does, and stops at once what does not heed.
 """
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"{found.folder}: actuators {doubt}. Look at the rig\n")
             return ExitCode.HARDWARE
     except SegmentError:
-        return 0  # it ended in this moment
+        return 0  # it has just ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a service is about, as the texts of its files need it."""
+"""Parameters of a service, for the templates of its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UsbIdentity(NamedTuple):
 
 
 class Service(NamedTuple):
-    """One rig that the machine starts by itself."""
+    """One rig run as a service."""
 
     name: str
     """Of the configuration: the unit is ``onrig-NAME.service``."""
@@ -108,10 +108,10 @@ def rule_text(s: Service) -> str:
 
 
 _ENDING_S: Final = 60
-"""More than the supervisor gives all its processes together."""
+"""Longer than the supervisor's total shutdown grace."""
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
 WATCHDOG_S: Final = 2 * round(GIVE_UP_S)
-"""Later than the supervisor gives up a loop that hangs and ends the run in order: systemd is the second line."""
+"""Longer than the supervisor's own limit for a hung loop: systemd is the second line of defence."""
 
 
 def word(text: str) -> str:

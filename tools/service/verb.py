@@ -1,4 +1,4 @@
-"""``onrig service CONFIG``: makes a rig a service: systemd unit, udev rule, limits; shown first, written on demand."""
+"""``onrig service CONFIG``: shows, or writes, the files of a rig's service: systemd unit, udev rule, limits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def standing(artifact: Artifact) -> str:
     if text == artifact.text:
         return "unchanged"
     if not text.startswith(MARK):
-        raise InTheWay(f"{artifact.path}: this file is not Onrig's; move it away, or take what you need from the text")
+        raise InTheWay(f"{artifact.path}: this file is not Onrig's; move it away, or merge the printed text by hand")
     return "replaced"
 
 
@@ -114,8 +114,8 @@ def parser(prog: str = "onrig service") -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog=prog, description=__doc__)
     p.add_argument("config", help="path or shipped name of the rig's configuration")
-    p.add_argument("--write", action="store_true", help="write the files (without it they are only shown)")
-    p.add_argument("--user", action="store_true", help="a service of your own, without root: the unit alone")
+    p.add_argument("--write", action="store_true", help="write the files (default: only show them)")
+    p.add_argument("--user", action="store_true", help="user service without root: only the unit")
     p.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="write below DIR (for images)")
     p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
     p.add_overrides()
@@ -130,7 +130,7 @@ def main(arguments: list[str], prog: str = "onrig service", machine: Machine | N
     except ConfigError as error:
         return explain(error)
     if args.user and "SUDO_USER" in os.environ:
-        return complain("service", "--user: a service of your own needs no sudo, which would write it as root")
+        return complain("service", "--user: run it without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
         service = describe(config, args.config, args.overrides, args.device, user, args.user, machine or Machine())
@@ -171,7 +171,7 @@ def describe(
     """Work out what the files need; raises Refused where something is missing."""
     port = device or (config.device.port.path if config.device.port is not None else None)
     if port is None:
-        raise Refused(f"{name} drives a twin; a service drives a rig: name its port (device.port, or --device PORT)")
+        raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = ports.read_ports(machine, port)

@@ -1,1 +1,1 @@
-"""The rooms of ``onrig watch``: what is known of a run in this moment, and how it looks as text."""
+"""Parts of ``onrig watch``: a snapshot of the run, and its rendering as text."""

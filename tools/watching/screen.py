@@ -105,7 +105,7 @@ def _events(events: Sequence[Happened]) -> RenderableType:
 
 
 def headline(s: Snapshot) -> str:
-    """Where the run stands."""
+    """State of the run."""
     pace = f", {s.rate_hz:.0f} ticks/s" if s.rate_hz is not None else ""
     return f"episode {s.episode} of {s.config.episodes}, tick {s.tick}{pace}"
 
@@ -169,7 +169,7 @@ def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
 
 
 def safety(s: Snapshot) -> list[str]:
-    """Interventions, misses, faults and what acts just now."""
+    """Interventions, misses, faults and the current actor."""
     f = s.figures
     acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
     rows = [f"acting now    {acting}; {s.actuators}"]
@@ -188,7 +188,7 @@ def _parts(counts: Sequence[int], names: type[Rule] | type[Miss]) -> str:
 
 
 def one_line(s: Snapshot) -> str:
-    """Everything that matters in a line, for a terminal that can no more."""
+    """One-line summary, for a plain terminal."""
     f: Figures | None = s.figures
     score = f"{f.normalized_last20:.2f}" if f is not None and f.normalized_last20 is not None else "-"
     counts = f", missed {sum(f.missed)}, kept {f.stored}, {f.updates_per_s:.0f} updates/s" if f is not None else ""

@@ -1,4 +1,4 @@
-"""What ``onrig watch`` shows of a run at this moment."""
+"""Snapshot of a run for ``onrig watch``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Now(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Everything that the screen shows."""
+    """Data shown on the screen."""
 
     config: RunConfig
     folder: Path
@@ -71,7 +71,7 @@ class Snapshot(NamedTuple):
 
 
 class Watcher:
-    """Looks at a run under way again and again."""
+    """Repeated observation of a running rig."""
 
     def __init__(self, view: RunView) -> None:
         """``view``: attached to the run."""
@@ -121,7 +121,7 @@ class Watcher:
 
 
 def happened(event: Event) -> Happened | None:
-    """Put an event into a line; None for what is not worth one."""
+    """One-line text of an event; None for unimportant ones."""
     said = sentence(event)
     if said is None:
         return None

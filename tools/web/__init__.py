@@ -1,4 +1,4 @@
-"""``onrig web``: the live page of a run, under way or over; ``onrig run --web`` serves it, too."""
+"""``onrig web``: the live page of a running or finished run; also served by ``onrig run --web``."""
 
 from __future__ import annotations
 

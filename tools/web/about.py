@@ -1,4 +1,4 @@
-"""What a page needs to know of a run once: names, units, ranges, how the rig is drawn, the planned exploration."""
+"""Initial message to a page: names, units, ranges, drawing of the rig, planned exploration."""
 
 from __future__ import annotations
 

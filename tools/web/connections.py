@@ -1,4 +1,4 @@
-"""Everybody who watches the page: a bounded number of connections, and what happens handed to each of them.
+"""Connections of the live page: a bounded number of watchers, with messages distributed to each.
 
 All users of one machine share an address.  The oldest connection without a whole request gives way first, then one
 that does not read its answer: holding connections open takes the page and its STOP from nobody.  Who cannot keep up
@@ -260,7 +260,7 @@ class BoundedServer(ThreadingHTTPServer):
                 place.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that has gone is no error, and the terminal belongs to the run."""
+        """Log nothing: a closed browser is not an error, and the terminal belongs to the run."""
 
 
 class PatientHandler(BaseHTTPRequestHandler):
@@ -274,7 +274,7 @@ class PatientHandler(BaseHTTPRequestHandler):
     raw_requestline: bytes
 
     def setup(self) -> None:
-        """Start the timer: a request that comes a byte at a time must not wait for ever."""
+        """Start the timer, so that a slow request cannot hold the connection forever."""
         super().setup()
         self._arrival = threading.Timer(_PATIENCE_S, lambda: hang_up(self.connection, _TOO_SLOW))
         self._arrival.daemon = True
@@ -308,7 +308,7 @@ class PatientHandler(BaseHTTPRequestHandler):
                 unread -= len(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the terminal belongs to the run."""
+        """Log nothing: the terminal belongs to the run."""
 
 
 def hang_up(line: socket.socket, word: bytes) -> None:

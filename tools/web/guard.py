@@ -1,4 +1,4 @@
-"""Where the page is served, who may see it and who may stop the rig: checks of an address and of request headers."""
+"""Address of the page, and access control: who may see it and who may stop the rig."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse_address(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
+        raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
     return Address("0.0.0.0" if host == "*" else host, int(port))
 
 
@@ -79,7 +79,7 @@ def listen_at(address: Address) -> socket.socket:
 
 
 def new_token() -> str:
-    """A token that nobody guesses."""
+    """A random token."""
     return secrets.token_urlsafe(24)
 
 
@@ -117,7 +117,7 @@ SECURITY_HEADERS: Final = {
 
 
 class Refusal(NamedTuple):
-    """Why a request is turned away, in a line for whoever asked."""
+    """One-line reason for a refused request."""
 
     status: HTTPStatus
     reason: str

@@ -1,4 +1,4 @@
-"""What a page shows of a run's past and motion, each bounded: episodes, events, policies, and samples of the rig."""
+"""Bounded history of a run for a page: episodes, events, policies, and samples of the motion."""
 
 from __future__ import annotations
 

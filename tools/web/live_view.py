@@ -1,4 +1,4 @@
-"""The page's process beside a run: started before it, started again if it dies, ended after it."""
+"""The page's process next to a run: started before it, restarted if it dies, ended after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is new of a run, as messages for its page."""
+"""Changes of a run, as messages for its page."""
 
 from __future__ import annotations
 

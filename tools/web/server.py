@@ -1,4 +1,4 @@
-"""The page's server: files, a stream of events, surfaces, and one order (stop)."""
+"""HTTP server of the page: files, event stream, surfaces, and one command (stop)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onrig web``: serves the live page of a run, also of one that is over."""
+"""``onrig web``: serves the live page of a running or finished run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.tools.web.process import serve
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig web", description=__doc__)
-    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run under way")
+    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only active run")
     p.add_argument(
         "--listen",
         default="",

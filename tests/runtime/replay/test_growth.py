@@ -32,7 +32,7 @@ def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: 
     growth.look(1.0)
     statm.tell((102 << 20) + 2 * storage + SLACK_BYTES)
     growth.look(1.0001)  # not again so soon
-    with pytest.raises(Overgrown, match="2 MiB more than its work explains"):
+    with pytest.raises(Overgrown, match="2 MiB above the limit"):
         growth.look(2.0)
 
 

@@ -318,7 +318,7 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     (message,) = uncovered(Pendulum(dead_band=0.2), box)
     assert "a dead band of 0.2" in message
     (message,) = uncovered(Pendulum(delay_s=0.005), box)
-    assert "5000 us late, the shield answers for 1000 us" in message
+    assert "5000 us late, the shield covers 1000 us" in message
     assert len(list(uncovered(Magman(), box))) == 3
 
 

@@ -321,7 +321,7 @@ def test_bench_knows_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--without", "luck"], "there is no 'luck'"),
+        (["--without", "luck"], "unknown part 'luck'"),
         (["--rate", "0"], "--rate"),
         (["--seconds", "0"], "--seconds"),
         (["--swaps", "0.001"], "--swaps"),

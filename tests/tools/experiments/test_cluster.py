@@ -107,4 +107,4 @@ def test_addresses_that_may_be(good: str) -> None:
 
 @pytest.mark.parametrize("bad", ["", "local", "head", "head:", "head:0", "head:99999", "http://head:1", "a b:1"])
 def test_addresses_that_cannot_be(bad: str) -> None:
-    assert cluster.address_problem(bad) == f"'{bad}' is no address: HOST:PORT, ray://HOST:PORT or auto"
+    assert cluster.address_problem(bad) == f"'{bad}' is not an address: expected HOST:PORT, ray://HOST:PORT or auto"

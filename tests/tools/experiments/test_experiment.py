@@ -120,7 +120,7 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert experiment(spec, "--out", folder) == 2
     assert capsys.readouterr().err == (
-        f"onrig experiment: '{folder}' holds an experiment already; add --resume to go on with it, or choose another\n"
+        f"onrig experiment: '{folder}' holds an experiment already; add --resume to continue it, or choose another\n"
     )
     other = specs.written(tmp_path, SPEC.replace("episodes: 12", "episodes: 13"), "other.yaml")
     assert experiment(other, "--out", folder, "--resume") == 2
@@ -133,15 +133,18 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "tiny.yaml"], "'tiny.yaml' is no folder"),
-        (["--out", "full"], "'full' holds something else than an experiment; choose another folder"),
+        (["--out", "tiny.yaml"], "'tiny.yaml' is not a folder"),
+        (["--out", "full"], "'full' is not empty and holds no experiment; choose another folder"),
         (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
-        (["--out", "none", "--resume"], "'none' is not there to resume; leave out --resume to start it"),
+        (["--out", "none", "--resume"], "'none' does not exist; leave out --resume to start it"),
         (["--resume"], "--resume: there is no runs/tiny-N; leave out --resume to start one"),
         (["--workers", "0"], "--workers: expected 1 to 100000, got 0"),
         (["--only", "colour=red"], "--only: the grid has no axis 'colour' (one of config, strategy)"),
         (["--only", "strategy=FIFO"], "--only: no cell has 'strategy' FIFO (one of FIFO[Uniform], FULL[PER])"),
-        (["--cluster", "nowhere"], "--cluster: 'nowhere' is no address: HOST:PORT, ray://HOST:PORT or auto"),
+        (
+            ["--cluster", "nowhere"],
+            "--cluster: 'nowhere' is not an address: expected HOST:PORT, ray://HOST:PORT or auto",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(
@@ -202,5 +205,5 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert experiment(spec, "--out", folder) == 2
     os.close(fd)
-    assert capsys.readouterr().err == f"onrig experiment: '{folder}': another `onrig experiment` is at work there\n"
+    assert capsys.readouterr().err == f"onrig experiment: '{folder}': in use by another `onrig experiment`\n"
     assert list(folder.iterdir()) == []

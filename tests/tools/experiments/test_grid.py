@@ -150,7 +150,7 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
         (
             "{config: pendulum, set: {strategy: 'FIFO[Uniform]'}, grid: {capacity: [100, 8]}}",
             "8]",
-            "a memory of 8 experiences gives no batch of 16",
+            "a memory of 8 experiences is smaller than a batch of 16",
         ),
         ("{config: pendulum, grid: {strategy: ['Expl({alpha})[PER]']}}", "'Expl", "'Expl({alpha})[PER]' has a place"),
         ("{config: pendulum, grid: {rate_hz: [0.01]}}", "0.01", "expected 0.1 to 10000"),

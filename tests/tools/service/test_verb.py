@@ -97,13 +97,13 @@ def test_a_service_of_the_user_is_not_written_as_root(
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "pi")
     assert main([str(config), "--user"]) == ExitCode.CONFIGURATION
-    assert "needs no sudo" in capsys.readouterr().err
+    assert "run it without sudo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pendulum"], ExitCode.CONFIGURATION, "drives a twin"),
+        (["pendulum"], ExitCode.CONFIGURATION, "uses a twin"),
         (["pendulum", "--device", "{port}"], ExitCode.CONFIGURATION, "device.pace=realtime"),
         (["{config}", "--device", "{place}/gone"], ExitCode.HARDWARE, "there is no such port"),
         (["{config}", "--device", "{config}"], ExitCode.CONFIGURATION, "not a serial port"),

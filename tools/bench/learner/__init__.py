@@ -1,1 +1,1 @@
-"""``onrig bench learner``: updates beside Stable-Baselines3's and beside what one core can do."""
+"""``onrig bench learner``: update rates next to Stable-Baselines3 and to the limit of one core."""

@@ -1,4 +1,4 @@
-"""What ``onrig bench learner`` measures: its cases, what an update costs in products, rounds as figures, and bounds."""
+"""Cases of ``onrig bench learner``: cost of an update in matrix products, rates of the rounds, bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.tools.bench.report import Check, Row, at_least
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"
 LIMIT: Final = "torch"
-"""Bare matrix products: what the machine gives."""
+"""Bare matrix products: the limit of the machine."""
 SUBJECTS: Final = (ONRIG, PEER, LIMIT)
 
 STORED: Final = 10_000
@@ -33,16 +33,16 @@ class Work(enum.Enum):
     """What is timed."""
 
     UPDATE = "update"
-    """On minibatches that are there already."""
+    """On prepared minibatches."""
     SAMPLED = "sample and update"
-    """With drawing and gathering the minibatches."""
+    """Including drawing and gathering the minibatches."""
     PRODUCTS = "products alone"
     """The matrix products of the updates, padded, one after the other, and nothing else."""
     LARGE = "large product"
 
 
 class LearnerCase(msgspec.Struct, frozen=True):
-    """One figure for every subject that has what it takes."""
+    """One measurement for every subject that supports it."""
 
     work: Work
     network: Network
@@ -51,7 +51,7 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Name it as it stands in the report."""
+        """Name in the report."""
         where = f"{self.network}, {self.shape}"
         if self.work is Work.LARGE:
             return f"{self.work.value}, {LARGE} x {LARGE}, beside {where}"
@@ -59,14 +59,14 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Who can do it: the peer knows no trial axis."""
+        """Subjects that support it; the peer has no trial axis."""
         if self.work in (Work.PRODUCTS, Work.LARGE):
             return (LIMIT,)
         return (ONRIG, PEER) if self.trials == 1 else (ONRIG,)
 
     @property
     def unit(self) -> str:
-        """What its rates are in."""
+        """Unit of its rates."""
         return "gflop_per_s" if LIMIT in self.subjects else "trial_updates_per_s"
 
     @property
@@ -76,12 +76,12 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
     @property
     def config(self) -> DdpgConfig:
-        """The learner that is measured: batch, gamma, tau, step sizes and decay as in de Bruin et al. 2018."""
+        """Settings of the measured learner: batch, gamma, tau, step sizes and decay as in de Bruin et al. 2018."""
         return DdpgConfig(network=self.network)
 
 
 def group(network: Network, shape: Shape, trials: tuple[int, ...]) -> tuple[LearnerCase, ...]:
-    """Return the cases that take turns with each other."""
+    """Cases that are measured in turns."""
     works = (Work.UPDATE, Work.SAMPLED, Work.PRODUCTS)
     cases = [LearnerCase(work, network, shape, n) for work in works for n in trials]
     return (*cases, LearnerCase(Work.LARGE, network, shape, 1))
@@ -99,7 +99,7 @@ GROUPS: Final = (
 
 
 class Ride(msgspec.Struct, frozen=True):
-    """Whole episodes of one strategy, and the most minutes that all of them may take."""
+    """Whole episodes of one strategy, and a bound in minutes on the full experiment."""
 
     strategy: str
     bound_minutes: float
@@ -207,7 +207,7 @@ class Throughput(NamedTuple):
 
 Rates = dict[tuple[LearnerCase, str], Throughput]
 _TIMES_FASTER: Final = {1: 4.0, 16: 28.0, 50: 35.0}
-"""Least times as many trial-updates per second as the peer's single trial, by number of trials."""
+"""Minimum ratio of trial-updates per second to the peer's single trial, by number of trials."""
 
 
 def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]]) -> Throughput:
@@ -220,7 +220,7 @@ def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]])
 
 
 def work_of_call(case: LearnerCase, updates: int) -> float:
-    """Return what one call does: trial-updates, or Gflop where the rate is in those."""
+    """Work of one call: trial-updates, or Gflop for rates in Gflop/s."""
     match case.work:
         case Work.LARGE:
             return 2 * LARGE**3 / 1e9
@@ -235,7 +235,7 @@ def row(case: LearnerCase, subject: str, rates: Throughput) -> Row:
 
 
 def times_faster(rates: Rates, case: LearnerCase) -> float | None:
-    """Return how many times the peer's single trial's rate ours is: the median over rounds that lay side by side."""
+    """Ratio of our rate to that of the peer's single trial: median over paired rounds."""
     alone = LearnerCase(case.work, case.network, case.shape, 1)
     ours, theirs = rates.get((case, ONRIG)), rates.get((alone, PEER))
     if ours is None or theirs is None:
@@ -244,7 +244,7 @@ def times_faster(rates: Rates, case: LearnerCase) -> float | None:
 
 
 class Share(NamedTuple):
-    """How near an update comes to what the machine's floating-point units give."""
+    """Floating-point rate of an update relative to the machine's limits."""
 
     mega_flop: float
     """Of one trial-update, by the sizes of the networks."""
@@ -259,7 +259,7 @@ class Share(NamedTuple):
 
 
 def share(rates: Rates, case: LearnerCase) -> Share | None:
-    """Set an update beside bare products of the same rounds; None where they were not measured."""
+    """Comparison of an update with bare products of the same rounds; None if they were not measured."""
     where = (case.network, case.shape)
     ours = rates.get((case, ONRIG))
     large = rates.get((LearnerCase(Work.LARGE, *where, 1), LIMIT))
@@ -288,7 +288,7 @@ def _quantiles(rates: Throughput) -> list[float]:
 
 
 def speed_checks(rates: Rates) -> list[Check]:
-    """Return the bounds on speed, like held against like: both draw their minibatches."""
+    """Bounds on speed, like for like: both draw their minibatches."""
     checks = []
     for case, subject in rates:
         bound = _TIMES_FASTER.get(case.trials)

@@ -1,6 +1,6 @@
-"""The measurements of ``onrig bench learner`` on processes that take turns: rates of updates, whole strategies.
+"""Measurements of ``onrig bench learner`` in interleaved processes: update rates, and whole strategies.
 
-How long a strategy takes is put together from whole episodes, measured at several points of its life.
+The duration of a strategy is integrated from whole episodes measured at several points of the experiment.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class Plan(msgspec.Struct, frozen=True):
     groups: tuple[tuple[LearnerCase, ...], ...]
     rounds: int
     limit_ms: int
-    """At most so long a round, and one call."""
+    """Maximum duration of a round."""
     updates: int = 100
-    """Of one call: those after one episode."""
+    """Updates per call: those after one episode."""
 
     def seconds(self, subjects: Sequence[str]) -> float:
-        """Say roughly how long it takes."""
+        """Estimated duration."""
         return START_S * len(subjects) + sum(self.group_s(group, subjects) for group in self.groups)
 
     def group_s(self, group: Sequence[LearnerCase], subjects: Sequence[str]) -> float:
-        """Say how long one group takes."""
+        """Estimated duration of one group."""
         n = sum(subject in subjects for case in group for subject in case.subjects)
         return n * (_BUILD_S + 1.5 * self.rounds * self.limit_ms / 1e3)
 
 
 class Session:
-    """Everything measured so far; a library that fails on the way drops out, with the reason."""
+    """Measurements so far; a library that fails drops out, with the reason."""
 
     def __init__(self, plan: Plan, subjects: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -112,16 +112,16 @@ class RidePlan(msgspec.Struct, frozen=True):
     """Timed at each point."""
 
     def seconds(self) -> float:
-        """Say roughly how long it takes."""
+        """Estimated duration."""
         return len(self.rides) * self.ride_s()
 
     def ride_s(self) -> float:
-        """Say how long one strategy takes."""
+        """Estimated duration of one strategy."""
         return START_S + _FILL_S + len(WEIGHTS) * self.episodes * _EPISODE_S
 
 
 class Minutes(NamedTuple):
-    """What a whole strategy takes."""
+    """Duration of a whole strategy, in minutes."""
 
     least: float
     """From the quietest episode of each point."""
@@ -130,7 +130,7 @@ class Minutes(NamedTuple):
     episode_s: tuple[float, ...]
     """Median duration of an episode at each point."""
     busy: float
-    """By the processor's time, medians: what neighbours took away meanwhile is not in it."""
+    """By processor time, medians; excludes time lost to other processes."""
 
     @property
     def median(self) -> float:

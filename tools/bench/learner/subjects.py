@@ -47,7 +47,7 @@ Build = Callable[[LearnerCase, int, int], Callable[[], object]]
 
 
 class Subject:
-    """What is being measured in this process."""
+    """The subject measured in this process."""
 
     def __init__(self, build: Build) -> None:
         self._build: Final = build
@@ -68,7 +68,7 @@ class Subject:
         return Timings(measure(lambda _: timed(), range(calls), limit_ns))
 
     def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:
-        """Put trials of one strategy where they are after ``done`` episodes, and time ``episodes`` whole ones."""
+        """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` whole ones."""
         if self._strategy is None:
             self._strategy = Strategy(strategy, trials)
         self._strategy.forward_to(done)
@@ -77,7 +77,7 @@ class Subject:
 
 
 def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """What the machine gives: the update's own matrix products with nothing between them, or one large product.
+    """Limit of the machine: the update's own matrix products with nothing between them, or one large product.
 
     Products alone are done ``updates`` times a call, a large one once.
     """
@@ -132,7 +132,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
     more), it has one step size for both networks (of no account here), and no weight decay (work that only Onrig does).
     """
     if case.trials != 1:
-        raise Unavailable("it knows no trial axis")
+        raise Unavailable("it has no trial axis")
     import gymnasium
     from gymnasium.spaces import Box
     from stable_baselines3 import DDPG
@@ -180,7 +180,7 @@ class Strategy:
         self._random: Final = np.random.default_rng(trials)
 
     def forward_to(self, done: int) -> None:
-        """Go to where ``done`` episodes are done, without a single update; schedules and sizes are those of then.
+        """Skip to the state after ``done`` episodes without updates; schedules and sizes are those of that point.
 
         A memory is filled once at most, however often it would have been overwritten.
         Nothing in it has been replayed; a draw from a memory ordered by errors was found to take the same time after.

@@ -1,4 +1,4 @@
-"""``onrig bench learner``: DDPG updates per second beside Stable-Baselines3's, and beside what one core can do.
+"""``onrig bench learner``: DDPG updates per second next to Stable-Baselines3 and to the limit of one core.
 
 Every subject runs in a process of its own, on one thread, and all take turns, round by round.  One call is 100 updates
 (those after an episode) of every trial.  The checks are bounds on Onrig; exit 0 whether or not they hold.
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
 def build_report(
     rates: Rates, spans: Sequence[int], unavailable: dict[tuple[str, str], str], versions: dict[str, str]
 ) -> Report:
-    """Put what was measured into the report."""
+    """Report of the measurements."""
     machine, floor = describe_subjects(versions, spans, unavailable)
     machine["fairness"] = "; ".join(_FAIRNESS)
     said = limit_sentence(rates)
@@ -121,7 +121,7 @@ def build_report(
 
 
 def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report) -> list[str]:
-    """Say what the tables leave open."""
+    """Notes below the tables."""
     said = limit_sentence(rates)
     lines = [] if said is None else [said]
     if any(subject == PEER for _, subject in rates):
@@ -132,7 +132,7 @@ def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report)
 
 
 def rates_table(rates: Rates) -> str:
-    """Set out trial-updates per second, the peer's single trial beside each."""
+    """Table of trial-updates per second, next to the peer's single trial."""
     rows = [["trial-updates per s", "onrig p50", "p99", "max", PEER, "times its rate"]]
     for case in _ours(rates):
         ours = rates[case, ONRIG]
@@ -153,7 +153,7 @@ def rates_table(rates: Rates) -> str:
 
 
 def limit_table(rates: Rates) -> str:
-    """Set out the floating-point operations of an update and the rate they are done at, beside bare products."""
+    """Table of an update's floating-point operations and rate, next to bare products."""
     rows = [["matrix products", "Mflop", "padded", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
     for case, near in _shares(rates):
         bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
@@ -164,7 +164,7 @@ def limit_table(rates: Rates) -> str:
 
 
 def limit_sentence(rates: Rates) -> str | None:
-    """Say how far the update of the most trials is from the machine's limit; None where it was not measured."""
+    """Distance from the machine's limit of the update with the most trials; None if not measured."""
     shares = _shares(rates)
     if not shares:
         return None

@@ -1,1 +1,1 @@
-"""``onrig bench link``: policies and experiences on their way between rig and learner."""
+"""``onrig bench link``: transfer of policies and experiences between rig and learner."""

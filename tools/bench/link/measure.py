@@ -1,4 +1,4 @@
-"""What ``onrig bench link`` measures, each over one door of a rig's end that runs in a process of its own."""
+"""Measurements of ``onrig bench link``, over each endpoint of a rig's end in a separate process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SEED_MEMORY: Final = 2000
 
 
 class Door(NamedTuple):
-    """A way into the rig."""
+    """An endpoint of the rig."""
 
     name: str
     place: int
@@ -47,7 +47,7 @@ class Latency(NamedTuple):
     offer: list[int]
     """Over the link, judged, in the slot, and the verdict back."""
     take_up: list[int]
-    """Out of the slot, built and warm."""
+    """Taken from the slot, built and warmed up."""
 
     @property
     def total(self) -> list[int]:
@@ -65,12 +65,12 @@ class Snapshot(NamedTuple):
 
 
 def config_of(capacity: int) -> RunConfig:
-    """The run whose memory and networks are measured."""
+    """Configuration whose memory and networks are measured."""
     return with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
 
 
 class Judged(NamedTuple):
-    """Of admissions, in ns each: by the clock, and of the processor, where neighbours do not count."""
+    """Admission times in ns: wall clock and processor time."""
 
     wall: list[int]
     busy: list[int]
@@ -156,7 +156,7 @@ def snapshot(hosted: Hosted, door: Door, capacity: int, endpoint: str | None = N
 
 
 def following_per_s(hosted: Hosted, door: Door, capacity: int, experiences: int) -> float:
-    """Experiences per second that reach a mirror while the rig takes them in, as fast as both can."""
+    """Maximum rate in experiences per second from the rig's memory to a mirror."""
     client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
     try:
         link = Attachment(config_of(capacity), client, "watch")

@@ -1,8 +1,8 @@
 """A bad network between a learner and a rig, on one machine: a tcp proxy that delays, stalls, cuts and freezes.
 
 tcp hides the loss of a packet: to a program, everything behind it comes late.  So a *loss* of 2 % means here that one
-piece in fifty waits for a retransmission, and everything behind it waits too.  A *cut* ends connections and each new
-one; a *freeze* lets nothing pass without ending anything, like a pulled cable.
+piece in fifty waits for a retransmission, and everything behind it waits too.  A *cut* closes all connections,
+including new ones; a *freeze* passes nothing but closes nothing, like an unplugged cable.
 
 ``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
 until stdin ends.
@@ -23,7 +23,7 @@ from typing import Final
 
 _PIECE: Final = 16_384
 _QUEUED: Final = 1 << 20
-"""Bytes under way in one direction; beyond that the sender has to wait, as at a full pipe."""
+"""Buffer in bytes per direction; beyond it the sender blocks, as on a full pipe."""
 _IDLE_S: Final = 0.05
 _TAPPED: Final = 1 << 22
 
@@ -83,23 +83,23 @@ class LossyLink:
         self._thread.join()
 
     def cut(self) -> None:
-        """End every connection, and each new one at once, until it is mended."""
+        """Close every connection, and new ones at once, until `mend`."""
         self._cut = True
 
     def cut_after(self, more: int) -> None:
-        """Cut after ``more`` more bytes, in the middle of whatever is under way then."""
+        """Cut after ``more`` more bytes, in the middle of a message."""
         self._cut_after = self.passed + more
 
     def freeze(self) -> None:
-        """Let nothing pass from now on, and end nothing."""
+        """Stop passing data without closing anything."""
         self._frozen = True
 
     def mend(self) -> None:
-        """Let everything pass again."""
+        """End a cut or freeze."""
         self._cut = self._frozen = False
 
     def behave(self, *, delay_s: float, loss: float) -> None:
-        """Set delay and loss for what comes from now on."""
+        """Set delay and loss for subsequent data."""
         self._delay_s, self._loss = delay_s, loss
 
     @property

@@ -1,6 +1,6 @@
-"""The rig's end of the link without a rig, here or in a process of its own: memory, admission and server.
+"""The rig's end of the link without a rig, in this process or another: memory, admission and server.
 
-It is fed with made-up experiences; ``untrained`` makes policies for it.
+Its experiences are random; ``untrained`` makes policies for it.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class RigEnd:
         remove_folder(self._shm)
 
     def fill(self, n: int) -> None:
-        """Offer so many more made-up experiences to the memory."""
+        """Offer ``n`` random experiences to the memory."""
         self.memory.insert(self.made_up(n))
 
     def made_up(self, n: int) -> Transitions:
-        """Return so many experiences with random values."""
+        """``n`` random experiences."""
         rng, rig = self._rng, self.config.rig
         return Transitions(
             observation=rng.uniform(-1, 1, (n, len(rig.signals))).astype(np.float32),
@@ -96,7 +96,7 @@ class RigEnd:
         )
 
     def turn(self, wait_ms: int = 1) -> None:
-        """Do as the replay process does in one of its turns."""
+        """One iteration of the replay process."""
         self.server.wait(wait_ms)
         self.server.serve(self.desk.handle)
         for ticket, answer in self.desk.due():
@@ -104,7 +104,7 @@ class RigEnd:
 
 
 _BATCH: Final = 64
-"""Experiences that come in one turn, as when the ring has been filling for a while."""
+"""Experiences per iteration, as with a backlog in the ring."""
 _PATIENCE_S: Final = 120.0
 
 
@@ -134,11 +134,11 @@ class Hosted(Companion):
         self._say(msgspec.json.encode(Start(str(folder), capacity, stored, None if keys is None else str(keys))))
         line = self._out.readline()
         if not line:
-            raise RuntimeError("the rig's process of the benchmark did not come up; its reason stands above")
+            raise RuntimeError("the benchmark's rig process did not start; see the messages above")
         self.endpoints = msgspec.json.decode(line, type=Listening).endpoints
 
     def feed(self, experiences: int) -> None:
-        """Have it take in so many more experiences, some in each turn."""
+        """Feed further experiences, some in each iteration."""
         self._say(b"%d" % experiences)
 
     def _say(self, line: bytes) -> None:

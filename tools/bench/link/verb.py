@@ -1,4 +1,4 @@
-"""``onrig bench link``: how soon a policy acts, how fast experiences travel, over ipc and tcp, with keys and without.
+"""``onrig bench link``: latency of policies and throughput of experiences over ipc and tcp, with and without keys.
 
 Rig's end and learner are two processes of this machine.  The checks are bounds on Onrig; exit 0 whether or not they
 hold.
@@ -65,7 +65,7 @@ QUICK: Final = Plan(40, 100_000, 1)
 
 
 class OfDoor(NamedTuple):
-    """What one door came to."""
+    """Results of one endpoint."""
 
     latency: Latency
     refused: int
@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
 
 
 def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
-    """Measure every door; returns what they came to, the times of admission alone, and bytes of a row."""
+    """Results of every endpoint, times of admission alone, and bytes of a row."""
     from onrig.runtime.link.keys import load_learner_keys
     from onrig.tools.verbs.keys import main as make_keys
 
@@ -130,7 +130,7 @@ def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
 
 
 def build_report(found: dict[str, OfDoor], judged: Judged, row_bytes: int) -> Report:
-    """Put what was measured into the report."""
+    """Report of the measurements."""
     rows = [
         _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in judged.wall]),
         _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in judged.busy]),

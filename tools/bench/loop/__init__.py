@@ -1,1 +1,1 @@
-"""``onrig bench loop``: the punctuality of the control loop beside cyclictest."""
+"""``onrig bench loop``: timing of the control loop next to cyclictest."""

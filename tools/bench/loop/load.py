@@ -1,4 +1,4 @@
-"""What keeps a rig busy while its loop is measured: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
+"""Background load while the loop is measured: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
 
 ``burn CPUS`` keeps CPUs and their caches as busy as a learner does: matrix products of a learner's sizes in float32,
 small ones (a batch of 64 through 50 units) and large ones that go past the caches, at the learner's niceness.
@@ -41,7 +41,7 @@ def swapper(config: Path, endpoint: str, every_s: float) -> Companion:
 
 
 def burn(cpus: str) -> None:
-    """Multiply for ever."""
+    """Multiply forever."""
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     os.nice(_NICE)
@@ -56,7 +56,7 @@ def burn(cpus: str) -> None:
 
 
 def swap(config_file: str, endpoint: str, every: str) -> None:
-    """Offer until nobody is there any more."""
+    """Offer policies until the rig is gone."""
     config, every_s = load_resolved(Path(config_file)), float(every)
     leave_cpu(config.realtime)
     os.nice(_NICE)

@@ -1,4 +1,4 @@
-"""What ``onrig bench loop`` is asked for: its options, whose turn it is when, and the settings of each subject."""
+"""Plan of ``onrig bench loop``: options, order of the slices, settings of each subject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPARED: Final = ("learner", "log", "web")
 CYCLICTEST: Final = "cyclictest"
 ONRIG: Final = "onrig"
 _LEASE_S: Final = 0.04
-"""At least: so long may a command be in force that a stall of the machine does not end the episode."""
+"""Minimum lease, so that a stall of the machine does not end the episode."""
 
 EVERYTHING: Final = (
     "exploration.near_envelope={from: 0.3, floor: 0.0}",
@@ -34,11 +34,11 @@ EVERYTHING: Final = (
     "learner.updates_per_episode=null",
     "learner.updates_per_transition=1.0",
 )
-"""What a tick can be made to do at all, with budgets that are counted and never spent, and a learner never at rest."""
+"""Maximum work per tick: budgets that count but never run out, and a learner that never idles."""
 
 
 class Subject(NamedTuple):
-    """Whose turn a slice is."""
+    """Subject of a slice."""
 
     name: str
     settings: tuple[str, ...] = ()
@@ -56,7 +56,10 @@ def parser(description: str | None) -> VerbParser:
     """Build the benchmark's argument parser."""
     p = parser_of("loop", description)
     p.add_argument(
-        "config", nargs="?", metavar="CONFIG", help=f"configuration (default: {CONFIG} with all that a tick can do)"
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help=f"configuration (default: {CONFIG} with every option that a tick can run)",
     )
     p.add_argument(
         "--rate",
@@ -67,20 +70,30 @@ def parser(description: str | None) -> VerbParser:
         help=f"repeat for several (default: {', '.join(f'{r:g}' for r in RATES_HZ)})",
     )
     p.add_argument(
-        "--seconds", type=float, default=_SECONDS, metavar="S", help=f"per subject and rate (default: {_SECONDS:g})"
+        "--seconds",
+        type=float,
+        default=_SECONDS,
+        metavar="S",
+        help=f"seconds per subject and rate (default: {_SECONDS:g})",
     )
     p.add_argument(
-        "--slice", type=float, default=_SLICE_S, metavar="S", help=f"subjects change after (default: {_SLICE_S:g})"
+        "--slice", type=float, default=_SLICE_S, metavar="S", help=f"seconds per slice (default: {_SLICE_S:g})"
     )
     p.add_overrides()
+    p.add_argument("--without", default="", metavar="PART,...", help=f"leave out parts everywhere: {', '.join(_PARTS)}")
     p.add_argument(
-        "--without", default="", metavar="PART,...", help=f"leave parts out of all of it: {', '.join(_PARTS)}"
+        "--compare",
+        action="append",
+        default=[],
+        choices=_COMPARED,
+        help="compare slices with and without it; repeatable",
     )
     p.add_argument(
-        "--compare", action="append", default=[], choices=_COMPARED, help="slices with and without it; repeatable"
-    )
-    p.add_argument(
-        "--against", action="append", default=[], metavar="a.b=c", help="slices with another value beside; repeatable"
+        "--against",
+        action="append",
+        default=[],
+        metavar="a.b=c",
+        help="compare with slices at another value; repeatable",
     )
     p.add_argument(
         "--swaps",
@@ -92,12 +105,12 @@ def parser(description: str | None) -> VerbParser:
     )
     p.add_argument("--device", metavar="PORT", help="a device on a serial port instead of the twin")
     p.add_argument("--plot", type=Path, metavar="FILE", help="draw the histograms (PNG, PDF or SVG)")
-    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders here")
+    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders in DIR")
     return p
 
 
 def problem_of(args: argparse.Namespace) -> str | None:
-    """Say what is wrong with the arguments, if anything."""
+    """Problem with the arguments, or None."""
     for option in ("json", "plot"):
         path: Path | None = getattr(args, option)
         if missing := missing_folder(option, path):
@@ -106,7 +119,7 @@ def problem_of(args: argparse.Namespace) -> str | None:
         return "--plot: matplotlib is not installed (pip install 'onrig[viz]')"
     for part in args.without.split(","):
         if part and part not in _PARTS:
-            return f"--without: there is no '{part}'; parts are {', '.join(_PARTS)}"
+            return f"--without: unknown part '{part}'; choose from {', '.join(_PARTS)}"
     if not args.seconds >= 1 or not args.slice >= 1:
         return "--seconds, --slice: expected at least 1 s"
     if args.swaps is not None and not args.swaps >= 0.05:
@@ -117,7 +130,7 @@ def problem_of(args: argparse.Namespace) -> str | None:
 
 
 def subjects_of(args: argparse.Namespace, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
-    """The rig as it is asked for, then each of its variants."""
+    """The requested rig, then each of its variants."""
     flags = ["--device", args.device] if args.device is not None else []
     base = _variant(ONRIG, settings, tuple(flags), without)
     others = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
@@ -138,7 +151,7 @@ def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], witho
 def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> list[Slice]:
     """Give each subject ``seconds`` in equal slices of about ``slice_s``, in turns and every other time in reverse.
 
-    So whatever the machine does in these minutes meets all alike, and a slow drift cancels.
+    Disturbances then affect all subjects alike, and slow drift cancels.
     """
     rounds = max(1, round(seconds / slice_s))
     slices: list[Slice] = []

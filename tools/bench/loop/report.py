@@ -1,4 +1,4 @@
-"""Rows and checks of ``onrig bench loop``, what its JSON has beside them, its tables and its picture."""
+"""Rows, checks, JSON, tables and picture of ``onrig bench loop``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TICK_US: Final = 200.0
 TICK_RATE_HZ: Final = 500.0
 """At this rate the tick is held to TICK_US."""
 FAULTLESS_RATE_HZ: Final = 200.0
-"""At this rate and below, no miss is let pass that the machine has not caused by standing still."""
+"""At this rate and below, every miss must be explained by a stall of the machine."""
 
 
 class SliceFigures(NamedTuple):
@@ -48,7 +48,7 @@ class SliceFigures(NamedTuple):
 
 
 class OfRig(NamedTuple):
-    """What one variant of the rig came to at one rate."""
+    """Results of one variant of the rig at one rate."""
 
     name: str
     tally: Tally
@@ -117,7 +117,7 @@ def rows_of(found: AtRate) -> list[Row]:
 
 
 def checks_of(found: AtRate) -> list[Check]:
-    """What is held against the rig at one rate."""
+    """Checks on the rig at one rate."""
     at = f"{found.rate_hz:g} Hz: "
     base = found.rigs[0]
     misses = explained(found)
@@ -164,7 +164,7 @@ def variant_ratio(base: OfRig, other: OfRig, figure: str) -> Ratio:
 
 
 def build(machine: dict[str, Fact], measured: Sequence[AtRate]) -> LoopReport:
-    """Put everything into the report."""
+    """Complete report."""
     rows, checks, misses = [], [], []
     histograms: dict[str, dict[str, list[float]]] = {}
     slices: dict[str, list[dict[str, float]]] = {}

@@ -1,7 +1,7 @@
-"""The rig whose loop is measured, ``onrig run`` as anybody would start it, and a viewer of its live page.
+"""The measured rig, a plain ``onrig run``, and a viewer of its live page.
 
-Its step records are read along from its shared memory; the viewer takes what the page streams, as a browser does, and
-throws it away.
+Step records are read from its shared memory as they are written; the viewer receives the page's stream like a browser
+and discards it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _TAKE_S: Final = 0.05
 
 
 class RigFailed(RuntimeError):
-    """The rig did not come up, or ended in the midst of it; says why."""
+    """The rig did not start, or ended during the measurement; gives the reason."""
 
 
 class RunEnded(RigFailed):
-    """It came up and was measured, and then ended by itself."""
+    """The rig started, was measured, and then ended by itself."""
 
 
 class MeasuredRig:
@@ -119,7 +119,7 @@ class MeasuredRig:
         return self._said.read_text(errors="replace")
 
     def _reason(self) -> str:
-        """Why it ended, by its summary; empty where that does not tell."""
+        """Reason for its end according to its summary; empty if unknown."""
         try:
             summary = msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])
         except (OSError, msgspec.DecodeError):
@@ -128,7 +128,7 @@ class MeasuredRig:
 
     def _last_words(self) -> str:
         lines = self.printed.strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
     def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
         """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RunEnded if the run ends.

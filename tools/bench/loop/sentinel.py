@@ -1,11 +1,11 @@
-"""The machine's own stalls: a process above the loop that sleeps to absolute deadlines and notes when it woke late.
+"""Detector of machine stalls: a process with higher priority than the loop that records its late wake-ups.
 
 ``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.
-It does next to nothing, so whatever delays it (the kernel, a hypervisor, firmware) delays the loop as well, and is none
-of the loop's doing; work of the loop's own does not delay it, for it goes before the loop.  While a rig is measured it
-is told when to look: once per period, while the loop rests.  So it is in no tick's way, and whatever keeps a tick from
-ending until the next frame but one keeps it as well.  The kind ``line`` sends itself a byte through a pseudo-terminal
-at each wake-up, and times that instead: frames of a twin come the same way, by a worker of the kernel without priority.
+It sleeps to absolute deadlines and does almost nothing, so whatever delays it (kernel, hypervisor, firmware) also
+delays the loop and is not the loop's fault; the loop's own work cannot delay it, since it has the higher priority.
+While a rig is measured it wakes once per period, while the loop sleeps, so it never disturbs a tick, and any stall that
+overruns a whole period delays it too.  The kind ``line`` sends itself a byte through a pseudo-terminal at each wake-up,
+and times that instead: frames of a twin come the same way, by a worker of the kernel without priority.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ A wake-up takes 40 us of the CPU that is measured: one each millisecond in
 any phase made the frames later by as much, at p99.  A stall of 4 ms is sure to be seen then, one of 1 ms by chance.
 """
 _AIM: Final = struct.Struct("=qq")
-"""When to look: any time of the grid, and its period; ns."""
+"""Wake-up grid: any grid point and the period; ns."""
 _LISTENS_AFTER: Final = 16
 """Wake-ups, each time."""
 PRIORITY: Final = 90
@@ -52,7 +52,7 @@ _ABSOLUTE: Final = 1
 
 
 class Seen(msgspec.Struct):
-    """What one sentinel noted."""
+    """Records of one sentinel."""
 
     kind: Kind
     cpu: int
@@ -182,11 +182,11 @@ class Sentinels:
                 pipe.flush()
 
     def aim_nowhere(self, cpu: int | None) -> None:
-        """Have the one on ``cpu`` wake in any phase again."""
+        """Let the one on ``cpu`` wake in any phase again."""
         self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
     def seen(self) -> list[Seen]:
-        """End them and take what they noted; those that could not run have noted nothing."""
+        """Stop the sentinels and collect their records; those that could not run have none."""
         found = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):

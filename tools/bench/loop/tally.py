@@ -1,4 +1,4 @@
-"""What the step records of a measured loop come to: bounded histograms, and missed ticks beside stalls."""
+"""Statistics of a measured loop's step records: bounded histograms, and missed ticks matched with stalls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.sim.twin.pacing import TraceReader
 from onrig.tools.bench.loop.sentinel import NOTED_NS, Seen
 
 NEAR_TICKS: Final = 10
-"""A swap is felt, if at all, by the ticks that prepare it and by those after it: so many on either side."""
+"""Ticks on either side of a policy swap that it may affect."""
 DEVICE_CLOCK: Final = "sampling interval error, device clock"
 HOST_CLOCK: Final = "arrival interval error, host clock"
 SENT_LATE: Final = "frame sent late"
@@ -72,7 +72,7 @@ class Tally:
         self._sendings = self._sendings.part(first, len(held))
 
     def finish(self) -> None:
-        """End the stretch: nothing follows the newest."""
+        """End the stretch: no record follows."""
         if self._held is not None:
             self._judge(self._held, len(self._held))
         self._held, self._judged, self._sendings = None, 0, self._sendings.part(0, 0)
@@ -217,7 +217,7 @@ _SHARE: Final = 0.25
 
 
 class Explained(NamedTuple):
-    """A miss, and the machine's part in it."""
+    """A miss and its attribution to the machine."""
 
     missed: Missed
     stall_ms: float
@@ -227,22 +227,22 @@ class Explained(NamedTuple):
 
     @property
     def is_machine(self) -> bool:
-        """Whether the machine stood still at that time."""
+        """Whether the machine stalled at that time."""
         return self.stall_ms > 0
 
     @property
     def is_line(self) -> bool:
-        """Whether it ran, but its kernel was slow to hand bytes on."""
+        """Whether the machine ran, but the kernel delivered bytes late."""
         return self.line_ms > 0 and not self.is_machine
 
     @property
     def is_program(self) -> bool:
-        """Whether it is to be put down to the program: its own work ran over, and no stall was seen."""
+        """Whether the program caused it: its own work overran, and no stall was seen."""
         return self.missed.cause is Miss.PROGRAM and not self.is_machine
 
 
 class Stalls:
-    """What the sentinels saw that is long enough to cost a tick at a given period."""
+    """Stalls seen by the sentinels that are long enough to cost a tick at a given period."""
 
     def __init__(self, seen: Sequence[Seen], period_ns: int) -> None:
         least = max(NOTED_NS, _SHARE * period_ns)
@@ -271,7 +271,7 @@ class Stalls:
 
 
 class LoopMiss(msgspec.Struct, frozen=True):
-    """A missed tick as the JSON has it."""
+    """A missed tick in the JSON."""
 
     rate_hz: float
     subject: str
@@ -289,7 +289,7 @@ class LoopMiss(msgspec.Struct, frozen=True):
 
 
 def as_row(rate_hz: float, subject: str, e: Explained) -> LoopMiss:
-    """Put a miss into the shape of the JSON."""
+    """JSON form of a miss."""
     m = e.missed
     return LoopMiss(
         rate_hz,

@@ -1,8 +1,8 @@
-"""``onrig bench loop``: how punctual the real control loop is on this board, beside ``cyclictest``.
+"""``onrig bench loop``: timing of the real control loop on this board, next to ``cyclictest``.
 
-Starts the whole rig (`onrig run`: supervisor, twin, control, replay, learner) at each rate, beside a process that
-keeps the other CPUs busy, and reads every step record along.  Slices of the rig and of cyclictest, on the same CPU at
-the same priority and interval, take turns; sentinels above both note when the machine itself stood still.
+Starts the whole rig (`onrig run`: supervisor, twin, control, replay, learner) at each rate, next to a process that
+keeps the other CPUs busy, and reads every step record.  Slices of the rig and of cyclictest, on the same CPU at the
+same priority and interval, take turns; sentinels with higher priority than both record stalls of the machine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SETTLE_S: Final = 2.0
 
 
 class LoopSession:
-    """One rate: what runs beside everything else, and the slices."""
+    """Measurement at one rate: background load and slices."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ def main(arguments: list[str]) -> int:
     if args.swaps is not None:
         without.add("learner")
     elif "learner" not in without and find_spec("torch") is None:
-        print("torch is not installed: the rig runs without a learner of its own", file=sys.stderr)
+        print("torch is not installed: the rig runs without a local learner", file=sys.stderr)
         without.add("learner")
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
@@ -239,7 +239,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if cyclictest.find() is None and "cyclictest" not in without:
-        print("cyclictest is not there: install rt-tests to see Onrig beside it", file=sys.stderr)
+        print("cyclictest is not installed: install rt-tests for the comparison", file=sys.stderr)
     weights = [s.seconds + START_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
     measured: list[AtRate] = []
@@ -276,7 +276,7 @@ def _machine(measured: Sequence[AtRate], config: RunConfig) -> dict[str, Fact]:
 
 def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Namespace) -> None:
     if not report.machine["sched_fifo"]:
-        print("without SCHED_FIFO: the loop had no permission for it (`onrig doctor` tells how to give it)\n")
+        print("without SCHED_FIFO: the loop was not permitted to use it (`onrig doctor` shows how to grant it)\n")
     parts = [rows_table(report.rows), misses_table(measured)]
     if report.misses:
         parts.append(misses_list(report.misses))

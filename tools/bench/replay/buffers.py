@@ -1,7 +1,7 @@
-"""The transitions that every library is given, and the seam behind which each library's memory stands.
+"""Test transitions, and the common interface to each library's memory.
 
-Every library is used by its quickest documented way for single transitions.  It is given them in its own form (a
-TensorDict, a Batch, rows with an environment axis), made outside the clock, and hands out samples in its own form.
+Every library is used in its fastest documented way for single transitions.  Input is converted to its own form (a
+TensorDict, a Batch, rows with an environment axis) outside the timed section, and samples are in its own form.
 """
 
 from __future__ import annotations
@@ -117,15 +117,15 @@ class Buffer(ABC):
 
     @abstractmethod
     def law(self, td: Floats) -> NDArray[np.float64]:
-        """Return how likely each slot of the full memory is to be drawn once all have these errors, as declared."""
+        """Declared draw probability of each slot of the full memory, given these errors."""
 
     @abstractmethod
     def columns(self) -> Columns:
-        """Draw one minibatch and take the sample apart (not timed)."""
+        """One minibatch as separate columns (not timed)."""
 
     @abstractmethod
     def prepare(self, t: Transitions, e: Errors) -> None:
-        """Put transitions and minibatches of errors into the library's currency, ``POOL`` of each."""
+        """Convert ``POOL`` transitions and minibatches of errors to the library's own form."""
 
     @abstractmethod
     def insert(self, i: int) -> object:
@@ -155,10 +155,10 @@ class Buffer(ABC):
             self.learn(j)
 
     def begin_round(self) -> None:  # noqa: B027 most have nothing to go back to
-        """Go back to where inserts are as likely to be kept as at first."""
+        """Restore the initial probability that inserts are kept."""
 
     def array_bytes(self) -> int | None:
-        """Return the bytes of what it keeps, None where only the process can be weighed."""
+        """Bytes of its arrays; None if only the process's memory can be measured."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""What ``onrig bench replay`` measures, and what each library does for it."""
+"""Cases of ``onrig bench replay``, and their equivalent in each library."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Operation(enum.Enum):
 
     INSERT = "insert"
     INSERT_DRAWABLE = "insert drawable"
-    """The sampler has heard of it: the next sample may contain it."""
+    """Including the sampler's notification: the next sample may contain it."""
     SAMPLE = "sample"
     UPDATE = "update"
     CYCLE = "cycle"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One figure for every library that has what it takes."""
+    """One measurement for every library that supports it."""
 
     name: str
     operation: Operation
     onrig: str
     """Strategy that Onrig runs."""
     peer: str | None
-    """Kind of memory of the others; None where they have nothing like it."""
+    """Kind of memory in the other libraries; None if they have no equivalent."""
     size: int = 0
     """Transitions per sample."""
     after_update: bool = False
@@ -77,19 +77,19 @@ def _prioritised() -> tuple[Case, ...]:
 
 SIZES: Final = (16, 64, 256)
 GROUPS: Final = (_uniform(), _prioritised())
-"""Cases whose memories are held at the same time."""
+"""Cases whose memories coexist."""
 CASES: Final = tuple(case for group in GROUPS for case in group)
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """A memory that is put to the test or weighed."""
+    """A memory whose sampling is tested or whose size is measured."""
 
     onrig: str
     peer: str | None
 
     @property
     def name(self) -> str:
-        """How the report calls it."""
+        """Name in the report."""
         return f"memory {self.onrig}"
 
     def kind(self, package: str) -> str | None:
@@ -102,7 +102,7 @@ GATED: Final = (
     Memory("FIFO[PER]", None),
     Memory("FIFO[PropPER+IS]", "PER"),
 )
-"""Ways of drawing, put to the test before anything is timed."""
+"""Samplings tested for correctness before anything is timed."""
 MEMORIES: Final = (
     Memory("FIFO[Uniform]", "Uniform"),
     Memory("Resv[Uniform]", None),
@@ -111,7 +111,7 @@ MEMORIES: Final = (
     Memory("FIFO[PER]", None),
     Memory("FIFO[PropPER+IS]", "PER"),
 )
-"""What is weighed."""
+"""Memories whose size is measured."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -134,5 +134,5 @@ SHAPES: Final = (Shape(2, 1), Shape(17, 6))
 
 
 def title(name: str, shape: Shape, capacity: int) -> str:
-    """Name a case as it stands in the report."""
+    """Name of a case in the report."""
     return f"{name}, {shape}, {capacity}"

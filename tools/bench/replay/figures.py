@@ -1,4 +1,4 @@
-"""What the rounds of ``onrig bench replay`` came to."""
+"""Statistics of the rounds of ``onrig bench replay``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Figure(NamedTuple):
     all: Quantiles
     """Over the calls of all rounds."""
     wall: Tail | None
-    """By the clock, each in its quietest round: a loud neighbour does not decide.  None where no spans were taken."""
+    """By the clock, each in its quietest round, to discount other load.  None if no spans were taken."""
     busy: Tail | None
     """By the processor's time, over all rounds."""
 
@@ -42,7 +42,7 @@ class Weight(NamedTuple):
     """Bytes per transition."""
 
     resident: float | None
-    """By which the process grew."""
+    """Growth of the process."""
     arrays: float | None
     """Of the arrays held."""
 
@@ -52,7 +52,7 @@ Weights = dict[Place, Weight]
 
 
 def figure(rounds: Sequence[Timings], beside_stalls: Sequence[Timings]) -> Figure:
-    """Put rounds together; ValueError when there is no call in any of them."""
+    """Statistics over rounds; ValueError if none has a call."""
     everything = quantiles_us(_joined(t.calls for t in rounds))
     if not beside_stalls:
         return Figure(everything, None, None)
@@ -83,7 +83,7 @@ _US: Final = {
     ("sample 16 Uniform", _SMALL): 6.0,
     ("sample 16 PER", _SMALL): 8.0,
 }
-"""Most microseconds at the median."""
+"""Upper bounds on the median, in microseconds."""
 _INSERTS: Final = tuple(f"insert {keeper}" for keeper in ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)"))
 _STALL_MARGIN_US: Final = 50.0
 _FASTER_THAN_CPPRB: Final = (("insert FIFO", "insert FIFO", 5.0), ("sample 16 PER", "sample 16 PropPER", 1.0))
@@ -95,7 +95,7 @@ _CYCLES: Final = (
 )
 """Onrig's case, and the one in which the peers do the like."""
 _PAGES_BYTES: Final = 512 * 1024
-"""What the process may grow by beside the arrays: the allocator's own."""
+"""Allowed growth of the process beyond the arrays: allocator overhead."""
 
 
 def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:

@@ -1,4 +1,4 @@
-"""Onrig itself, put together as the rig and its learner do: keeper, storage, sampler, gather.
+"""Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gather.
 
 A sample is what a learner reads: slots drawn, rows gathered, terminations told apart.
 """

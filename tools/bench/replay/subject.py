@@ -1,7 +1,7 @@
-"""One library in a process of its own: builds, judges, weighs and times its memories.
+"""One library in a process of its own: tests, measures and times its memories.
 
-The judgement comes first: what is drawn is put to a chi-square test against the law that the library declares.  A
-library that draws wrongly may be quick; it is measured all the same, and marked.
+First a chi-square test compares the draws with the library's declared distribution.  A library that fails is still
+timed, but marked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onrig.tools.bench.replay.peers import Build, build_of
 from onrig.tools.bench.timing import Call, Timings, measure, measure_beside_stalls, quiet_collector
 
 GATE_CAPACITY: Final = 1000
-"""No power of two: sum trees have gone wrong there."""
+"""Not a power of two, where some sum trees are wrong."""
 N_OBS: Final = 2
 N_ACT: Final = 1
 DRAWS: Final = 200_000
@@ -34,7 +34,7 @@ _LEAST_EXPECTED: Final = 10.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How one kind of memory passed."""
+    """Test result of one kind of memory."""
 
     kind: str
     sigmas: float
@@ -71,7 +71,7 @@ def deviation(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
 
 
 def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY, draws: int = DRAWS) -> Verdict:
-    """Fill ``buffer`` past its end one by one, give every slot an error, draw, and judge the draws."""
+    """Fill ``buffer`` beyond capacity one by one, give every slot an error, draw, and test the draws."""
     n = capacity + capacity // 2
     source = transitions(n, N_OBS, N_ACT, seed)
     for first in range(0, n, POOL):
@@ -100,7 +100,7 @@ def _same(got: NDArray[np.float32], source: NDArray[np.float32], named: NDArray[
 
 
 class Weighed(msgspec.Struct, frozen=True):
-    """What a full memory takes."""
+    """Memory use of a full replay memory."""
 
     resident: int | None
     """Bytes by which the process grew; None where that cannot be read."""
@@ -158,7 +158,7 @@ class Memories:
         return Timings(measure(_timed(case, buffer), indices, limit_ns, before))
 
     def drop(self) -> None:
-        """Let go of every memory."""
+        """Release all memories."""
         self._buffers.clear()
         _settle()
 

@@ -1,7 +1,8 @@
-"""``onrig bench replay``: the memory of experiences beside the buffers of other libraries.
+"""``onrig bench replay``: the replay memory next to the buffers of other libraries.
 
-Every library runs in a process of its own.  A gate first puts what it draws to a test; then all take turns, round by
-round, so that the moods of the machine hit all alike.  The checks are bounds on Onrig; exit 0 whether or not they hold.
+Every library runs in a process of its own.  A gate first tests the distribution of its draws; then all are timed in
+turns, round by round, so that disturbances affect all alike.  The checks are bounds on Onrig; exit 0 whether or not
+they hold.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """Everything measured so far; a library that fails on the way drops out, with the reason."""
+    """Measurements so far; a library that fails drops out, with the reason."""
 
     def __init__(self, plan: Plan, packages: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -217,7 +218,7 @@ def main(arguments: list[str]) -> int:
 
 
 def build_report(session: Session, versions: dict[str, str]) -> Report:
-    """Put what ``session`` measured into the report."""
+    """Report of a session."""
     machine, floor = describe_subjects(versions, session.spans, session.unavailable)
     rows = []
     for place, f in session.figures.items():
@@ -235,7 +236,7 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
 
 
 def describe(session: Session, plan: Plan, packages: Sequence[str], report: Report) -> list[str]:
-    """Return the tables, and a line for whatever is missing or marked."""
+    """Tables, with notes on missing and marked results."""
     peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable]
     marked = {(package, v.kind) for package, v in session.verdicts if not v.passed}
     parts = [times_table(session.figures, s, n, peers, marked) for s in plan.shapes for n in plan.capacities]

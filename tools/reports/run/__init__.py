@@ -1,1 +1,1 @@
-"""The report of one run: what it left behind, its figures, and the page that shows them."""
+"""The report of one run: its data, figures, and page."""

@@ -1,4 +1,4 @@
-"""The run episode by episode, its policies, and where the time of its ticks went."""
+"""Charts of a run: episodes, policies, and time spent per tick stage."""
 
 from __future__ import annotations
 

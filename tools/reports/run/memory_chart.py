@@ -1,4 +1,4 @@
-"""What the memory holds over what the policy does there, in the manner of figure 4 of de Bruin et al. 2018."""
+"""Chart of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 

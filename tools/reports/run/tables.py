@@ -27,7 +27,7 @@ _LAST: Final = 20
 
 
 def tiles(m: RunFiles) -> list[Tile]:
-    """What somebody wants to know first."""
+    """Headline figures."""
     s = m.summary
     last = m.train["normalized"][-_LAST:]
     found = [Tile(f"{len(m.train['episode'])} of {m.config.episodes}", "training episodes")]
@@ -71,7 +71,7 @@ def _begins(event: Event) -> bool:
 
 
 def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
-    """What keeps the figures from being the last word."""
+    """Caveats on the figures."""
     lines = []
     s = m.summary
     if not s:
@@ -88,7 +88,7 @@ def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
 
 
 def events_sheet(m: RunFiles) -> Sheet | None:
-    """What happened, but for what the figures show; equal lines in a row are counted."""
+    """Events not covered by the figures; equal consecutive lines are counted."""
     start = m.events[0].t_unix_s if m.events else 0.0
     rows: list[tuple[str, str, str, str]] = []
     for event in m.events:
@@ -152,7 +152,7 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
 
 
 def circumstances(m: RunFiles) -> list[tuple[str, str]]:
-    """With what, where and when it ran."""
+    """Versions, machine and time of the run."""
     versions = m.meta.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
