@@ -46,6 +46,8 @@ class TwinDevice:
         self.boot_id = options.boot_id
         self.sensors_stick = False
         """Whether the sensors repeat their last reading (injected fault)."""
+        self.sensors_dead = False
+        """Whether no sensor can be read (injected fault)."""
         self._estop_pressed = False
         self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
@@ -139,7 +141,7 @@ class TwinDevice:
         else:
             self._move_plant(self.period_us)
             self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
-        sensors = self._sensing.read(self.plant_state)
+        sensors = None if self.sensors_dead else self._sensing.read(self.plant_state)
         if self.sensors_stick and self._read is not None:
             sensors = self._read
         self._read = sensors

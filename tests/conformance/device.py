@@ -14,13 +14,13 @@ from typing import ClassVar
 import pytest
 
 from onrig.hw import messages as m
-from onrig.hw.framing import encode_frame
 from onrig.hw.messages import MessageType, Op, Result, State, Status
-from tests.conformance.host import Host
+from tests.conformance.faults import FaultConformance
+from tests.conformance.framing import FramingConformance
+from tests.conformance.host import LONG, Host, continuous
 from tests.conformance.refusals import RefusalConformance
+from tests.conformance.states import StateConformance
 
-LONG = 250
-"""A lease that no test here outlives."""
 HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
 
 
@@ -29,20 +29,7 @@ def flags(state: State) -> Status:
     return Status(state.status) & ~Status.CLAMPED
 
 
-def continuous(host: Host) -> bool:
-    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
-
-    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said
-    of periods that do not report what was commanded in them.
-    """
-    return all(
-        b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
-        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
-        for a, b in pairwise(host.wire.states)
-    )
-
-
-class DeviceConformance(RefusalConformance):
+class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance):
     """The rules that hold in every kind of time."""
 
     period_us: ClassVar[int] = 10_000
@@ -63,55 +50,18 @@ class DeviceConformance(RefusalConformance):
         host.begin(self.period_us, LONG)
         return host
 
-    # -- §1 framing ------------------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize(
-        "garbage",
-        [
-            b"\xff",
-            b"\x05\x01\x02",
-            bytes(range(1, 256)) * 3,
-            b"\x00" * 50,
-            encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3],
-            encode_frame(bytes([MessageType.HELLO_REQUEST]))[:-1],
-        ],
-        ids=["byte", "short", "long", "zeros", "cut-off request", "cut-off hello"],
-    )
-    def test_garbage_before_a_frame_does_not_harm_it(self, host: Host, garbage: bytes) -> None:
-        host.send_raw(garbage)
-        assert host.result(Op.DESCRIBE, b"\0") == Result.OK
-
-    def test_a_single_zero_between_two_frames_suffices(self, host: Host) -> None:
-        describe = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
-        host.send_raw(describe[0] + describe[1][1:])
-        assert len(host.replies()) == 2
-
-    def test_frames_in_pieces_are_put_together(self, host: Host) -> None:
-        wire = encode_frame(host.request(Op.DESCRIBE, b"\0"))
-        for byte in wire:
-            host.send_raw(bytes([byte]))
-        assert len(host.replies()) == 1
-
-    def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
-        wire = encode_frame(host.request(Op.ARM))
-        for at in range(1, len(wire) - 1):
-            for bit in (0x01, 0x80):
-                damaged = bytearray(wire)
-                damaged[at] ^= bit
-                host.send_raw(bytes(damaged))
-        assert host.replies() == []
-        assert not host.sample().status & Status.ARMED
-
     # -- §2 messages -----------------------------------------------------------------------------------------------
 
+    @pytest.mark.rules("P201", "P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
     def test_the_hello_is_sound(self, host: Host) -> None:
         hello = host.hello
         assert hello.protocol == m.PROTOCOL_VERSION
         assert 0 < hello.period_min_us <= self.period_us <= hello.period_max_us
+        assert hello.n_sensors + 2 * hello.n_actuators <= m.MAX_STATE_COUNTS
         assert hello.lease_max >= LONG
         assert hello.time_scale >= 0.0
 
+    @pytest.mark.rules("P206", "P214")
     def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
         told = armed.act(armed.latest(), armed.part(2))
         for _ in range(5):
@@ -124,6 +74,7 @@ class DeviceConformance(RefusalConformance):
         assert after.u_start == told.u_end
         assert continuous(armed)
 
+    @pytest.mark.rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
     def test_channels_are_described_in_order_and_no_others(self, host: Host) -> None:
         kinds = [channel.is_actuator for channel in host.channels]
         assert kinds == [False] * host.hello.n_sensors + [True] * host.hello.n_actuators
@@ -132,6 +83,7 @@ class DeviceConformance(RefusalConformance):
         for index in (len(host.channels), 255):
             assert host.result(Op.DESCRIBE, bytes([index])) == Result.OUT_OF_RANGE
 
+    @pytest.mark.rules("P262", "P264", "P265", "P266", "P273", "P281", "P282", "P283")
     @pytest.mark.parametrize(
         ("op", "payload", "result"),
         [
@@ -167,6 +119,7 @@ class DeviceConformance(RefusalConformance):
         times = [s.t_us for s in armed.wire.states]
         assert {b - a for a, b in pairwise(times)} == {self.period_us}
 
+    @pytest.mark.rules("P202", "P208", "P209", "P210", "P211", "P272")
     def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
         values = armed.part(2)
         command = armed.command(armed.latest().frame, values)
@@ -189,43 +142,9 @@ class DeviceConformance(RefusalConformance):
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != values for s in armed.wire.states)
 
-    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
-        if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
-        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
-        armed.wait()
-        armed.act(armed.latest(), armed.part(2))
-        resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
-        assert armed.respond(reset) == response
-        assert armed.respond(reset) == response
-        armed.act(armed.latest(), armed.part(4))
-        assert continuous(armed)
-        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
-
-    def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
-        if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
-        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
-        armed.wait()
-        armed.act(armed.latest(), armed.part(2))
-        assert armed.replies() == []
-        again = armed.respond(reset)
-        assert again.result == Result.OK
-        (number,) = m.NEXT_FRAME_LAYOUT.unpack(again.payload)
-        assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
-        while armed.latest().frame < number:
-            armed.wait()
-        assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
-
-    def test_a_refusal_is_stored_too(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
-        request = host.request(99)
-        assert host.respond(request) == host.respond(request)
-
     # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
 
+    @pytest.mark.rules("P003", "P230", "P231", "P401")
     def test_frames_count_up_by_one_and_their_times_by_whole_periods(self, armed: Host) -> None:
         for _ in range(20):
             armed.act(armed.latest(), armed.part(2))
@@ -233,6 +152,7 @@ class DeviceConformance(RefusalConformance):
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
 
+    @pytest.mark.rules("P243", "P316")
     def test_numbers_and_time_go_on_through_configure(self, host: Host) -> None:
         before = host.begin(self.period_us, LONG)
         after = host.begin(2 * self.period_us, LONG)
@@ -243,6 +163,7 @@ class DeviceConformance(RefusalConformance):
         assert again.t_us - after.t_us == (again.frame - after.frame) * 2 * self.period_us
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
 
+    @pytest.mark.rules("P001", "P002", "P237")
     def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
         for divisor in (1, 2, -1, 4) * 3:
             armed.act(armed.latest(), tuple(-v for v in armed.part(2)) if divisor < 0 else armed.part(divisor))
@@ -250,6 +171,7 @@ class DeviceConformance(RefusalConformance):
             for count, channel in zip(state.sensors, armed.channels, strict=False):
                 assert channel.low <= count <= channel.high
 
+    @pytest.mark.rules("P235", "P236", "P319")
     def test_a_device_armed_and_not_commanded_puts_out_its_safe_value(self, armed: Host) -> None:
         state = armed.sample()
         assert flags(state) & ~Status.FIRST == Status.ARMED | Status.SAFE
@@ -257,6 +179,7 @@ class DeviceConformance(RefusalConformance):
         assert state.tau_us == self.period_us
         assert state.lease_left > 0
 
+    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         told = armed.act(armed.latest(), first)
@@ -267,6 +190,30 @@ class DeviceConformance(RefusalConformance):
         assert again.answers > told.answers
         assert continuous(armed)
 
+    @pytest.mark.rules("P227")
+    def test_a_command_is_not_acknowledged(self, armed: Host) -> None:
+        sent = len(armed.wire.bodies)
+        armed.act(armed.latest(), armed.part(2))
+        assert {body[0] for body in armed.wire.bodies[sent:]} == {MessageType.STATE}
+
+    @pytest.mark.rules("P244")
+    def test_the_frame_before_configure_stays_the_latest_one(self, armed: Host) -> None:
+        values = armed.part(4)
+        for _ in range(20):
+            armed.act(armed.latest(), armed.part(2))
+            state = armed.latest()
+            configure = m.CONFIGURE_LAYOUT.pack(20 * self.period_us, LONG)  # long enough for a late host
+            requests = armed.request(Op.CONFIGURE, configure), armed.request(Op.ARM)
+            armed.send(*requests, armed.command(state.frame, values))
+            armed.replies()
+            told = armed.wire.states[0] if armed.wire.states else armed.fresh()
+            assert flags(told) & ~Status.SAFE == Status.ARMED
+            if armed.last_before_configure == state.frame:
+                break
+            armed.begin(self.period_us, LONG)
+        assert (told.frame, told.answers, told.u_end) == (state.frame + 1, state.frame, values)
+
+    @pytest.mark.rules("P240", "P241", "P407")
     def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
         for extreme in (2**31 - 1, -(2**31)):
             told = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
@@ -274,6 +221,7 @@ class DeviceConformance(RefusalConformance):
             assert told.status & Status.CLAMPED
         assert not armed.act(armed.latest(), armed.part(2)).status & Status.CLAMPED
 
+    @pytest.mark.rules("P317", "P318")
     def test_tighter_limits_hold_from_the_next_command_on_until_configure(self, armed: Host) -> None:
         beyond, limit = armed.part(2), armed.part(4)
         armed.act(armed.latest(), beyond)
@@ -286,12 +234,14 @@ class DeviceConformance(RefusalConformance):
         armed.begin(self.period_us, LONG)
         assert armed.act(armed.latest(), beyond).u_end == beyond
 
+    @pytest.mark.rules("P275", "P283", "P317")
     def test_limits_wider_than_the_devices_own_are_refused_one_by_one(self, armed: Host) -> None:
         for index, a in enumerate(armed.actuators):
             for low, high in ((a.low - 1, a.high), (a.low, a.high + 1)):
                 assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, low, high)) == Result.OUT_OF_RANGE
             assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, a.low, a.high)) == Result.OK
 
+    @pytest.mark.rules("P402", "P404")
     def test_a_command_that_does_not_answer_the_latest_frame_is_dropped(self, armed: Host) -> None:
         wrong = armed.part(2)
         for _ in range(5):
@@ -300,6 +250,7 @@ class DeviceConformance(RefusalConformance):
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != wrong for s in armed.wire.states)
 
+    @pytest.mark.rules("P405")
     def test_only_the_first_command_for_a_frame_counts(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         state = armed.latest()
@@ -311,6 +262,7 @@ class DeviceConformance(RefusalConformance):
 
     # -- §3 states -------------------------------------------------------------------------------------------------
 
+    @pytest.mark.rules("P302", "P310", "P403")
     def test_a_disarmed_device_drops_commands(self, host: Host) -> None:
         state = host.begin(self.period_us, LONG, arm=False)
         for _ in range(5):
@@ -320,12 +272,14 @@ class DeviceConformance(RefusalConformance):
             assert flags(state) & ~Status.FIRST == Status.SAFE
             assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
 
+    @pytest.mark.rules("P284", "P306", "P320")
     def test_arming_an_armed_device_leaves_its_output(self, armed: Host) -> None:
         armed.act(armed.latest(), armed.part(2))
         armed.session.arm()
         armed.act(armed.latest(), armed.part(4))
         assert continuous(armed)
 
+    @pytest.mark.rules("P285", "P286", "P307", "P308")
     @pytest.mark.parametrize("op", [Op.DISARM, Op.CLEAR_FAULT])
     def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
         armed.act(armed.latest(), armed.part(2))
@@ -339,6 +293,7 @@ class DeviceConformance(RefusalConformance):
         assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
         assert armed.result(op) == Result.OK
 
+    @pytest.mark.rules("P304", "P315")
     def test_configure_disarms_and_puts_the_safe_output_out(self, armed: Host) -> None:
         armed.act(armed.latest(), armed.part(2))
         armed.session.configure(self.period_us, LONG)
@@ -346,6 +301,7 @@ class DeviceConformance(RefusalConformance):
         assert flags(state) & ~Status.FIRST == Status.SAFE
         assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
 
+    @pytest.mark.rules("P261", "P287", "P309", "P322", "P323", "P324")
     def test_a_reset_starts_from_the_start_state_with_the_safe_output_still_armed(self, armed: Host) -> None:
         if not armed.can_reset:
             pytest.skip("not a simulator")

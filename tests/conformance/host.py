@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State
+from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
+LONG: Final = 250
+"""A lease that no test here outlives."""
 _PATIENCE_NS: Final = 20_000_000_000
 _LOOK_NS: Final = 2_000_000
 _TRIES: Final = 200
@@ -31,6 +34,16 @@ class Wire:
         """State frames so far."""
         self.bodies: list[bytes] = []
         """Every frame, state or not, in order."""
+        self.raw = bytearray()
+        """Every byte."""
+        self.last_before_configure = 0
+        """Number of the last frame before the last CONFIGURE."""
+
+    def forget(self) -> None:
+        """Begin anew with what comes now."""
+        self.states.clear()
+        self.bodies.clear()
+        self.raw.clear()
 
     @property
     def name(self) -> str:
@@ -41,12 +54,14 @@ class Wire:
 
     def read(self, timeout_ns: int) -> bytes:
         data = self._transport.read(timeout_ns)
+        self.raw += data
         for body in self._reader.feed(data):
             self.bodies.append(body)
             if body[0] == MessageType.STATE:
                 self.states.append(self._layout.decode(body))
                 self.count += 1
             elif body[0] == MessageType.RESPONSE and m.decode_response(body)[1:3] == (Op.CONFIGURE, Result.OK):
+                self.last_before_configure = self.states[-1].frame if self.states else 0
                 self.states.clear()
         return data
 
@@ -62,6 +77,7 @@ class Host:
 
     def __init__(self, transport: Transport, rig: Rig, clock: Clock) -> None:
         self.rig = rig
+        self._transport, self._clock = transport, clock
         self._now = clock.monotonic_ns
         self.wire = Wire(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
         self.session = DeviceSession(self.wire, rig, clock)
@@ -80,6 +96,11 @@ class Host:
     def lockstep(self) -> bool:
         """Whether the device waits for its commands."""
         return self.hello.time_scale == 0.0
+
+    @property
+    def last_before_configure(self) -> int:
+        """Number of the last state frame before the last CONFIGURE."""
+        return self.wire.last_before_configure
 
     @property
     def can_reset(self) -> bool:
@@ -127,6 +148,15 @@ class Host:
         self._seen = self.wire.count
         return self.wire.states[-1]
 
+    def fresh(self) -> State:
+        """A state frame that the device sent after all that has been read: it knows of whatever was answered."""
+        if self.lockstep:
+            return self.sample()
+        start = self.wire.count
+        self._pump(lambda: self.wire.count > start and bool(self.wire.states), "state frame")
+        self._seen = self.wire.count
+        return self.wire.states[-1]
+
     def _pump(self, done: Callable[[], bool], what: str) -> None:
         """Read until ``done``; the session does the reading, so that it never misses the middle of a frame."""
         limit_ns = self._now() + _PATIENCE_NS
@@ -152,6 +182,10 @@ class Host:
     def latest(self) -> State:
         """The newest state frame that has been read."""
         return self.wire.states[-1]
+
+    def again(self) -> Host:
+        """Another host on the same line, which has only just connected."""
+        return Host(self._transport, self.rig, self._clock)
 
     # -- below the session -----------------------------------------------------------------------------------------
 
@@ -214,3 +248,16 @@ class Host:
             return
         finally:
             self.session.close()
+
+
+def continuous(host: Host) -> bool:
+    """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
+
+    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said
+    of periods that do not report what was commanded in them.
+    """
+    return all(
+        b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
+        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
+        for a, b in pairwise(host.wire.states)
+    )

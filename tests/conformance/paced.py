@@ -9,8 +9,8 @@ import pytest
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Fault, Op, Result, State, Status
-from tests.conformance.device import LONG, DeviceConformance, flags
-from tests.conformance.host import Host
+from tests.conformance.device import DeviceConformance, flags
+from tests.conformance.host import LONG, Host
 
 
 class PacedConformance(DeviceConformance):
@@ -18,10 +18,7 @@ class PacedConformance(DeviceConformance):
 
     lease: ClassVar[int] = 5
 
-    def press_estop(self, *, pressed: bool) -> None:
-        """Press or release the emergency stop of the device that was connected to, where that can be done."""
-        pytest.skip("nobody is there to press the emergency stop")
-
+    @pytest.mark.rules("P251", "P252", "P313")
     def test_of_several_latched_faults_the_gravest_is_told_and_one_clearing_releases_them(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         self.until_fault(host)
@@ -38,12 +35,17 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert Fault(host.wait().fault) is Fault.NONE
 
+    def latch(self, host: Host) -> None:
+        host.begin(self.period_us, self.lease)
+        self.until_fault(host)
+
     def until_fault(self, host: Host) -> State:
         """Keep silent until a fault latches; its first frame."""
         while not host.latest().fault:
             host.wait()
         return next(s for s in host.wire.states if s.fault)
 
+    @pytest.mark.rules("P003", "P401", "P501")
     def test_samples_come_by_themselves(self, host: Host) -> None:
         start = host.begin(self.period_us, 1, arm=False)
         while host.wait().frame < start.frame + 20:
@@ -53,6 +55,7 @@ class PacedConformance(DeviceConformance):
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
         assert {(s.tau_us, s.fault) for s in states} == {(self.period_us, 0)}
 
+    @pytest.mark.rules("P236", "P407")
     def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
         for _ in range(10):
             armed.act(armed.latest(), armed.part(2))
@@ -61,6 +64,7 @@ class PacedConformance(DeviceConformance):
             assert s.u_start == s.u_end or s.tau_us < self.period_us
             assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # else it holds what it had
 
+    @pytest.mark.rules("P234", "P311", "P411", "P412", "P414", "P415")
     def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         read = len(host.wire.states) - 1
@@ -80,6 +84,7 @@ class PacedConformance(DeviceConformance):
         assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
         assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
 
+    @pytest.mark.rules("P306", "P319", "P413")
     def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         fault = self.until_fault(host)
@@ -88,6 +93,7 @@ class PacedConformance(DeviceConformance):
         assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
         assert {s.u_end for s in armed} == {host.safe}
 
+    @pytest.mark.rules("P325", "P406")
     def test_a_reset_drops_commands_until_its_first_frame(self, armed: Host) -> None:
         if not armed.can_reset:
             pytest.skip("not a simulator")
@@ -102,6 +108,7 @@ class PacedConformance(DeviceConformance):
             assert (first.u_start, first.u_end) == (armed.safe, armed.safe)
             armed.act(state, armed.part(2))
 
+    @pytest.mark.rules("P320", "P322", "P413")
     @pytest.mark.parametrize("op", [Op.ARM, Op.RESET])
     def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
         if op == Op.RESET and not host.can_reset:
@@ -118,6 +125,7 @@ class PacedConformance(DeviceConformance):
         assert renewed > 0
         assert lefts[renewed:] == list(range(self.lease, 0, -1))
 
+    @pytest.mark.rules("P413")
     def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
         host.begin(self.period_us, LONG)
         for _ in range(30):
@@ -125,6 +133,7 @@ class PacedConformance(DeviceConformance):
             assert told.lease_left == LONG
         assert {s.fault for s in host.wire.states} == {0}
 
+    @pytest.mark.rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
     def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         fault = self.until_fault(host)
@@ -143,11 +152,12 @@ class PacedConformance(DeviceConformance):
         assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
         assert {s.u_end for s in later} == {host.safe}
         assert host.result(Op.CLEAR_FAULT) == Result.OK
-        read = host.wait().frame
+        read = host.fresh().frame
         assert host.result(Op.ARM) == Result.OK
         host.wait()
         assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
 
+    @pytest.mark.rules("P270")
     def test_a_repeated_arm_is_answered_from_memory_and_does_not_arm_again(self, host: Host) -> None:
         host.begin(self.period_us, self.lease, arm=False)
         arm = host.request(Op.ARM)
@@ -160,6 +170,7 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 
+    @pytest.mark.rules("P321")
     def test_disarming_acts_within_the_period(self, armed: Host) -> None:
         told = armed.act(armed.latest(), armed.part(2))
         armed.session.disarm()
@@ -170,6 +181,7 @@ class PacedConformance(DeviceConformance):
         assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
         assert first.tau_us <= self.period_us
 
+    @pytest.mark.rules("P282", "P315")
     def test_another_period_takes_effect_with_configure(self, host: Host) -> None:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us // 2):
             start = host.begin(period_us, LONG)
@@ -177,3 +189,25 @@ class PacedConformance(DeviceConformance):
                 host.wait()
             times = [s.t_us for s in host.wire.states if s.frame >= start.frame]
             assert {b - a for a, b in pairwise(times)} == {period_us}
+
+    @pytest.mark.rules("P409")
+    def test_of_two_switches_in_a_period_the_last_is_told(self, armed: Host) -> None:
+        for _ in range(5):
+            told = armed.act(armed.latest(), armed.part(2))
+            state = armed.latest()
+            armed.send(armed.command(state.frame, armed.part(4)), armed.request(Op.DISARM))
+            while armed.latest().status & Status.ARMED:
+                armed.wait()
+            first = next(s for s in armed.wire.states if s.frame > told.frame and not s.status & Status.ARMED)
+            assert (first.u_end, first.answers) == (armed.safe, 0)
+            assert first.u_start in (armed.part(2), armed.part(4))
+            assert first.tau_us <= self.period_us
+            armed.begin(self.period_us, LONG)
+
+    @pytest.mark.rules("P236")
+    def test_to_put_the_safe_output_out_again_is_no_switch(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        for op in (Op.DISARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM):
+            assert host.result(op) == Result.OK
+            host.fresh()
+        assert {s.tau_us for s in host.wire.states} == {self.period_us}

@@ -7,10 +7,10 @@ from typing import ClassVar
 import pytest
 
 from onrig.hw.clock import VirtualClock
-from onrig.hw.messages import Op, Result
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
+from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.loopback import LoopbackDevice
@@ -28,7 +28,7 @@ def switched_on(config_name: str, time_scale: float) -> tuple[Host, TwinDevice]:
     return Host(LoopbackDevice(device, clock).transport, config.rig, clock), device
 
 
-class Fresh:
+class Fresh(FreshConformance):
     """A device that has just been switched on, for each test."""
 
     config: ClassVar[str] = "pendulum"
@@ -41,13 +41,16 @@ class Fresh:
     def press_estop(self, *, pressed: bool) -> None:
         self.device.press_estop(pressed=pressed)
 
-    def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
-        assert host.result(Op.ARM) == Result.NOT_NOW
-        assert host.result(Op.RESET, bytes(8)) == Result.NOT_NOW
-        for op in (Op.DISARM, Op.CLEAR_FAULT):
-            assert host.result(op) == Result.OK
-        assert host.session.wait_state(10**9) is None
-        assert host.wire.states == []
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.device.sensors_dead = dead
+
+    def hang_up(self, host: Host) -> Host:
+        self.device.link_lost()
+        return host
+
+    def restart(self, host: Host) -> Host:
+        self.device.reboot()
+        return host.again()
 
 
 class TestLockstepPendulum(Fresh, LockstepConformance):

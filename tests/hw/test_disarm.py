@@ -45,6 +45,7 @@ def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: Vir
     assert [op for op, _ in device.acted] == [Op.DISARM]
 
 
+@pytest.mark.rules("H202", "H610")
 def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n) for n in range(1, 500)))
     with pytest.raises(LinkError, match="answered DISARM, but of its state frames none showed its outputs safe"):
@@ -65,6 +66,7 @@ def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock
     assert not device.armed
 
 
+@pytest.mark.rules("H611")
 def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
     config = load("pendulum")
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)

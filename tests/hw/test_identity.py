@@ -28,6 +28,7 @@ def test_the_configured_device_passes() -> None:
         (HELLO._replace(n_actuators=0), "number of actuators: the device has 0, the configuration 1"),
     ],
 )
+@pytest.mark.rules("H602")
 def test_a_foreign_hello_is_refused_with_both_values(hello: Hello, both: str) -> None:
     with pytest.raises(DeviceMismatch) as caught:
         check_hello(hello, PENDULUM)
@@ -52,6 +53,7 @@ def test_a_foreign_hello_is_refused_with_both_values(hello: Hello, both: str) ->
         ((ANGLE, VELOCITY, VOLTAGE._replace(is_actuator=False)), "kind of 'voltage': the device has a sensor"),
     ],
 )
+@pytest.mark.rules("H602")
 def test_a_foreign_channel_is_refused_with_both_values(channels: tuple[Channel, ...], both: str) -> None:
     with pytest.raises(DeviceMismatch, match=both):
         check_channels(channels, PENDULUM)
@@ -61,6 +63,7 @@ def test_resolutions_equal_to_a_millionth_pass() -> None:
     check_channels((ANGLE, VELOCITY._replace(resolution=1e-3 * (1 + 9e-7)), VOLTAGE), PENDULUM)
 
 
+@pytest.mark.rules("H602")
 def test_limits_tighter_than_the_device_s_pass() -> None:
     tight = replace(PENDULUM, actuators=(replace(PENDULUM.actuators[0], low=-1.0, high=2.0),))
     check_channels(CHANNELS, tight)

@@ -50,6 +50,7 @@ def test_a_frame_that_was_taken_is_not_skipped_by_the_next(intake: StateIntake) 
     ],
     ids=["same frame", "older frame", "older frame of a later time", "same time", "older time"],
 )
+@pytest.mark.rules("H605")
 def test_a_frame_whose_number_or_time_does_not_advance_is_dropped(intake: StateIntake, second: State) -> None:
     take(intake, state_of(7), second)
     assert intake.newest == state_of(7)
@@ -61,6 +62,7 @@ def test_gaps_in_the_numbering_count_as_lost_but_not_before_the_first_frame(inta
     assert counters(intake).lost == 3
 
 
+@pytest.mark.rules("H201")
 def test_numbers_wrap_around(intake: StateIntake) -> None:
     take(intake, state_of(2**32 - 1, t_us=5), state_of(1, t_us=6))
     assert intake.newest is not None
@@ -68,6 +70,7 @@ def test_numbers_wrap_around(intake: StateIntake) -> None:
     assert counters(intake).not_advancing == 0
 
 
+@pytest.mark.rules("H606")
 def test_frames_from_before_a_reset_are_dropped_whether_they_wait_or_still_come(intake: StateIntake) -> None:
     take(intake, state_of(4))
     intake.ignore_before(6)
@@ -124,6 +127,7 @@ def test_what_is_handed_out_always_advances_and_every_frame_is_accounted_for(eve
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2**31 - 1))
+@pytest.mark.rules("H201")
 def test_older_is_older_across_the_wrap(number: int, ahead: int) -> None:
     later = (number + ahead) % 2**32
     assert is_before(number, later)

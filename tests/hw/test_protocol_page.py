@@ -8,14 +8,12 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
@@ -28,19 +26,13 @@ from onrig.hw.framing import (
     encode_frame,
 )
 from onrig.hw.session import ATTEMPTS, RETRY_S
+from tests.conformance.page import PAGE, block
 
-PAGE = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 S, A = 2, 1
 C_COMPILER = shutil.which("cc")
 
 Fields = dict[str, str]
 Value = str | int | float | bytes | tuple[int, ...]
-
-
-def block(language: str) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(found) == 1, f"one block of {language} on the page"
-    return str(found[0])
 
 
 def table_after(text: str) -> list[list[str]]:
@@ -109,6 +101,7 @@ def message_of(vector: Vector) -> object:
 
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v.message}-{v.fields.get('op', '')}")
+@pytest.mark.rules("H801")
 def test_each_vector_holds_in_both_directions(vector: Vector) -> None:
     if vector.message == "HELLO_REQUEST":
         assert vector.raw["body"] == bytes([m.MessageType.HELLO_REQUEST])
@@ -135,6 +128,7 @@ def test_the_channel_vectors_are_the_payloads_of_the_describe_responses() -> Non
 
 
 @pytest.mark.parametrize("line", block("refused").splitlines())
+@pytest.mark.rules("H802")
 def test_each_chunk_to_be_refused_is_refused_for_its_reason(line: str) -> None:
     reason, *words = line.split()
     with pytest.raises({"CRC": CrcError, "COBS": CobsError}[reason]):
@@ -213,6 +207,7 @@ def test_the_limits_of_a_frame_are_the_code_s() -> None:
     assert "every 100 ms, ten times in all" in PAGE
 
 
+@pytest.mark.rules("H701")
 def test_the_line_rates_follow_from_the_sizes_on_the_wire() -> None:
     for rate, *cells in table_after("## 7. Line rate"):
         numbers = [int(cell) for cell in cells]

@@ -48,6 +48,7 @@ def test_connecting_yields_the_hello_and_the_channels(bench: Bench) -> None:
     assert bench.session.channels == bench.device.channels
 
 
+@pytest.mark.rules("H601")
 def test_connecting_asks_until_the_device_has_started(bench: Bench) -> None:
     bench.device.deaf_for = 7
     began_ns = bench.clock.monotonic_ns()
@@ -70,6 +71,7 @@ def test_connecting_at_the_wrong_baud_rate_says_that_something_came(bench: Bench
         bench.session.connect(timeout_s=1.0)
 
 
+@pytest.mark.rules("H602")
 def test_connecting_to_another_rig_is_refused_with_both_names(bench: Bench) -> None:
     bench.device.hello = bench.device.hello._replace(rig="magman")
     with pytest.raises(DeviceMismatch, match="the device has magman, the configuration pendulum"):
@@ -95,6 +97,7 @@ def test_frames_of_an_earlier_session_do_not_survive_connecting(bench: Bench) ->
     assert bench.session.wait_state(bench.deadline()) is None
 
 
+@pytest.mark.rules("H204", "H205")
 def test_a_lost_response_is_fetched_with_the_same_id_and_the_device_acts_once(connected: Bench) -> None:
     connected.device.mute_for = 2
     connected.session.arm()
@@ -103,6 +106,7 @@ def test_a_lost_response_is_fetched_with_the_same_id_and_the_device_acts_once(co
     assert connected.session.counters.retries == 2
 
 
+@pytest.mark.rules("H205")
 def test_a_lost_request_is_sent_again(connected: Bench) -> None:
     connected.device.deaf_for = 3
     connected.session.disarm()
@@ -117,6 +121,7 @@ def test_each_request_has_an_id_of_its_own_across_the_wrap(connected: Bench) -> 
     assert len(connected.device.acted) == 3
 
 
+@pytest.mark.rules("H205")
 def test_a_request_that_nobody_answers_ends_after_ten_attempts(connected: Bench) -> None:
     connected.device.mute_for = 1000
     began_ns = connected.clock.monotonic_ns()
@@ -202,6 +207,7 @@ def test_states_of_the_old_period_do_not_survive_configuring(connected: Bench) -
     assert connected.session.wait_state(connected.deadline()) is None
 
 
+@pytest.mark.rules("H606")
 def test_frames_from_before_a_reset_are_dropped(connected: Bench) -> None:
     connected.device.next_frame = 9
     connected.device.before_response = [state_of(7)]
@@ -232,6 +238,7 @@ def test_a_deadline_in_the_past_still_finds_what_has_arrived(connected: Bench) -
     assert connected.session.wait_state(connected.clock.monotonic_ns() - MS) is None
 
 
+@pytest.mark.rules("H604")
 def test_of_several_waiting_frames_the_newest_is_returned(connected: Bench) -> None:
     connected.device.send(state_of(1), state_of(2), state_of(3))
     assert connected.session.wait_state(connected.deadline()) == state_of(3)
@@ -258,6 +265,7 @@ def test_a_frame_that_comes_in_pieces_is_put_together(connected: Bench) -> None:
     assert connected.session.wait_state(connected.deadline()) == state_of(1)
 
 
+@pytest.mark.rules("H605")
 def test_duplicates_are_not_handed_out_again(connected: Bench) -> None:
     connected.device.send(state_of(1))
     connected.device.send(state_of(1))
@@ -317,6 +325,7 @@ def test_a_command_that_a_clogged_line_does_not_take_is_counted_not_repeated() -
     assert (session.counters.short_writes, line.writes) == (1, 1)
 
 
+@pytest.mark.rules("H607")
 def test_a_hello_with_another_boot_id_reveals_a_reboot(connected: Bench) -> None:
     connected.session.ask_hello()
     connected.session.wait_state(connected.deadline())
@@ -347,6 +356,7 @@ def test_a_device_says_when_asked_whether_it_was_started_anew(connected: Bench) 
     assert connected.session.was_rebooted()
 
 
+@pytest.mark.rules("H608")
 def test_an_unasked_hello_before_connecting_is_no_reboot(bench: Bench) -> None:
     bench.device.send_raw(encode_frame(encode_hello(bench.device.hello)))
     bench.session.wait_state(bench.deadline())

@@ -29,6 +29,7 @@ def frame(n: int, u: int = 0, sensors: tuple[int, ...] = (100, 0), t_us: int | N
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5, 1.01, 0.99, 10.0, 1.5])
+@pytest.mark.rules("H624")
 def test_a_device_at_another_rate_is_found_by_its_own_clock(factor: float) -> None:
     contradictions = judge()
     for n in range(1, 8 * RATE_WINDOW):
@@ -41,6 +42,7 @@ def test_a_device_at_another_rate_is_found_by_its_own_clock(factor: float) -> No
     pytest.fail("not found")
 
 
+@pytest.mark.rules("H624")
 def test_twice_the_rate_is_found_within_twenty_frames() -> None:
     contradictions = judge()
     assert any(contradictions.take(frame(n, sensors=(n, n), t_us=n * PERIOD_US // 2)) for n in range(1, 20))
@@ -55,6 +57,7 @@ def test_a_punctual_device_is_not_found_in_an_hour_whatever_frames_are_lost(jitt
             assert contradictions.take(frame(n, sensors=(n, n), t_us=t_us)) is None
 
 
+@pytest.mark.rules("H632")
 def test_a_clock_that_jumps_now_and_then_is_no_other_rate() -> None:
     contradictions = judge()
     for n in range(1, 20 * RATE_WINDOW):
@@ -62,6 +65,7 @@ def test_a_clock_that_jumps_now_and_then_is_no_other_rate() -> None:
         assert contradictions.take(frame(n, sensors=(n, n), t_us=(n + 50 * jumps) * PERIOD_US)) is None
 
 
+@pytest.mark.rules("H201")
 def test_numbers_that_wrap_are_no_other_rate() -> None:
     contradictions = judge()
     for n in range(1, 500):
@@ -78,12 +82,14 @@ def swinging(n: int, share: float = 1.0) -> int:
     return round(share * FULL) * (1 if n // 6 % 2 else -1)
 
 
+@pytest.mark.rules("H625")
 def test_sensors_that_do_not_follow_swinging_commands_are_frozen_after_the_time_that_is_set() -> None:
     contradictions = judge()
     found = [n for n in range(1, 1000) if contradictions.take(frame(n, swinging(n)))]
     assert found[0] == pytest.approx(FROZEN_FRAMES, abs=2)
 
 
+@pytest.mark.rules("H625")
 def test_one_count_in_that_time_is_life() -> None:
     contradictions = judge()
     for n in range(1, HOUR):
@@ -100,12 +106,14 @@ def test_one_count_in_that_time_is_life() -> None:
         pytest.param(lambda n: FULL if n % 500 == 0 else 0, id="a pulse every ten seconds"),
     ],
 )
+@pytest.mark.rules("H630")
 def test_an_hour_at_rest_is_no_event(command: object) -> None:
     assert callable(command)
     contradictions = judge()
     assert not any(contradictions.take(frame(n, command(n))) for n in range(1, HOUR))
 
 
+@pytest.mark.rules("H630")
 def test_where_it_is_turned_off_nothing_is_frozen() -> None:
     contradictions = judge(frozen_s=0)
     assert not any(contradictions.take(frame(n, swinging(n))) for n in range(1, 2000))
@@ -119,6 +127,7 @@ def test_another_episode_starts_anew() -> None:
         assert contradictions.take(frame(n, swinging(n))) is None
 
 
+@pytest.mark.rules("H625", "H631")
 def test_every_actuator_must_have_moved_for_sensors_to_be_frozen() -> None:
     config = load("magman", ["device.pace=realtime"])
     contradictions = Contradictions(config.rig, config.period_us, 2.0)

@@ -119,6 +119,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 EPISODE = ["episode:resetting", "at_start:running", "episode_over:ready"]
 
 
+@pytest.mark.rules("H603")
 def test_a_whole_run_goes_through_its_states_and_ends_disarmed(bench: Bench) -> None:
     bench.loop.run()
     assert bench.moves == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
@@ -185,6 +186,7 @@ def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_
     assert paced.board[Word.FAULT] == Fault.ESTOP
 
 
+@pytest.mark.rules("H620")
 def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced: Bench) -> None
     assert paced.moves[-2:] == ["trip:fault", "stop:disconnected"]
 
 
+@pytest.mark.rules("H620")
 def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced: Bench) -> None:
     config = msgspec.structs.replace(paced.config, episodes=1000)
     paced.loop._config = config

@@ -52,6 +52,7 @@ def bench(tmp_path: Path) -> Bench:
         (0x8000 | Status.SAFE, True),
     ],
 )
+@pytest.mark.rules("H202")
 def test_safe_is_disarmed_with_the_safe_output_in_force(status: int, safe: bool) -> None:
     assert shows_safe(state_of(1)._replace(status=int(status))) is safe
 
@@ -69,6 +70,7 @@ def test_arming_takes_the_word_back_before_the_device_can_know_of_it(bench: Benc
     assert bench.board[Word.SAFE_NS] == bench.board[Word.SAFE_SINCE_NS] == 0
 
 
+@pytest.mark.rules("H202")
 def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(bench: Bench) -> None:
     bench.confirmation.arming()
     bench.session.last_frame = 8
@@ -89,6 +91,7 @@ def test_what_is_given_is_given_by_a_frame_newer_than_the_one_named(bench: Bench
     assert not bench.confirmation.given_after(None)
 
 
+@pytest.mark.rules("H612")
 def test_a_command_stays_in_force_for_a_lease_and_the_period_of_its_frame(bench: Bench) -> None:
     periods = REALTIME.rig.lease_periods + 1
     assert bench.board[Word.HOLD_NS] == longest_hold_ns(REALTIME) == periods * REALTIME.wall_period_ns

@@ -76,6 +76,7 @@ def completed(after: State, frame: int = 5) -> Step:
     [(0, -2.0, False), (T_US // 4, -1.25, True), (T_US // 2, -0.5, True), (T_US, 1.0, True)],
     ids=["at the sample", "a quarter late", "half a period late", "not at all"],
 )
+@pytest.mark.rules("H401")
 def test_the_applied_action_is_the_mixture_of_what_was_in_force(tau_us: int, applied_v: float, late: bool) -> None:
     step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
     assert step.applied == pytest.approx((applied_v,))

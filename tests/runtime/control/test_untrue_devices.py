@@ -55,6 +55,7 @@ EXTREMES: dict[str, Lie] = {
 
 @pytest.mark.parametrize("lockstep", [True, False], ids=["lockstep", "paced"])
 @pytest.mark.parametrize("field", EXTREMES)
+@pytest.mark.rules("H609", "H633")
 def test_no_number_of_a_device_crashes_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, lockstep: bool
 ) -> None:
@@ -95,6 +96,7 @@ def halted(bench: Bench) -> FaultName:
     return ended.value.fault
 
 
+@pytest.mark.rules("H622")
 def test_the_fault_bit_without_a_code_is_a_fault_that_waits_for_a_person(bench: Bench) -> None:
     lying(bench, lambda s: s._replace(status=s.status | Status.FAULT), until=FROM + 3)
     assert halted(bench) is FaultName.DEVICE_UNNAMED
@@ -108,12 +110,14 @@ def test_a_device_that_is_faulted_without_a_code_from_the_start_is_not_waited_fo
     assert halted(bench) is FaultName.DEVICE_UNNAMED
 
 
+@pytest.mark.rules("H624")
 def test_a_device_at_twice_the_rate_ends_the_run(bench: Bench) -> None:
     lying(bench, lambda s: s._replace(t_us=s.t_us - (s.frame - FROM) * bench.config.period_us // 2))
     assert halted(bench) is FaultName.DEVICE_RATE
     assert "100 Hz by its clock, configured 50 Hz" in " ".join(message for _, message in bench.said)
 
 
+@pytest.mark.rules("H625")
 def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +134,7 @@ def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
 
 
 @pytest.mark.parametrize("when", ["episode", "pause"])
+@pytest.mark.rules("H607", "H626")
 def test_a_hello_with_another_boot_id_is_a_restart_though_frames_flow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

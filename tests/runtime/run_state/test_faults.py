@@ -65,6 +65,7 @@ def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
     assert who == sorted(who)
 
 
+@pytest.mark.rules("H626", "H627", "H628")
 def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> None:
     page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
     table = page.split("| what the device says |", 1)[1].split("\n\n", 1)[0]
@@ -81,3 +82,24 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
             assert who == words[FAULTS[fault].rearm], fault
     assert f"within {RATE_WINDOW} frames" in table
     assert f"({Supervision().frozen_limit_s:g} s)" in table
+
+
+@pytest.mark.rules("H203", "H620", "H621", "H622", "H623")
+@pytest.mark.parametrize(
+    ("code", "latched", "name", "rearm"),
+    [
+        (1, True, FaultName.DEVICE_LEASE, Rearm.RUN),
+        (2, True, FaultName.DEVICE_SENSOR, Rearm.PERSON),
+        (3, True, FaultName.DEVICE_ESTOP, Rearm.PERSON),
+        (4, True, FaultName.DEVICE_INTERNAL, Rearm.NOBODY),
+        (5, True, FaultName.DEVICE_UNKNOWN, Rearm.PERSON),
+        (255, True, FaultName.DEVICE_UNKNOWN, Rearm.PERSON),
+        (0, True, FaultName.DEVICE_UNNAMED, Rearm.PERSON),
+        (0, False, FaultName.DEVICE_DISARMED, Rearm.RUN),
+    ],
+)
+def test_what_a_device_says_has_the_page_s_name_and_goes_on_as_the_page_says(
+    code: int, latched: bool, name: FaultName, rearm: Rearm
+) -> None:
+    assert device_fault(code, latched=latched) is name
+    assert (FAULTS[name].rearm, FAULTS[name].code) == (rearm, ExitCode.SAFETY)

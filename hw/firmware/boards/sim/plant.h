@@ -1,0 +1,20 @@
+/* The plants of sim/plants, with the parameters of the paper, in 64-bit floats. State: place and velocity, in SI. */
+#ifndef ONRIG_SIM_PLANT_H
+#define ONRIG_SIM_PLANT_H
+
+struct onrig_plant {
+    double inertia_kg_m2; /* pendulum */
+    double (*acceleration)(const struct onrig_plant *plant, const double *state, const double *action);
+    /* Wrap angles and meet walls, as at a sample. */
+    void (*constrain)(double *state);
+};
+
+extern const struct onrig_plant onrig_pendulum_plant;    /* the paper's inertia */
+extern const struct onrig_plant onrig_pendulum_hw_plant; /* the real device's */
+extern const struct onrig_plant onrig_magman_plant;
+
+/* Move on by dt seconds under a held action, in so many steps of the classical Runge-Kutta method. */
+void onrig_plant_advance(
+    const struct onrig_plant *plant, double *state, const double *action, double dt, unsigned substeps);
+
+#endif

@@ -1,0 +1,75 @@
+/* The device as a state machine in device time: bytes and sensor counts in, bytes and actuator counts out.
+ *
+ * It touches no hardware and reads no clock. A board (port.h) owns one, hands over each message with the time of its
+ * arrival and calls onrig_device_tick at least once per period; times never run back. Samples that are due come before
+ * whatever else happens at that time, so a message never slips in front of its period's end.
+ *
+ * In lockstep (time_scale 0) the board passes sampled_us as the time, and ticks with one period more whenever
+ * onrig_device_awaits_sample says so.
+ */
+#ifndef ONRIG_DEVICE_H
+#define ONRIG_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "framing.h"
+#include "lease.h"
+#include "messages.h"
+#include "output.h"
+#include "port.h"
+#include "rig.h"
+
+struct onrig_device {
+    const struct onrig_rig *rig;
+    const struct onrig_port *port;
+    uint32_t boot_id;
+    uint64_t sampled_us; /* time of the latest sample, or of CONFIGURE: the period under way began there */
+    uint32_t period_us;  /* 0 until configured */
+    uint32_t frame;      /* number of the latest frame; 0 before the first */
+    uint8_t fault;       /* the gravest of those latched */
+    bool armed;
+    bool answered; /* a command was accepted in this period */
+    bool first;    /* a RESET waits for its frame */
+    bool estop_pressed;
+    struct onrig_output output;
+    struct onrig_lease lease;
+    uint8_t request[ONRIG_MAX_BODY]; /* the last one, and what was answered */
+    size_t request_n;
+    uint8_t response[ONRIG_RESPONSE_BYTES];
+    size_t response_n;
+};
+
+/* Power-on: the safe output is put out, one HELLO is sent; unconfigured. Another boot_id at each start. The rig and the
+ * port stay the board's. */
+void onrig_device_start(
+    struct onrig_device *device, const struct onrig_rig *rig, const struct onrig_port *port, uint32_t boot_id);
+
+/* Take all samples that are due. */
+void onrig_device_tick(struct onrig_device *device, uint64_t now_us);
+/* Take one message, type byte included, as onrig_reader_take found it. */
+void onrig_device_handle(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us);
+
+/* The e-stop input, at each change or as often as the board likes. */
+void onrig_device_estop(struct onrig_device *device, bool pressed, uint64_t now_us);
+/* The host has closed the line, where the board can tell. */
+void onrig_device_link_lost(struct onrig_device *device, uint64_t now_us);
+/* The board found itself in an impossible state; nothing but a restart releases this fault. */
+void onrig_device_fail(struct onrig_device *device, uint64_t now_us);
+
+/* In lockstep: whether the next sample has its command, or follows a RESET. */
+bool onrig_device_awaits_sample(const struct onrig_device *device);
+
+/* -- for the core's own modules ---------------------------------------------------------------------------------- */
+
+uint32_t onrig_device_next_frame(const struct onrig_device *device);
+/* Microseconds since the period began. */
+uint32_t onrig_device_tau_us(const struct onrig_device *device, uint64_t now_us);
+void onrig_device_send(const struct onrig_device *device, const uint8_t *body, size_t n);
+/* Put the safe output out at once; the lease is fresh. */
+void onrig_device_disarm(struct onrig_device *device, uint64_t now_us);
+/* Take a REQUEST (requests.c). */
+void onrig_device_request(struct onrig_device *device, const uint8_t *body, size_t n, uint64_t now_us);
+
+#endif

@@ -1,0 +1,45 @@
+/* The actuators' output: what was in force when the period began, what is now, and when it switched.
+ *
+ * The timing rule of hw/PROTOCOL.md, section 4, with the limits and the clamp.
+ */
+#ifndef ONRIG_OUTPUT_H
+#define ONRIG_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rig.h"
+
+/* Setpoints in force, in counts. */
+struct onrig_setpoint {
+    int32_t counts[ONRIG_MAX_ACTUATORS];
+    uint32_t answers; /* the frame that they answer; 0 for the safe output */
+    bool safe;
+    bool clamped;
+};
+
+struct onrig_output {
+    struct onrig_setpoint start;
+    struct onrig_setpoint end;
+    bool switched;
+    uint32_t tau_us; /* of the last switch in this period */
+    int32_t low[ONRIG_MAX_ACTUATORS];
+    int32_t high[ONRIG_MAX_ACTUATORS];
+};
+
+/* Bring the device's own limits back. */
+void onrig_output_unlimit(struct onrig_output *output, const struct onrig_rig *rig);
+/* Tighten the limits of one actuator; false, and nothing changed, where they are empty or wider than the device's own. */
+bool onrig_output_limit(
+    struct onrig_output *output, const struct onrig_rig *rig, uint8_t index, int32_t low, int32_t high);
+/* Begin a period with the safe output in force. */
+void onrig_output_restart(struct onrig_output *output, const struct onrig_rig *rig);
+/* Put out the safe values from tau_us on; where they are in force already, that is no switch. */
+void onrig_output_fall_safe(struct onrig_output *output, const struct onrig_rig *rig, uint32_t tau_us);
+/* Clamp setpoints, given as on the wire (four bytes each), and put them out from tau_us on. */
+void onrig_output_command(
+    struct onrig_output *output, const struct onrig_rig *rig, const uint8_t *values, uint32_t answers, uint32_t tau_us);
+/* Carry what is in force into the next period. */
+void onrig_output_next_period(struct onrig_output *output);
+
+#endif

@@ -1,0 +1,36 @@
+/* The pendulum's channels, scales and pins. A test holds them against configs/rigs/pendulum*.yaml.
+ *
+ * Pins are GPIO numbers of a Raspberry Pi Pico; no bench has seen them yet.
+ */
+#ifndef ONRIG_RIGS_PENDULUM_H
+#define ONRIG_RIGS_PENDULUM_H
+
+/* name, unit, SI units per count, wraps, lowest and highest count of a sensor that is sound */
+#define PENDULUM_SENSORS(X) \
+    X("angle", "rad", 3.834951969714103e-4, true, -8192, 8191) \
+    X("velocity", "rad/s", 0.001, false, -200000, 200000)
+
+/* name, unit, SI units per count, lowest, highest and safe count */
+#define PENDULUM_ACTUATORS(X) X("voltage", "V", 1.0e-4, -30000, 30000, 0)
+
+/* Quadrature encoder, four counts per line; angle 0 hangs down. */
+#define PENDULUM_ENCODER_COUNTS_PER_TURN 16384
+#define PENDULUM_PIN_ENCODER_A 2
+#define PENDULUM_PIN_ENCODER_B 3
+
+/* H-bridge: sign and magnitude. The enable pin has a pull-down, so that a board in reset drives nothing. */
+#define PENDULUM_SUPPLY_V 12.0
+#define PENDULUM_PWM_HZ 20000
+#define PENDULUM_PIN_PWM 6
+#define PENDULUM_PIN_DIRECTION 7
+#define PENDULUM_PIN_ENABLE 8
+
+/* Motor current, over a shunt. */
+#define PENDULUM_CURRENT_A_PER_V 1.0
+#define PENDULUM_CURRENT_MAX_A 1.5
+#define PENDULUM_PIN_CURRENT 26
+
+/* Second contact of the e-stop; its first one cuts the supply without us. Closed to ground when released. */
+#define PENDULUM_PIN_ESTOP 10
+
+#endif

@@ -1,0 +1,114 @@
+"""What a device does when its e-stop is pressed, its sensors die or its host is gone (``hw/PROTOCOL.md`` §3)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import pytest
+
+from onrig.hw.messages import Fault, Op, Result, State, Status
+from tests.conformance.host import LONG, Host
+
+_TRIES = 50
+
+
+class FaultConformance:
+    """Faults from outside; part of every device's conformance, as far as its board lets a test bring them about."""
+
+    period_us: ClassVar[int]
+
+    def press_estop(self, *, pressed: bool) -> None:
+        """Press or release the emergency stop of the device that was connected to, where that can be done."""
+        pytest.skip("nobody is there to press the emergency stop")
+
+    def kill_sensors(self, *, dead: bool) -> None:
+        """Cut the sensors off, or connect them again, where that can be done."""
+        pytest.skip("nobody is there to pull the sensors' cable")
+
+    def hang_up(self, host: Host) -> Host:
+        """Close the line and come back, where the device can tell."""
+        pytest.skip("the device cannot tell")
+
+    @pytest.mark.rules("P313", "P407")
+    @pytest.mark.parametrize("state", ["disarmed", "armed"])
+    def test_the_estop_makes_safe_at_once_and_latches_until_it_is_released_and_cleared(
+        self, host: Host, state: Literal["disarmed", "armed"]
+    ) -> None:
+        told = host.begin(self.period_us, LONG, arm=state == "armed")
+        if state == "armed":
+            told = host.act(host.latest(), host.part(2))
+        self.press_estop(pressed=True)
+        try:
+            first = until(host, Fault.ESTOP)
+            assert (first.u_end, first.answers) == (host.safe, 0)
+            if not host.lockstep:
+                assert first.u_start == told.u_end
+            assert host.result(Op.ARM) == Result.NOT_NOW
+            assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
+        finally:
+            self.press_estop(pressed=False)
+        for _ in range(3):
+            assert Fault(host.fresh().fault) is Fault.ESTOP
+        assert cleared(host)
+
+    @pytest.mark.rules("P242", "P312", "P601")
+    @pytest.mark.parametrize("state", ["disarmed", "armed"])
+    def test_dead_sensors_latch_a_fault_and_make_safe(self, host: Host, state: Literal["disarmed", "armed"]) -> None:
+        host.begin(self.period_us, LONG, arm=state == "armed")
+        self.kill_sensors(dead=True)
+        try:
+            until(host, Fault.SENSOR)
+            assert host.result(Op.ARM) == Result.NOT_NOW
+        finally:
+            self.kill_sensors(dead=False)
+        host.fresh()
+        assert Fault(host.fresh().fault) is Fault.SENSOR
+        assert cleared(host)
+
+    @pytest.mark.rules("P251", "P252", "P312")
+    def test_a_graver_fault_takes_the_place_of_a_lesser_one_and_not_the_other_way_round(self, host: Host) -> None:
+        host.begin(self.period_us, LONG)
+        self.kill_sensors(dead=True)
+        try:
+            until(host, Fault.SENSOR)
+            self.press_estop(pressed=True)
+            until(host, Fault.ESTOP)
+            for _ in range(3):
+                assert Fault(host.fresh().fault) is Fault.ESTOP
+        finally:
+            self.kill_sensors(dead=False)
+            self.press_estop(pressed=False)
+        host.fresh()
+        assert Fault(host.fresh().fault) is Fault.ESTOP
+        assert cleared(host)
+
+    @pytest.mark.rules("P314")
+    def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, host: Host) -> None:
+        host.begin(self.period_us, LONG)
+        host.act(host.latest(), host.part(2))
+        host = self.hang_up(host)
+        state = host.fresh()
+        assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
+        assert (Fault(state.fault), state.u_end) == (Fault.LEASE, host.safe)
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert cleared(host)
+        host.close()
+
+
+def until(host: Host, fault: Fault) -> State:
+    """The first frame that tells of a fault."""
+    for _ in range(_TRIES):
+        read = len(host.wire.states)
+        host.fresh()
+        for state in host.wire.states[read:]:
+            if state.fault == fault:
+                assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
+                return state
+    raise AssertionError(f"no {fault.name} in {_TRIES} frames")
+
+
+def cleared(host: Host) -> bool:
+    """Whether CLEAR_FAULT releases all."""
+    done = host.result(Op.CLEAR_FAULT) == Result.OK
+    state = host.fresh()
+    return done and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

@@ -1,0 +1,98 @@
+"""What a device makes of the bytes on its line, and what it sends itself (``hw/PROTOCOL.md`` §1)."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import pytest
+
+from onrig.hw.framing import MAX_BODY_BYTES, encode_frame
+from onrig.hw.messages import CommandLayout, MessageType, Op, Result, Status
+from tests.conformance.host import Host
+from tests.conformance.page import refused_chunks
+
+
+class FramingConformance:
+    """Frames, garbage, damage; part of every device's conformance."""
+
+    period_us: ClassVar[int]
+
+    @pytest.mark.rules("P101", "P106", "P108")
+    @pytest.mark.parametrize(
+        "garbage",
+        [
+            b"\xff",
+            b"\x05\x01\x02",
+            bytes(range(1, 256)) * 3,
+            b"\x00" * 50,
+            encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3],
+            encode_frame(bytes([MessageType.HELLO_REQUEST]))[:-1],
+        ],
+        ids=["byte", "short", "long", "zeros", "cut-off request", "cut-off hello"],
+    )
+    def test_garbage_before_a_frame_does_not_harm_it(self, host: Host, garbage: bytes) -> None:
+        host.send_raw(garbage)
+        assert host.result(Op.DESCRIBE, b"\0") == Result.OK
+
+    @pytest.mark.rules("P106")
+    def test_a_single_zero_between_two_frames_suffices(self, host: Host) -> None:
+        describe = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
+        host.send_raw(describe[0] + describe[1][1:])
+        assert len(host.replies()) == 2
+
+    @pytest.mark.rules("P107")
+    def test_frames_in_pieces_are_put_together(self, host: Host) -> None:
+        wire = encode_frame(host.request(Op.DESCRIBE, b"\0"))
+        for byte in wire:
+            host.send_raw(bytes([byte]))
+        assert len(host.replies()) == 1
+
+    @pytest.mark.rules("P109", "P110")
+    def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
+        host.begin(self.period_us, 250, arm=False)
+        wire = encode_frame(host.request(Op.ARM))
+        for at in range(1, len(wire) - 1):
+            for bit in (0x01, 0x80):
+                damaged = bytearray(wire)
+                damaged[at] ^= bit
+                host.send_raw(bytes(damaged))
+        assert host.replies() == []
+        assert not host.sample().status & Status.ARMED
+
+    @pytest.mark.rules("P102", "P104", "P107")
+    def test_the_longest_body_is_heard_and_a_longer_run_of_bytes_is_thrown_away(self, host: Host) -> None:
+        longest = host.request(99, bytes(MAX_BODY_BYTES - 4))
+        assert len(longest) == MAX_BODY_BYTES
+        assert host.respond(longest).result == Result.UNKNOWN_OP
+        for size in (255, 256, 1000):
+            host.send_raw(b"\0" + b"\x02" * size + b"\0")
+            assert host.replies() == []
+        # What follows the zero that ends such a run is heard, and nothing of the run itself.
+        frame = encode_frame(host.request(Op.DESCRIBE, b"\0"))
+        host.send_raw(b"\x07" * 300 + frame[1:])
+        assert host.replies() == []
+        host.send_raw(b"\x07" * 300 + frame)
+        assert len(host.replies()) == 1
+
+    @pytest.mark.rules("P103", "P104", "P109")
+    def test_what_the_page_says_must_be_refused_is_refused(self, host: Host) -> None:
+        for chunk in refused_chunks():
+            host.send_raw(b"\0" + chunk + b"\0")
+        assert host.replies() == []
+
+    @pytest.mark.rules("P105", "P111", "P701")
+    def test_every_frame_stands_between_zeros_of_its_own(self, armed: Host) -> None:
+        start = len(armed.wire.raw)
+        for _ in range(5):
+            armed.act(armed.latest(), armed.part(2))
+            assert armed.replies() == []
+        # The first frame, and what a line delivers in pieces, may be cut.
+        stream = bytes(armed.wire.raw[start:])
+        whole = re.findall(rb"\0([^\0]+)\0", stream)
+        assert len(whole) >= 10
+        assert sum(len(chunk) + 2 for chunk in whole) >= len(stream) - 256
+        s, a = armed.hello.n_sensors, armed.hello.n_actuators
+        states = {len(chunk) + 2 for chunk in whole if chunk[1:2] == bytes([MessageType.STATE])}
+        assert states == {32 + 4 * s + 8 * a}
+        assert len(encode_frame(bytes(CommandLayout(a).size))) == 12 + 4 * a

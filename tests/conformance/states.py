@@ -1,0 +1,110 @@
+"""What each operation does in each state (``hw/PROTOCOL.md`` §3), in what order, and within which bounds."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal
+
+import pytest
+
+from onrig.hw import messages as m
+from onrig.hw.messages import MessageType, Op, Result, State, Status
+from tests.conformance.host import LONG, Host
+
+DeviceState = Literal["disarmed", "armed", "fault"]
+STATES: Final[tuple[DeviceState, ...]] = ("disarmed", "armed", "fault")
+_AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
+    Op.CONFIGURE: ("disarmed", "disarmed", "fault"),
+    Op.LIMITS: ("disarmed", "armed", "fault"),
+    Op.ARM: ("armed", "armed", "fault"),
+    Op.DISARM: ("disarmed", "disarmed", "fault"),
+    Op.CLEAR_FAULT: ("disarmed", "disarmed", "disarmed"),
+    Op.RESET: ("disarmed", "armed", "fault"),
+}
+"""The state after an operation, by the one before."""
+
+
+def state_of(frame: State) -> DeviceState:
+    """The state of §3 that a frame shows."""
+    if frame.status & Status.FAULT:
+        return "fault"
+    return "armed" if frame.status & Status.ARMED else "disarmed"
+
+
+class StateConformance:
+    """The table of states; part of every device's conformance."""
+
+    period_us: ClassVar[int]
+
+    def latch(self, host: Host) -> None:
+        """Bring a configured device to a latched fault whose cause is gone."""
+        raise NotImplementedError
+
+    def bring_to(self, host: Host, state: DeviceState) -> None:
+        """Bring a device to one of its states."""
+        if state == "fault":
+            self.latch(host)
+        else:
+            host.begin(self.period_us, LONG, arm=state == "armed")
+
+    @pytest.mark.rules("P212", "P303")
+    @pytest.mark.parametrize("state", STATES)
+    def test_hello_and_channels_are_told_in_every_state(self, host: Host, state: DeviceState) -> None:
+        self.bring_to(host, state)
+        assert host.replies() == []  # a HELLO came
+        for index in range(len(host.channels)):
+            assert host.result(Op.DESCRIBE, bytes([index])) == Result.OK
+        assert state_of(host.fresh()) == state
+
+    @pytest.mark.rules("P304", "P305", "P306", "P307", "P308", "P309")
+    @pytest.mark.parametrize("state", STATES)
+    @pytest.mark.parametrize("op", list(_AFTER))
+    def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
+        if op is Op.RESET and not host.can_reset:
+            pytest.skip("not a simulator")
+        low = host.actuators[0].low
+        payload = {
+            Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(self.period_us, LONG),
+            Op.LIMITS: m.LIMITS_LAYOUT.pack(0, low, low),
+            Op.RESET: m.RESET_LAYOUT.pack(1),
+        }
+        self.bring_to(host, state)
+        refused = op is Op.ARM and state == "fault"
+        assert host.result(op, payload.get(op, b"")) == (Result.NOT_NOW if refused else Result.OK)
+        assert state_of(host.fresh()) == _AFTER[op][STATES.index(state)]
+
+    @pytest.mark.rules("P302", "P310")
+    @pytest.mark.parametrize("state", ["disarmed", "fault"])
+    def test_only_an_armed_device_takes_commands(self, host: Host, state: DeviceState) -> None:
+        self.bring_to(host, state)
+        for _ in range(3):
+            host.send(host.command(host.latest().frame, host.part(2)))
+            told = host.fresh()
+            assert (told.u_start, told.u_end, told.answers) == (host.safe, host.safe, 0)
+            assert told.status & Status.SAFE
+
+    @pytest.mark.rules("P267")
+    def test_requests_are_carried_out_in_the_order_of_their_arrival(self, host: Host) -> None:
+        host.begin(self.period_us, LONG, arm=False)
+        ops = [Op.ARM, Op.DISARM, Op.DESCRIBE, Op.ARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM]
+        bodies = [host.request(op, b"\0" if op is Op.DESCRIBE else b"") for op in ops]
+        sent = len(host.wire.bodies)
+        host.send(*bodies)
+        assert [body[1:4] for body in host.replies()] == [body[1:4] for body in bodies]
+        results = [m.decode_response(b).result for b in host.wire.bodies[sent:] if b[0] == MessageType.RESPONSE]
+        assert results == [Result.OK] * len(ops)
+        assert state_of(host.fresh()) == "disarmed"
+
+    @pytest.mark.rules("P221", "P222", "P223", "P282")
+    def test_periods_and_leases_are_taken_up_to_their_bounds_and_not_beyond(self, host: Host) -> None:
+        hello = host.hello
+
+        def configure(period_us: int, lease: int) -> Result:
+            return host.result(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(period_us, lease))
+
+        assert configure(hello.period_min_us - 1, 1) == Result.OUT_OF_RANGE
+        assert configure(hello.period_max_us + 1, 1) == Result.OUT_OF_RANGE
+        assert configure(hello.period_max_us, 0) == Result.OUT_OF_RANGE
+        if hello.lease_max < 255:
+            assert configure(hello.period_max_us, hello.lease_max + 1) == Result.OUT_OF_RANGE
+        assert configure(hello.period_min_us, hello.lease_max) == Result.OK
+        assert configure(hello.period_max_us, 1) == Result.OK

@@ -1,0 +1,56 @@
+"""The firmware's core with a simulated rig keeps the protocol, in virtual time: lockstep, and at its own pace."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from onrig.hw.clock import VirtualClock
+from onrig.tools.load import load
+from tests.conformance.fresh import FreshConformance
+from tests.conformance.host import Host
+from tests.conformance.lockstep import LockstepConformance
+from tests.conformance.paced import PacedConformance
+from tests.hw.firmware.loop import FirmwareLoop
+
+
+class Firmware(FreshConformance):
+    """A device that has just been switched on, for each test."""
+
+    config: ClassVar[str] = "pendulum-hardware"
+    time_scale: ClassVar[float] = 0.0
+
+    def connect(self) -> Host:
+        clock, rig = VirtualClock(), load(self.config, []).rig
+        self.device = FirmwareLoop(rig.name, clock, time_scale=self.time_scale)
+        return Host(self.device.transport, rig, clock)
+
+    def press_estop(self, *, pressed: bool) -> None:
+        self.device.press_estop(pressed=pressed)
+
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.device.kill_sensors(dead=dead)
+
+    def hang_up(self, host: Host) -> Host:
+        self.device.link_lost()
+        return host
+
+    def restart(self, host: Host) -> Host:
+        self.device.restart()
+        return host.again()
+
+
+class TestLockstepPendulum(Firmware, LockstepConformance):
+    pass
+
+
+class TestLockstepMagman(Firmware, LockstepConformance):
+    config = "magman"
+
+
+class TestPacedPendulum(Firmware, PacedConformance):
+    time_scale = 1.0
+
+
+class TestPacedMagman(Firmware, PacedConformance):
+    config = "magman"
+    time_scale = 10.0

@@ -1,0 +1,87 @@
+"""The firmware's bytes on an emulated Cortex-M4 keep the protocol, at their own pace and in lockstep."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from onrig.hw.rig import Rig
+from onrig.hw.transport import open_port
+from onrig.tools.load import load
+from tests.conformance.fresh import FreshConformance
+from tests.conformance.host import Host
+from tests.conformance.lockstep import LockstepConformance
+from tests.conformance.paced import PacedConformance
+from tests.hw.firmware.build import Board, qemu
+from tests.sockets import short_folder
+
+
+@pytest.fixture(scope="class")
+def board(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One board for all tests of a class, each of which connects anew."""
+    test_class: type[OnQemu] = request.cls
+    with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
+        yield
+
+
+@pytest.fixture
+def powered(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A board for each test."""
+    test_class: type[OnQemu] = request.cls
+    with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
+        yield
+
+
+class OnQemu:
+    """How to connect.  A UART tells nothing of who is at its other end."""
+
+    image: ClassVar[str]
+    board: ClassVar[Board]
+    rig: ClassVar[Rig] = load("pendulum", []).rig
+
+    def connect(self) -> Host:
+        host = Host(open_port(str(self.board.line)), self.rig, time)
+        host.wire.forget()  # what has stood in the socket since nobody read from it
+        return host
+
+    def press_estop(self, *, pressed: bool) -> None:
+        self.board.set_pin(2, int(pressed))
+
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.board.set_pin(3, int(dead))
+
+
+@pytest.mark.usefixtures("board")
+class TestLockstep(OnQemu, LockstepConformance):
+    image = "pendulum-lockstep"
+
+
+@pytest.mark.usefixtures("board")
+class TestRealTime(OnQemu, PacedConformance):
+    image = "pendulum"
+    period_us = 10_000
+    lease = 20  # longer than a busy machine keeps the host waiting
+
+
+@pytest.mark.usefixtures("powered")
+class TestFresh(OnQemu, FreshConformance):
+    image = "pendulum"
+
+    @pytest.fixture
+    def host(self) -> Iterator[Host]:
+        with contextlib.ExitStack() as self.later:
+            host = self.connect()
+            yield host
+            host.close()
+
+    def restart(self, host: Host) -> Host:
+        host.close()
+        folder = self.later.enter_context(short_folder())
+        board = self.later.enter_context(qemu(self.image, folder, seed=2))
+        again = Host(open_port(str(board.line)), self.rig, time)
+        self.later.callback(again.close)
+        return again

@@ -1,0 +1,123 @@
+"""The firmware as the tests build it, once for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.processes.rig import Process, until
+
+ROOT: Final = Path(__file__).parents[3]
+SOURCES: Final = ROOT / "hw" / "firmware"
+PRODUCTS: Final = ROOT / "build" / "firmware"
+_PSRAM_BYTES: Final = 16 << 20
+
+
+def need(*tools: str) -> None:
+    """Skip where a tool is missing; in CI, where it must not be, fail."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if not missing:
+        return
+    message = f"needs {', '.join(missing)}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@functools.cache
+def built(target: str = "host", **variables: str) -> str:
+    """Make a target; what make printed.  Workers take turns."""
+    need("gcc", "make")
+    PRODUCTS.mkdir(parents=True, exist_ok=True)
+    with (PRODUCTS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = subprocess.run(
+            ["make", "-C", SOURCES, f"OUT={PRODUCTS}", target, *(f"{k}={v}" for k, v in variables.items())],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout
+
+
+class Board:
+    """The firmware on a board that QEMU emulates; ``line`` is the Unix socket of its UART."""
+
+    def __init__(self, process: Process, line: Path, memory: Path) -> None:
+        self.process, self.line, self._memory = process, line, memory
+
+    def restart(self) -> None:
+        """Press the board's reset button."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor, monitor.makefile("rw") as lines:
+            monitor.connect(str(self._memory.with_name("monitor")))
+            for command in ("qmp_capabilities", "system_reset"):
+                lines.write(f'{{"execute": "{command}"}}\n')
+                lines.flush()
+            while "RESET" not in lines.readline():
+                pass
+
+    def set_pin(self, word: int, value: int) -> None:
+        """Write a word of the memory that the board shares with us (``boards/mps2/main.c``)."""
+        with self._memory.open("r+b") as memory:
+            memory.seek(4 * word)
+            memory.write(value.to_bytes(4, "little"))
+
+    def word(self, word: int) -> int:
+        """Read a word of that memory."""
+        with self._memory.open("rb") as memory:
+            memory.seek(4 * word)
+            return int.from_bytes(memory.read(4), "little")
+
+
+@contextlib.contextmanager
+def qemu(image: str, folder: Path, seed: int = 1) -> Iterator[Board]:
+    """Start a board; ``folder`` has a short name and takes its socket and its memory."""
+    need("qemu-system-arm", "arm-none-eabi-gcc")
+    built("qemu")
+    line, memory = folder / "uart", folder / "memory"
+    shared = f"memory-backend-file,id=psram,size={_PSRAM_BYTES},mem-path={memory},share=on"
+    command = ["qemu-system-arm", "-M", "mps2-an386,memory-backend=psram", "-object", shared]
+    command += ["-display", "none", "-monitor", "none", "-serial", f"unix:{line},server=on,wait=off"]
+    command += ["-qmp", f"unix:{folder / 'monitor'},server=on,wait=off"]
+    command += ["-kernel", str(PRODUCTS / f"mps2-{image}.elf")]
+    memory.write_bytes(seed.to_bytes(4, "little"))
+    os.truncate(memory, _PSRAM_BYTES)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as popen:
+        process = Process(popen.pid)
+        try:
+            until(lambda: line.exists() and connects(line), "QEMU", process)
+            yield Board(process, line, memory)
+        finally:
+            process.kill()
+            popen.wait()
+            process.close()
+
+
+def connects(line: Path) -> bool:
+    """Whether somebody listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
+        return host.connect_ex(str(line)) == 0
+
+
+def device_program() -> Path:
+    """The firmware as a process with a pty."""
+    built()
+    return PRODUCTS / "onrig-device"
+
+
+def device_library() -> Path:
+    """The firmware as a library."""
+    built()
+    return PRODUCTS / "onrig-device.so"

@@ -1,0 +1,160 @@
+"""The firmware as others meet it: a process or an emulated board at the end of a line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onrig.hw.messages import Fault, Op, Result, State, Status
+from onrig.hw.transport import open_port
+from onrig.tools.load import load
+from tests.conformance.host import Host
+from tests.hw.firmware.build import SOURCES, device_program, qemu
+from tests.processes.rig import LOCKSTEP
+
+PERIOD_US = 10_000
+RUN = ("onrig.tools.cli", "run", "pendulum-hardware", "--set", "episodes=2")
+SETTINGS = [a for setting in LOCKSTEP for a in ("--set", setting)]
+
+
+@contextlib.contextmanager
+def host_process(pace: str) -> Iterator[str]:
+    """Path of the pty of the firmware as a process."""
+    command = [str(device_program()), "--rig", "pendulum-hw", "--pace", pace]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
+        try:
+            assert popen.stdout is not None
+            yield popen.stdout.readline().strip()
+        finally:
+            popen.send_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def device(kind: str, folder: Path, pace: str = "realtime") -> Iterator[str]:
+    """Port of a device."""
+    if kind == "process":
+        with host_process(pace) as port:
+            yield port
+    else:
+        with qemu("pendulum-hw" if pace == "realtime" else "pendulum-hw-lockstep", folder) as board:
+            yield str(board.line)
+
+
+def until_fault(host: Host) -> State:
+    while not host.latest().fault:
+        host.wait()
+    return next(s for s in host.wire.states if s.fault)
+
+
+@pytest.mark.parametrize("kind", ["process", "board"])
+def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_after_the_last_command(
+    kind: str, socket_folder: Path
+) -> None:
+    """In device time, from the frames: the host falls silent after a command that was accepted."""
+    lease = 2
+    with device(kind, socket_folder) as port:
+        host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
+        for n in range(100):
+            host.begin(PERIOD_US, lease)
+            values = host.part(2 + n % 3)
+            for _ in range(20):  # a lease this short may run out while the machine is busy with something else
+                host.session.send_command(host.latest().frame, values)
+                fault = until_fault(host)
+                answered = max((s.answers for s in host.wire.states), default=0)
+                if answered:
+                    break
+                host.begin(PERIOD_US, lease)
+            put_out = next(s for s in host.wire.states if s.answers == answered)
+            held_us = fault.t_us - (put_out.t_us - PERIOD_US + put_out.tau_us)
+            assert Fault(fault.fault) is Fault.LEASE
+            assert fault.status & Status.SAFE
+            assert 0 < held_us <= (lease + 1) * PERIOD_US
+            assert host.fresh().u_end == host.safe
+        host.close()
+
+
+def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder: Path) -> None:
+    with qemu("pendulum-hw", socket_folder) as board:
+        host = Host(open_port(str(board.line)), load("pendulum-hardware", []).rig, time)
+        host.begin(PERIOD_US, 250)
+        host.act(host.latest(), host.part(2))
+        board.restart()
+        host._pump(lambda: host.session.rebooted, "HELLO of a restarted device")
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        assert host.again().hello.boot_id != host.hello.boot_id
+
+
+def episodes(folder: Path, *arguments: str) -> bytes:
+    """What a short run in lockstep writes."""
+    command = [sys.executable, "-m", *RUN, *SETTINGS, "--run-dir", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return (folder / "episodes.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def on_the_twin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return episodes(tmp_path_factory.mktemp("twin") / "run")
+
+
+@pytest.mark.parametrize("kind", ["process", "board"])
+def test_a_run_in_lockstep_on_the_firmware_is_bit_for_bit_that_on_the_twin(
+    kind: str, socket_folder: Path, tmp_path: Path, on_the_twin: bytes
+) -> None:
+    with device(kind, socket_folder, "lockstep") as port:
+        assert episodes(tmp_path / "run", "--device", port) == on_the_twin
+
+
+def test_a_dry_run_energises_nothing(socket_folder: Path, tmp_path: Path) -> None:
+    with device("process", socket_folder, "lockstep") as port:
+        command = [
+            sys.executable,
+            "-m",
+            *RUN,
+            *SETTINGS,
+            "--dry-run",
+            "--run-dir",
+            str(tmp_path / "run"),
+            "--device",
+            port,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 0, done.stderr
+        host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
+        assert host.result(Op.ARM) == Result.NOT_NOW  # nobody has so much as configured it
+        host.close()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--rig"], ["--rig", "crane"], ["--rig", "magman", "--pace", "-1"]])
+def test_the_process_says_how_it_is_called(arguments: list[str]) -> None:
+    done = subprocess.run([device_program(), *arguments], capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_script_for_hardware_in_the_loop_can_be_run() -> None:
+    script = SOURCES / "boards" / "mps2" / "hil"
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["sh", "-n", script], check=False, timeout=20).returncode == 0
+
+
+def test_the_stack_of_a_board_stays_within_four_kilobytes(socket_folder: Path) -> None:
+    """Measured after every operation, with the sampling interrupt on top of them."""
+    with qemu("pendulum-hw", socket_folder) as board:
+        host = Host(open_port(str(board.line)), load("pendulum-hardware", []).rig, time)
+        host.begin(2_000, 250)
+        for _ in range(100):
+            for op in (Op.DESCRIBE, Op.LIMITS, Op.RESET, Op.ARM):
+                host.respond(
+                    host.request(op, {Op.DESCRIBE: b"\2", Op.LIMITS: bytes(9), Op.RESET: bytes(8)}.get(op, b""))
+                )
+            host.send(host.command(host.latest().frame, host.part(2)))
+        assert 500 < board.word(4) <= 4096
