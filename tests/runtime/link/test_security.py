@@ -228,8 +228,8 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
         ("tcp://10.0.0.1:5", False, True, "another machine: give the learner's keys"),
         ("tcp://127.0.0.1:5", False, False, "tcp without keys needs --plain-loopback"),
         ("tcp://127.0.0.1:5", False, True, None),
-        ("tcp://*:5", True, False, "names no rig"),
-        ("tcp://a:0", True, False, "names no rig"),
+        ("tcp://*:5", True, False, "no address to connect to"),
+        ("tcp://a:0", True, False, "no address to connect to"),
         ("http://a", True, False, "not an endpoint"),
     ],
 )

@@ -32,8 +32,9 @@ PATIENCE_MS = 60_000
 class Peer:
     """A learner's socket without the manners."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, queued: int) -> None:
         self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.RCVHWM, queued)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(endpoint)
 
@@ -57,8 +58,9 @@ class Rig:
         self.handled: list[tuple[Ticket, RequestMessage, list[bytes]]] = []
         self.answer: Answer | None = Answer(Accepted())
 
-    def peer(self) -> Peer:
-        self.peers.append(Peer(self.context, self.endpoint))
+    def peer(self, queued: int = 1000) -> Peer:
+        """A connected peer whose socket takes in ``queued`` answers that nobody reads."""
+        self.peers.append(Peer(self.context, self.endpoint, queued))
         return self.peers[-1]
 
     def close(self) -> None:
@@ -198,7 +200,7 @@ def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slow
     rig.answer = Answer(Rows(1, 1, 0), (bytes(answer_bytes),))
     asked = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
     for _ in range(6):  # they ask and ask, and read nothing
-        peer = rig.peer()
+        peer = rig.peer(queued=1)
         for frames in asked:
             peer.send(*frames)
     turns = []

@@ -80,7 +80,7 @@ def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "third.onnx"
     path.write_bytes(exported(CONFIG, ddpg_like(2, 1)))
     assert onrig(["policy", "check", str(path), "pendulum"]) == 0
-    assert "accepted: policy 1 of run 'elsewhere' after 0 updates" in capsys.readouterr().out
+    assert "accepted: policy 1 of run 'elsewhere' after 0 training steps" in capsys.readouterr().out
 
 
 def test_a_module_that_is_not_known_is_named() -> None:
