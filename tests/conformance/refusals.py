@@ -1,4 +1,4 @@
-"""What a device answers: the order of results, repeated requests, what it leaves zero (``hw/PROTOCOL.md`` §2)."""
+"""What a device answers: which result, what to a request that comes again, what stays zero (``hw/PROTOCOL.md`` §2)."""
 
 from __future__ import annotations
 
