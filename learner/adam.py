@@ -35,13 +35,14 @@ class Rates(NamedTuple):
 
 def fused_step(m: Moments, rates: Rates) -> None:
     """Take one Adam step with torch's kernel."""
+    parameters, gradient, mean, square, step = m
     torch._fused_adamw_(
-        [m.parameters],
-        [m.gradient],
-        [m.mean],
-        [m.square],
+        [parameters],
+        [gradient],
+        [mean],
+        [square],
         [],
-        [m.step],
+        [step],
         lr=rates.lr,
         beta1=rates.beta1,
         beta2=rates.beta2,
@@ -105,6 +106,7 @@ class Adam:
         self._mean = torch.zeros_like(parameters)
         self._square = torch.zeros_like(parameters)
         self._step = torch.zeros((), dtype=torch.float32)
+        self._moments = Moments(parameters, torch.empty(0), self._mean, self._square, self._step)
         self._rates = Rates(lr, *betas, eps)
         self._take_step = fused_step if has_fused_step() else plain_step
         weights = layout.weights(trials).to(parameters) if decay else None
@@ -119,7 +121,9 @@ class Adam:
         if self._penalty is not None:
             gradient.addcmul_(p, self._penalty)
         self._step += 1.0
-        self._take_step(Moments(p, gradient, self._mean, self._square, self._step), self._rates)
+        if self._moments.gradient is not gradient:  # most callers have one buffer for it
+            self._moments = self._moments._replace(gradient=gradient)
+        self._take_step(self._moments, self._rates)
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """Copy the state out: first and second moments (S, P), and the number of steps taken."""
