@@ -90,7 +90,7 @@ class ControlLoop:
         try:
             self._go_on_from(start, policies)
             arming.take(Event.CONNECTED)
-            arming.wait_for(self._seat_filled, "the first policy", FaultName.NO_POLICY)
+            arming.wait_for(self._has_policy, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
             if start.episode and not start.evaluated:
                 self._evaluate(start.episode)
@@ -145,7 +145,7 @@ class ControlLoop:
             state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, switch)
             self._kept_state.put(encode_state(state))
 
-    def _seat_filled(self) -> bool:
+    def _has_policy(self) -> bool:
         self._switch.take_newest()
         return self._switch.active is not None
 
