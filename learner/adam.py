@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.networks import Layout
 
-
 Step = Callable[[], object]
 
 
