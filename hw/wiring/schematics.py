@@ -1,6 +1,6 @@
 """The schematics of both rigs on a Raspberry Pi Pico, drawn from the pins of ``hw/firmware/rigs/*.h``.
 
-    python hw/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
+python hw/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
 """
 
 from __future__ import annotations
