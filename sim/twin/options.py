@@ -29,7 +29,8 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
-    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
+    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | msgspec.UnsetType = msgspec.UNSET
+    """Default: a random one for each start of the twin's process."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
