@@ -21,8 +21,9 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plant: AnyPlant
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
-    sensor_noise: NotNegative = 0.0
-    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
+    sensor_noise: NotNegative | dict[str, NotNegative] = 0.0
+    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1): of
+    all sensors, or by their names; one that is not named has none."""
     sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
     """What a sensor reads where the plant is at 0 (SI), for those that do not read 0 there."""
     actuator_noise: NotNegative = 0.0
@@ -45,6 +46,11 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     know; in real or scaled time."""
     faults: FaultPlan = FaultPlan()
 
+    def noise_of(self, sensor: str) -> float:
+        """Standard deviation of a sensor's noise in normalised units."""
+        noise = self.sensor_noise
+        return noise.get(sensor, 0.0) if isinstance(noise, dict) else noise
+
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
     """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""
@@ -65,19 +71,19 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
     for name in start:
         if name not in plant.state_names:
             problems.append(("plant.kind", f"the task's start state names '{name}', unknown to the plant ({there})"))
-    for field in ("sensor_noise", "actuator_noise"):
-        if not math.isfinite(getattr(options, field)):
-            problems.append((field, "must be a finite number"))
-    if options.sensor_noise > 0:
-        problems.extend(
-            ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
-            for s in rig.sensors
-            if sensor_half_range(rig, s.name) is None
-        )
     known = [s.name for s in rig.sensors]
+    noise = {"sensor_noise": [options.noise_of(name) for name in known], "actuator_noise": [options.actuator_noise]}
+    problems += [(f, "must be a finite number") for f, sigmas in noise.items() if not all(map(math.isfinite, sigmas))]
+    problems.extend(
+        ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
+        for s in rig.sensors
+        if options.noise_of(s.name) > 0 and sensor_half_range(rig, s.name) is None
+    )
+    noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
-        (f"sensor_zero.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
-        for name in options.sensor_zero or ()
+        (f"{field}.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
+        for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
+        for name in named
         if name not in known
     ]
     if options.period_min_us > options.period_max_us:
