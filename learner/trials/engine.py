@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,6 @@ from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
-from onrig.sim.twin.options import TwinOptions
 
 CHUNK: Final = 100
 """Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
