@@ -65,7 +65,7 @@ class PacedConformance(DeviceConformance):
         """Between the frame before the request and the one after the answer; a host that was late tries again."""
         if op is Op.RESET and not host.can_reset:
             pytest.skip("not a simulator")
-        took_us = []
+        took_us: list[int] = []
         while len(took_us) < _TRIES:
             host.begin(self.period_us, LONG, arm=False)
             asked, read = host.fresh(), len(host.wire.bodies)
