@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.registry import ALGORITHMS, algorithm_for
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic
@@ -92,7 +92,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches).td)
+            memories.updated(self._algorithm.update(minibatches).priority)
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None
@@ -112,7 +112,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
-    if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:
+    if settings.selected.single_action and len(config.rig.actuators) != 1:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
     if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
         problems.append("trials explore with process ou or none")
