@@ -31,6 +31,11 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive
     """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
 
+    @property
+    def size(self) -> str:
+        """Size of the networks: a name (``network``), or units such as ``256-256`` (``hidden``)."""
+        return getattr(self, "network", None) or "-".join(map(str, getattr(self, "hidden", ())))
+
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
