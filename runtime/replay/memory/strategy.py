@@ -1,6 +1,6 @@
-"""Strategies of de Bruin et al. 2018: ``RETENTION[SAMPLING]``, as in ``Expl(1.0)[PER]``; their keepers, their bytes.
+"""Strategies of de Bruin et al. 2018, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]``: notation, keepers, memory use.
 
-``RETENTIONS`` and ``SAMPLERS`` are the registries; everything else about a strategy it says of itself.
+``RETENTIONS`` and ``SAMPLERS`` are the registries; each entry describes itself.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RETENTIONS: Final[dict[str, type[Keeper]]] = {
 
 
 class Sampling(NamedTuple):
-    """A way of drawing minibatches.  The learner draws; the rig knows the notation alone."""
+    """A way of drawing minibatches.  The learner draws; the rig only knows the notation."""
 
     home: str
     """Module and class in ``onrig.learner.samplers``."""
     corrections: tuple[str, ...]
-    """What may stand behind a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
 
 
 SAMPLERS: Final[dict[str, Sampling]] = {
@@ -50,7 +50,7 @@ _NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """Which experiences are kept, and which of them make a batch."""
+    """A retention strategy and a sampling strategy."""
 
     retention: str
     sampling: str
@@ -63,7 +63,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
     @property
     def keeper(self) -> type[Keeper]:
-        """What keeps, and says of itself what that takes; raises ValueError for an unknown retention."""
+        """Class of the keeper; raises ValueError for an unknown retention."""
         keeper = RETENTIONS.get(self.retention)
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
             raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
@@ -71,7 +71,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Read ``RETENTION[SAMPLING]``; raises ValueError that says what is wrong and lists the known names."""
+    """Parse ``RETENTION[SAMPLING]``; raises ValueError with the reason and the known names."""
     match = _NOTATION.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
@@ -111,7 +111,7 @@ def _known() -> str:
 def keeper_for(
     strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
 ) -> Keeper:
-    """Build the keeper that ``strategy`` names; ``rng`` (PCG64) becomes its own, drawn from by nobody else.
+    """Build the keeper that ``strategy`` names; it takes over ``rng`` (PCG64), which must not be used elsewhere.
 
     With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
     ValueError for an unknown retention, and for a probability outside (0, 1].
@@ -123,29 +123,29 @@ def keeper_for(
 
 
 def overhead_bytes(strategy: Strategy) -> float:
-    """Return the most that storage, keeper and its checkpoints need per experience beside ``Layout.row_bytes``."""
+    """Return the most bytes that storage, keeper and checkpoints need per experience beyond ``Layout.row_bytes``."""
     keeper = strategy.keeper
     numbers = 0 if keeper.cyclic else NUMBER_BYTES
     return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
 
 
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
-    """Return the most that a memory holds whatever its capacity; ``thinned``: experiences are dropped at random."""
+    """Return the most bytes a memory needs regardless of capacity; ``thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
     recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
 def bytes_of(strategy: Strategy, capacity: int, n_obs: int, n_act: int, *, thinned: bool = False) -> float:
-    """Return the most that storage, keeper and checkpoints of ``capacity`` experiences hold."""
+    """Return the most bytes that storage, keeper and checkpoints of ``capacity`` experiences occupy."""
     each = Layout(n_obs, n_act).row_bytes + overhead_bytes(strategy)
     return fixed_bytes(strategy, thinned=thinned) + capacity * each
 
 
 def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:
-    """Return the largest capacity whose storage, keeper and checkpoints never hold more than ``budget_bytes``.
+    """Return the largest capacity whose storage, keeper and checkpoints stay within ``budget_bytes``.
 
-    Raises ValueError when not even one experience fits.
+    Raises ValueError if no experience fits.
     """
     fixed = fixed_bytes(strategy, thinned=thinned)
     if fixed >= budget_bytes:

@@ -223,7 +223,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 @pytest.mark.parametrize("name", shipped("experiments"))
 def test_every_shipped_experiment_can_be_run(name: str) -> None:
-    from onrig.learner.trials.engine import trials_problems
+    from onrig.learner.trials.supported import trials_problems
 
     file = load_spec(find(name, "experiments"))
     assert file.spec.name == name
