@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
@@ -26,10 +27,11 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
-    batch: Batch
-    gamma: Fraction
-    reward_scale: Positive
-    """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
+    if TYPE_CHECKING:  # fields of every section, each in its own order
+        batch: int
+        gamma: float
+        reward_scale: float
+        """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
 
     @property
     def size(self) -> str:
@@ -117,39 +119,22 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
-class Sections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of every algorithm, under the name that selects it: the list of all there are."""
+class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The algorithm that learns, and the settings of every algorithm under its name: the list of all there are.
 
-    ddpg: DdpgConfig = DdpgConfig()
-    dqn: DqnConfig = DqnConfig()
-    td3: Td3Config = Td3Config()
-
-
-ALGORITHMS: Final = Sections.__struct_fields__
-"""Names of the algorithms."""
-if TYPE_CHECKING:
-    AlgorithmName = str
-else:
-    AlgorithmName = Literal[ALGORITHMS]
-
-Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-
-
-class LearnerSettings(Sections, frozen=True, forbid_unknown_fields=True):
-    """Learner settings: algorithm, update rate, threads."""
+    A resolved configuration has the newer sections only where they are selected or given, so that what identifies a run
+    does not change with the number of algorithms.
+    """
 
     algorithm: AlgorithmName = "ddpg"
-    per_alpha: Exponent = 0.7
-    """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
-    updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
-    """Batch updates after every training episode (100 for 200 steps and batches of 16
-    replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
-    updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Batch updates per experience, as they come in, instead (real time only)."""
-    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    """torch threads; always one in lockstep."""
-    backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog of updates in real time; updates beyond it are dropped."""
+    ddpg: DdpgConfig = DdpgConfig()
+    dqn: DqnConfig = DqnConfig()
+    td3: Td3Config | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if getattr(self, self.algorithm) is UNSET:
+            section = get_args(get_type_hints(Algorithms)[self.algorithm])[0]
+            msgspec.structs.force_setattr(self, self.algorithm, section())
 
     @property
     def selected(self) -> AlgorithmConfig:
@@ -161,6 +146,32 @@ class LearnerSettings(Sections, frozen=True, forbid_unknown_fields=True):
     def batch(self) -> int:
         """Minibatch size of the selected algorithm."""
         return self.selected.batch
+
+
+ALGORITHMS: Final = Algorithms.__struct_fields__[1:]
+"""Names of the algorithms."""
+if TYPE_CHECKING:
+    AlgorithmName = str
+else:
+    AlgorithmName = Literal[ALGORITHMS]
+
+Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
+
+
+class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
+    """Learner settings: algorithm, update rate, threads."""
+
+    per_alpha: Exponent = 0.7
+    """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
+    updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    """Batch updates after every training episode (100 for 200 steps and batches of 16
+    replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
+    updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
+    """Batch updates per experience, as they come in, instead (real time only)."""
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    """torch threads; always one in lockstep."""
+    backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
+    """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
