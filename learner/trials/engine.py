@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.registry import algorithm_for
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic
@@ -86,7 +86,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches).td)
+            memories.updated(self._algorithm.update(minibatches).priority)
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None
