@@ -34,24 +34,16 @@ class TwinDevice:
     """One simulated device.
 
     ``start`` is the plant's state at power-on and after each reset, by name (SI).  ``time_scale`` is what the hello
-    announces; 0 means lockstep: a command then acts on the whole period, whatever its offset.  ``boot_id`` is its
-    first one, unless the options give it.  Raises ValueError when plant, rig and start state do not fit together.
+    announces; 0 means lockstep: a command then acts on the whole period, whatever its offset.  Raises ValueError when
+    plant, rig and start state do not fit together.
     """
 
-    def __init__(
-        self,
-        rig: Rig,
-        options: TwinOptions,
-        start: Mapping[str, float],
-        *,
-        time_scale: float = 1.0,
-        boot_id: int = 1,
-    ) -> None:
+    def __init__(self, rig: Rig, options: TwinOptions, start: Mapping[str, float], *, time_scale: float = 1.0) -> None:
         problems = twin_problems(options, rig, start)
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self.rig, self.options, self.time_scale = rig, options, time_scale
-        self.boot_id = boot_id if options.boot_id is msgspec.UNSET else options.boot_id
+        self.boot_id = options.boot_id
         self.sensors_stick = False
         """Whether the sensors repeat their last reading (injected fault)."""
         self.sensors_dead = False

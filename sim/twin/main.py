@@ -26,7 +26,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.line import Line, LinkError, SocketLine
-from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
 _ME: Final = "twin"
@@ -65,10 +65,10 @@ def serve(
     to this user, holds its socket and its trace, if any (default: a temporary one).
     """
     options = twin_options(config)
+    if options.boot_id == DRAWN:
+        options = msgspec.structs.replace(options, boot_id=secrets.randbits(32))
     trace: TraceWriter | None = None
-    device = TwinDevice(
-        config.rig, options, config.task.start, time_scale=time_scale(config), boot_id=secrets.randbits(32)
-    )
+    device = TwinDevice(config.rig, options, config.task.start, time_scale=time_scale(config))
     with contextlib.ExitStack() as passing:
         try:
             if port is not None:

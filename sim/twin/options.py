@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -13,6 +13,10 @@ from onrig.hw.rig import Rig
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
+
+
+DRAWN: Final = 1
+"""Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
 
 
 class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +34,8 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
-    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | msgspec.UnsetType = msgspec.UNSET
-    """Default: a random one for each start of the twin's process."""
+    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
+    """As given; by default the twin's process draws another one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
