@@ -14,7 +14,6 @@ from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
-
 DRAWN: Final = 1
 """Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
 
