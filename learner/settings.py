@@ -72,6 +72,20 @@ class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
 
 
+class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
+
+    sigma: Positive = 0.1
+    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
+    reading: Literal["covariance", "std"] = "covariance"
+    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
+
+    @property
+    def variance(self) -> float:
+        """Of each normalised action."""
+        return self.sigma if self.reading == "covariance" else self.sigma**2
+
+
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
 TRIALS_ONLY: Final = frozenset({"dqn"})
 """Algorithms whose policies no rig can run."""
@@ -86,6 +100,8 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dqn: DqnConfig = DqnConfig()
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
+    klper: KlperSettings | msgspec.UnsetType = msgspec.UNSET
+    """Left out: the defaults of ``KlperSettings``."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -95,6 +111,11 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """torch threads; always one in lockstep."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
+
+    @property
+    def klper_variance(self) -> float:
+        """Variance of the Gaussian of KLPER."""
+        return (KlperSettings() if self.klper is msgspec.UNSET else self.klper).variance
 
     @property
     def batch(self) -> int:

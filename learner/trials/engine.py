@@ -63,7 +63,8 @@ class Trials:
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
         twin = msgspec.convert(config.device.twin, TwinOptions)
-        self.memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
+        noisy = twin.sensor_noise > 0 or twin.actuator_noise > 0
+        self.memories = Memories(config, settings, seeds, noisy=noisy, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
