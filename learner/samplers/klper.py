@@ -43,12 +43,13 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
 def closest(slots: NDArray[np.int64], departures: Departures, variance: float) -> NDArray[np.int64]:
     """Of candidates (N, S, B) the one with the smallest score of each trial, the first of equals: (S, B)."""
     n, trials, batch = slots.shape
+    by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
-        return slots[0]
-    by_trial = np.ascontiguousarray(slots.transpose(1, 0, 2))
+        return np.array(slots[0])
     apart = departures(by_trial.reshape(trials, n * batch))
     best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
-    return by_trial[np.arange(trials), best]
+    chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
+    return chosen
 
 
 class Klper:

@@ -120,7 +120,8 @@ def test_every_trial_chooses_for_itself() -> None:
     slots = RNG(11).integers(0, 40, (4, 3, 8))
 
     def departures(at: NDArray[np.int64]) -> NDArray[np.float64]:
-        return actions[np.arange(3)[:, None], at]
+        found: NDArray[np.float64] = actions[np.arange(3)[:, None], at]
+        return found
 
     together = closest(slots, departures, 0.1)
     for trial in range(3):

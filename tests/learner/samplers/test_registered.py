@@ -28,8 +28,10 @@ def test_every_known_sampling_draws(sampling: str) -> None:
 
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
 def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
-    def drawn(**exponent: float) -> list[int]:
-        sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), Setting(100, 16, 10, **exponent))
+    def drawn(per_alpha: float | None = None) -> list[int]:
+        plain = Setting(100, 16, 10)
+        given = plain if per_alpha is None else plain._replace(per_alpha=per_alpha)
+        sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
         sampler.begin_episode(1)
         sampler.written(np.arange(100))
         sampler.updated(np.arange(100), np.arange(100.0))
