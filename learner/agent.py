@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable
-from onrig.learner.algorithms.registry import algorithm_for
+from onrig.learner.algorithms import Exportable, algorithm_for
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw, Sampler, Setting, sampler_for
@@ -120,9 +119,9 @@ class Agent:
             draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
             slots = draw.slots.reshape(-1)
-            td = self._algorithm.update(minibatches).td.reshape(-1).astype(np.float32)
-            self._sampler.updated(slots, td)
-            yield Replayed(slots, generations.copy(), np.abs(td))
+            abs_td = self._algorithm.update(minibatches).priority.reshape(-1).astype(np.float32)
+            self._sampler.updated(slots, abs_td)
+            yield Replayed(slots, generations.copy(), abs_td)
 
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.registry import algorithm_for
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic
@@ -90,7 +90,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches).td)
+            memories.updated(self._algorithm.update(minibatches).priority)
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None

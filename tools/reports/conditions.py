@@ -176,20 +176,19 @@ def _setting(strategy: Strategy, per_alpha: float | None, conditions: Mapping[st
 
 
 def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy) -> dict[str, Value]:
-    selection, dqn = config.selection, learner.algorithm == "dqn"
+    selection, selected = config.selection, learner.selected
     synthetic = selection.synthetic
     states, actions = (synthetic.states, synthetic.actions) if synthetic else (0.0, 0.0)
     fraction = states + actions
     sensor, actuator, inertia = _of_twin(config)
     whole = strategy.retention == "FULL" and selection.capacity is None and selection.capacity_bytes is None
     kind = "states and actions" if states and actions else "states" if states else "actions"
-    gamma = learner.dqn.gamma if dqn else learner.ddpg.gamma
     values: dict[str, Value] = {
         "plant": config.rig.name + (f" ({inertia})" if inertia else ""),
         "algorithm": learner.algorithm.upper(),
-        "network": learner.dqn.network if dqn else learner.ddpg.network,
+        "network": selected.size,
         "rate": float(config.rate_hz),
-        "discount": _discount(gamma, config.rate_hz),
+        "discount": _discount(selected.gamma, config.rate_hz),
         "kept": _kept(selection.write_probability, config.rate_hz),
         "noise": float(sensor) if sensor == actuator else f"{sensor:g} (sensors), {actuator:g} (actuators)",
         "synthetic": kind if fraction else None,
