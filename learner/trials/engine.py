@@ -60,7 +60,8 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        self.memories = Memories(config, settings, seeds, noisy=self._rollouts.is_noisy)
+        noisy = self._rollouts.is_noisy
+        self.memories = Memories(config, settings, seeds, noisy=noisy, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
