@@ -110,8 +110,6 @@ def test_a_dead_band_takes_authority_off_the_brake_and_so_room_off_the_safe_set(
     assert np.all(less.safe <= whole.safe + 0.001 * case(run).limit), "but for what is taken off for the grid"
     assert less.safe.min() < whole.safe.min()
     assert less.brake_from == whole.brake_from
-    with pytest.raises(NoSafeSet, match="too late to stay within"):
-        feasible(case(run)._replace(box=case(run).box._replace(dead_band=3.0)))
 
 
 @pytest.mark.parametrize("run", RUNS)
