@@ -89,7 +89,7 @@ def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
 
 def replies() -> list[ReplyMessage]:
     """One sound reply of each type."""
-    rulings = Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its answer is no finite number")
+    rulings = Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite")
     attached = Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False, memory=b"0123456789abcdef", why="no")
     return [
         attached,
