@@ -17,6 +17,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import MessageType, Op, Result, State, Status
 from tests.conformance.faults import FaultConformance
 from tests.conformance.framing import FramingConformance
+from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import LONG, Host, continuous
 from tests.conformance.refusals import RefusalConformance
 from tests.conformance.states import StateConformance
@@ -29,7 +30,7 @@ def flags(state: State) -> Status:
     return Status(state.status) & ~Status.CLAMPED
 
 
-class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance):
+class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance, FreshConformance):
     """The rules that hold in every kind of time."""
 
     period_us: ClassVar[int] = 10_000
