@@ -1,4 +1,4 @@
-"""Mirror and TD errors over a network that delays, stalls and cuts: nothing twice, nothing missing, nothing afresh."""
+"""Mirror and TD errors over a network that delays, stalls and cuts: no duplicates, no losses, no restart."""
 
 from __future__ import annotations
 

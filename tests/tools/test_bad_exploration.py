@@ -1,4 +1,4 @@
-"""Limits that contradict, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
+"""Contradictory limits, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
 
 from __future__ import annotations
 

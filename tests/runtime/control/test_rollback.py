@@ -1,4 +1,4 @@
-"""A policy that is sound wherever it was tried, and not where the rig goes: admitted, acting, rolled back."""
+"""A policy that behaves on the probe states but not on the rig: admitted, acting, rolled back."""
 
 from __future__ import annotations
 

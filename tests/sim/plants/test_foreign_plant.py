@@ -1,4 +1,4 @@
-"""A plant of somebody else's package, found by its entry points: configuration, twin, shield and drawing."""
+"""A plant of another package, found by its entry points: configuration, twin, shield and drawing."""
 
 from __future__ import annotations
 
