@@ -72,7 +72,7 @@ class RankPerTrials:
         self._rows: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         self._episode = episode
         self._stale = True
 
@@ -161,7 +161,7 @@ class Sampling(Protocol):
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         ...
 
     def written(self, slots: Sequence[Slots]) -> None:
@@ -173,7 +173,7 @@ class Sampling(Protocol):
         ...
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear the TD errors (updates, S, batch) of what was drawn last."""
+        """Note the TD errors (updates, S, batch) of the last draw."""
         ...
 
 
@@ -187,12 +187,12 @@ class Each:
         self.looks_at: Final = samplers[0].looks_at
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of new experiences."""
+        """Note new experiences."""
         for sampler, of_trial in zip(self._samplers, slots, strict=True):
             sampler.written(of_trial)
 
@@ -204,7 +204,7 @@ class Each:
         return Draw(self._slots, np.stack(weights, axis=1) if weights else None)
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear TD errors."""
+        """Note TD errors."""
         if not self.looks_at:
             return
         for trial, sampler in enumerate(self._samplers):
@@ -226,7 +226,7 @@ class Closest:
         """No effect: draws do not depend on the episode."""
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of new experiences."""
+        """Note new experiences."""
         self._within.written(slots)
 
     def draw(self, updates: int) -> Draw:
@@ -251,13 +251,13 @@ class Ranked:
         self._fis: Final = fis
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         self._per.begin_episode(episode)
         for fis, _ in self._fis:
             fis.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of new experiences."""
+        """Note new experiences."""
         self._per.written(slots)
         for (fis, _), of_trial in zip(self._fis, slots, strict=False):
             fis.written(of_trial)
@@ -276,7 +276,7 @@ class Ranked:
         return Draw(draw.slots[None], None if weights is None else weights[None])
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear TD errors."""
+        """Note TD errors."""
         self._per.updated(td[0])
 
 

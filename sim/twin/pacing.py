@@ -208,7 +208,7 @@ class TwinLoop:
         self._send(wire)
 
     def _reboot(self) -> None:
-        """Start anew, and say so to whoever was talking to the device."""
+        """Reboot the device and send its hello."""
         self._device.reboot()
         self._send(encode_frame(encode_hello(self._device.hello())))
 

@@ -1,4 +1,4 @@
-"""What a device does when its e-stop is pressed, its sensors die or its host is gone (``hw/PROTOCOL.md`` §3)."""
+"""Behaviour of a device when its e-stop is pressed, its sensors fail or its host is gone (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 

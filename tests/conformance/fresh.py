@@ -1,4 +1,4 @@
-"""What a device does before anybody has configured it."""
+"""Behaviour of a device before it is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device whose time stands still between commands must do (``hw/PROTOCOL.md`` §5)."""
+"""Conformance of a device in lockstep, whose time stands still between commands (``hw/PROTOCOL.md`` §5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device whose time runs by itself must do: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
+"""Conformance of a device that runs in its own time: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
 
 from __future__ import annotations
 

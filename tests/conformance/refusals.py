@@ -1,4 +1,4 @@
-"""What a device answers: which result, what to a request that comes again, what stays zero (``hw/PROTOCOL.md`` §2)."""
+"""Replies of a device: results, repeated requests, reserved zeros (``hw/PROTOCOL.md`` §2)."""
 
 from __future__ import annotations
 

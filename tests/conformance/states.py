@@ -1,4 +1,4 @@
-"""What each operation does in each state (``hw/PROTOCOL.md`` §3), in what order, and within which bounds."""
+"""Effect, order and bounds of each operation in each state (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 

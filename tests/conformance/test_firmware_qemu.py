@@ -35,7 +35,7 @@ class OnQemu:
 
     def connect(self) -> Host:
         host = Host(open_port(str(self.board.line)), self.rig, time)
-        host.wire.forget()  # what has stood in the socket since nobody read from it
+        host.wire.forget()  # stale bytes from before anybody read from the socket
         return host
 
     def press_estop(self, *, pressed: bool) -> None:

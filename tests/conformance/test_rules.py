@@ -1,4 +1,4 @@
-"""Each rule of the page has a number and tests that show it: the device's on each device, the host's at least once."""
+"""Each rule of the page has a number and tests: the device's rules on each device, the host's at least once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Limits that contradict, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2.
+"""Contradictory limits, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2.
 
-What else a run is refused for: ``tests/runtime/test_run_checks.py``.
+``tests/runtime/test_run_checks.py`` has everything else that a run is refused for.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ CASES = {
     "session below its hour's": (
         "process: ou",
         "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
-        "9 an hour are more than the 5 of the whole session",
+        "9 an hour is more than the 5 of the whole session",
     ),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
     "unknown process": ("process: ou", "process: «brown", "one of ou, gaussian, parameter, none"),

@@ -1,4 +1,4 @@
-"""What is drawn for S trials at once is what the rig's samplers draw for each."""
+"""Draws for S trials at once equal those of the rig's samplers for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop with a twin in the same process, in virtual time: what it does when people and devices interfere."""
+"""The loop with a twin in the same process, in virtual time: interference by people and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop whose device falls silent, repeats itself, sends rubbish or restarts: noticed in time, and named."""
+"""A device that falls silent, repeats frames, sends garbage or restarts: detected in time, and named."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_line_without_a_new_frame_is_lost_after_a_second_and_ten_periods(
         data = read(timeout_ns)
         if bench.device.frame > FROM:
             told = line(data, last)
-            if data and not told:  # nothing wakes whoever waits
+            if data and not told:  # nothing wakes the waiting loop
                 bench.clock.advance(max(timeout_ns, 0))
             return told
         last = data or last

@@ -1,4 +1,4 @@
-"""A loop whose device says what cannot be: nothing crashes, each lie has its name, and the device ends disarmed."""
+"""A device that reports contradictions: nothing crashes, each fault is named, and the device ends disarmed."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ REQUESTS: Final[tuple[RequestMessage, ...]] = (
 )
 REPLIES: Final[tuple[ReplyMessage, ...]] = (
     Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False, memory=b"0123456789abcdef", why="no"),
-    Rows(5, 6, 1, True, (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its answer is no finite number"))),
+    Rows(5, 6, 1, True, (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite"))),
     Verdict(5, False, "bounds", "too much"),
     Accepted(),
     Refused("no", "lease"),

@@ -1,4 +1,4 @@
-"""The file of a result: what is in it, and what a run makes of it."""
+"""The file of a result: its content, and its use by a run."""
 
 from __future__ import annotations
 
