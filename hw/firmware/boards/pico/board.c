@@ -66,10 +66,9 @@ void onrig_board_start(void) {
 }
 
 uint64_t onrig_board_now_us(void) {
-    uint32_t high = TIMER_RAWH, low, again;
+    uint32_t high = TIMER_RAWH;
     for (;;) {
-        low = TIMER_RAWL;
-        again = TIMER_RAWH;
+        uint32_t low = TIMER_RAWL, again = TIMER_RAWH;
         if (again == high) return (uint64_t)high << 32 | low;
         high = again;
     }

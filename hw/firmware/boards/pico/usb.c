@@ -26,7 +26,6 @@
 #define STATUS_RESUME BIT(11)
 #define STATUS_SETUP BIT(17)
 #define STATUS_BUS_RESET BIT(19)
-#define STATUS_ALL_ERRORS 0xFF000000u
 
 #define IN true
 #define OUT false
@@ -140,8 +139,9 @@ static void on_control_taken(void) {
 /* Have the next packet sent, if there is something to send: an empty one where the last one was full, or the host
  * would go on waiting for the rest of it. */
 static void pump_out(void) {
-    uint32_t waiting = tx.written - tx.read, n = waiting < ONRIG_USB_PACKET ? waiting : ONRIG_USB_PACKET;
+    uint32_t n = tx.written - tx.read;
     if (in_busy || usb.halted & 1 || !onrig_usb_line_open(&usb) || (n == 0 && !in_was_full)) return;
+    if (n > ONRIG_USB_PACKET) n = ONRIG_USB_PACKET;
     volatile uint8_t *packet = (volatile uint8_t *)(USB_DPRAM + DATA_IN_OFFSET);
     for (uint32_t i = 0; i < n; i++) packet[i] = tx.bytes[tx.read++ % RING];
     in_busy = true;
@@ -216,19 +216,24 @@ static void on_bus_reset(void) {
 void onrig_on_usb(void) {
     uint32_t before = onrig_masked(), on = USB_INTS;
     if (on & ON_BUFFER) on_buffers(); /* what has ended, before what begins */
-    if (on & ON_BUS_RESET) on_bus_reset();
-    if (on & ON_RESUME) usb.suspended = false;
+    if (on & ON_BUS_RESET) {
+        CLEAR_BITS(USB_SIE_STATUS) = STATUS_BUS_RESET;
+        on_bus_reset();
+    }
     if (on & ON_SUSPEND) {
+        CLEAR_BITS(USB_SIE_STATUS) = STATUS_SUSPENDED;
         usb.suspended = true;
         close_line();
+    }
+    if (on & ON_RESUME) {
+        CLEAR_BITS(USB_SIE_STATUS) = STATUS_RESUME;
+        usb.suspended = false;
     }
     if (on & ON_SETUP) {
         usb.suspended = false;
         CLEAR_BITS(USB_SIE_STATUS) = STATUS_SETUP;
         on_setup();
     }
-    CLEAR_BITS(USB_SIE_STATUS) = (on & ON_BUS_RESET ? STATUS_BUS_RESET : 0) |
-                                 (on & ON_SUSPEND ? STATUS_SUSPENDED : 0) | (on & ON_RESUME ? STATUS_RESUME : 0);
     pump_out();
     pump_in();
     onrig_restore(before);
