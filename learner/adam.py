@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.networks import Layout
+
+Step = Callable[[], object]
 
 
 class Moments(NamedTuple):
@@ -33,16 +35,16 @@ class Rates(NamedTuple):
     eps: float
 
 
-def fused_step(m: Moments, rates: Rates) -> None:
-    """Take one Adam step with torch's kernel."""
-    parameters, gradient, mean, square, step = m
-    torch._fused_adamw_(
-        [parameters],
-        [gradient],
-        [mean],
-        [square],
+def fused_step(m: Moments, rates: Rates) -> Step:
+    """Adam step by torch's kernel, bound to its tensors."""
+    return partial(
+        torch._fused_adamw_,
+        [m.parameters],
+        [m.gradient],
+        [m.mean],
+        [m.square],
         [],
-        [step],
+        [m.step],
         lr=rates.lr,
         beta1=rates.beta1,
         beta2=rates.beta2,
@@ -53,13 +55,17 @@ def fused_step(m: Moments, rates: Rates) -> None:
     )
 
 
-def plain_step(m: Moments, rates: Rates) -> None:
-    """Take one Adam step with public operations."""
-    taken = float(m.step)
-    m.mean.lerp_(m.gradient, 1.0 - rates.beta1)
-    m.square.mul_(rates.beta2).addcmul_(m.gradient, m.gradient, value=1.0 - rates.beta2)
-    root = (m.square / (1.0 - rates.beta2**taken)).sqrt_().add_(rates.eps)
-    m.parameters.addcdiv_(m.mean, root, value=-rates.lr / (1.0 - rates.beta1**taken))
+def plain_step(m: Moments, rates: Rates) -> Step:
+    """Adam step by public operations, bound to its tensors."""
+
+    def take() -> None:
+        taken = float(m.step)
+        m.mean.lerp_(m.gradient, 1.0 - rates.beta1)
+        m.square.mul_(rates.beta2).addcmul_(m.gradient, m.gradient, value=1.0 - rates.beta2)
+        root = (m.square / (1.0 - rates.beta2**taken)).sqrt_().add_(rates.eps)
+        m.parameters.addcdiv_(m.mean, root, value=-rates.lr / (1.0 - rates.beta1**taken))
+
+    return take
 
 
 @cache
@@ -69,10 +75,10 @@ def has_fused_step() -> bool:
     four = torch.ones(4, dtype=torch.float64)
     fused, plain = (Moments(four * 1.0, four * -2.0, four * 0.5, four * 0.25, torch.tensor(3.0)) for _ in range(2))
     try:
-        fused_step(fused, rates)
+        fused_step(fused, rates)()
     except (AttributeError, TypeError, RuntimeError):
         return False
-    plain_step(plain, rates)
+    plain_step(plain, rates)()
     return all(torch.allclose(a, b, rtol=1e-6) for a, b in zip(fused, plain, strict=True))
 
 
@@ -106,9 +112,9 @@ class Adam:
         self._mean = torch.zeros_like(parameters)
         self._square = torch.zeros_like(parameters)
         self._step = torch.zeros((), dtype=torch.float32)
-        self._moments = Moments(parameters, torch.empty(0), self._mean, self._square, self._step)
         self._rates = Rates(lr, *betas, eps)
-        self._take_step = fused_step if has_fused_step() else plain_step
+        self._gradient = torch.empty(0)
+        self._take_step: Step = lambda: None
         weights = layout.weights(trials).to(parameters) if decay else None
         self._shrink = None if weights is None or coupled else 1.0 - lr * decay * weights
         self._penalty = None if weights is None or not coupled else decay * weights
@@ -121,9 +127,11 @@ class Adam:
         if self._penalty is not None:
             gradient.addcmul_(p, self._penalty)
         self._step += 1.0
-        if self._moments.gradient is not gradient:  # most callers have one buffer for it
-            self._moments = self._moments._replace(gradient=gradient)
-        self._take_step(self._moments, self._rates)
+        if self._gradient is not gradient:  # most callers have one buffer for it
+            bind = fused_step if has_fused_step() else plain_step
+            self._take_step = bind(Moments(p, gradient, self._mean, self._square, self._step), self._rates)
+            self._gradient = gradient
+        self._take_step()
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """Copy the state out: first and second moments (S, P), and the number of steps taken."""

@@ -33,6 +33,8 @@ VERBS: Final = {
     "identify": "estimate a plant's parameters from its device's signals, with joint uncertainty",
     "safety": "drive adversarial policies against the shield and report the worst margin",
     "doctor": "check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels",
+    "ports": "list the serial ports, what is plugged in, and who holds each",
+    "init": "write a rig, a task, a run and a README to begin with",
     "service": "set up a rig as a service: systemd unit, udev rule, limits",
     "disarm": "disarm the device on a port when its run is gone",
     "policy": "check a policy against admission (policy check) or score it on the twin (policy eval)",
@@ -42,7 +44,7 @@ _PLACES: Final = {
     **{verb: f"{verb}.verb" for verb in ("bench", "doctor", "service", "web")},
     "experiment": "experiments.verb",
     "identify": "identification.verb",
-    **{verb: f"verbs.{verb}" for verb in ("keys", "learn", "stop", "disarm", "twin")},
+    **{verb: f"verbs.{verb}" for verb in ("disarm", "init", "keys", "learn", "ports", "stop", "twin")},
     "resume": "verbs.stop:resume",
 }
 """Modules below ``onrig.tools`` of verbs without one of their own name; ``main`` unless a function is named."""

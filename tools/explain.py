@@ -25,6 +25,9 @@ _THEN: Final = {
     "fall_back": "the run waits, disarmed, between episodes until the learner answers, {wait:g} s at most",
 }
 
+_RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
+"""Settings of an algorithm that its row names, where it has them."""
+
 
 def tables(config: RunConfig) -> Iterator[Table]:
     """All tables, in the order in which their subjects act."""
@@ -51,9 +54,9 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
     """Mean number of replays per experience: batch size times updates over experiences written."""
     if learner.updates_per_transition is not None:
-        return learner.ddpg.batch * learner.updates_per_transition
+        return learner.batch * learner.updates_per_transition
     written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
-    return learner.ddpg.batch * (learner.updates_per_episode or 0) / written
+    return learner.batch * (learner.updates_per_episode or 0) / written
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
@@ -216,7 +219,8 @@ def _learning(config: RunConfig) -> Table:
     layout = Layout(len(config.rig.signals), len(config.rig.actuators))
     stored = capacity * layout.row_bytes / 1e6
     beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
-    ddpg = learner.ddpg
+    chosen = learner.selected
+    rates = [f"{name} {getattr(chosen, name):g}" for name in _RATES if hasattr(chosen, name)]
     if learner.updates_per_transition is not None:
         rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps
         total = round(total * config.selection.write_probability)
@@ -224,18 +228,18 @@ def _learning(config: RunConfig) -> Table:
     else:
         per_episode = learner.updates_per_episode or 0
         rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
-    horizon = 1.0 / (1.0 - ddpg.gamma)
+    horizon = 1.0 / (1.0 - chosen.gamma)
     budget = config.selection.capacity_bytes
     within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
         *_altered(config.selection),
-        ("updates", rate, f"{updates} in the run, batches of {ddpg.batch}"),
+        ("updates", rate, f"{updates} in the run, batches of {chosen.batch}"),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
-        ("network", ddpg.network, f"DDPG, tau {ddpg.tau:g}, learning rates {ddpg.actor_lr:g} and {ddpg.critic_lr:g}"),
-        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {ddpg.gamma:g}"),
-        ("reward scale", f"{ddpg.reward_scale:g}", "factor on every reward in learning"),
+        ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
+        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {chosen.gamma:g}"),
+        ("reward scale", f"{chosen.reward_scale:g}", "factor on every reward in learning"),
     )
     return Table("learning", (), rows)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from onrig.runtime.run_state.running import running_rigs
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.tools.ports import no_port
 from onrig.tools.terminal import complain as complain
 
 _SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -138,8 +138,8 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)
     port = config.device.port
-    if port is not None and (reason := no_port(Path(port.path))) is not None:
-        yield ("device", "port", "path"), f"{port.path}: not a serial port; {reason} at device.port.path"
+    if port is not None and (reason := no_port(port.path)) is not None:
+        yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         for message in uncovered(msgspec.convert(config.device.twin, TwinOptions).plant, plants):
@@ -192,7 +192,6 @@ def _capacity(config: RunConfig) -> int:
         return 0
 
 
-_LINK_FILE_BYTES: Final = 4096
 _PATIENCE_S: Final = 30.0
 """Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
 _SHOWN: Final = 5
@@ -247,32 +246,4 @@ def _episodes_done(folder: Path) -> int | None:
         episodes = summary.get("episodes")
         if summary.get("exit_reason") == "completed" and isinstance(episodes, int):
             return episodes
-    return None
-
-
-def no_port(path: Path) -> str | None:
-    """Remedy for a path that exists but is not a port; None for a port or a missing path."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return None
-    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
-        return None
-    if stat.S_ISREG(mode):
-        try:
-            with path.open(errors="replace") as file:
-                inside = file.read(_LINK_FILE_BYTES).strip()
-        except OSError:
-            inside = ""
-        if inside.startswith("/dev/"):
-            return f"it names a port: use --device {inside}"
-    return "name the port itself"
-
-
-def missing_port(path: Path) -> str | None:
-    """Why the port is missing, with a remedy; None if it exists."""
-    try:
-        path.stat()
-    except OSError as error:
-        return f"there is no such port ({error.strerror}); plug the device in, or start `onrig twin`"
     return None

@@ -31,12 +31,11 @@ from onrig.tools.load import (
     continued,
     explain,
     load_for_rig,
-    missing_port,
-    no_port,
     on_port,
     tell,
     wait_for_folder,
 )
+from onrig.tools.ports import missing_port, no_port
 from onrig.tools.terminal import VerbParser, complain
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
@@ -88,12 +87,12 @@ def main(arguments: list[str]) -> int:
         config = on_port(config, args.device)
     port = config.device.port.path if config.device.port is not None else None
     if port is not None:
-        missing = missing_port(Path(port))
+        missing = missing_port(port)
         if missing is not None:
             return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)
-        wrong = no_port(Path(port))
+        wrong = no_port(port)
         if wrong is not None:
-            return complain("run", f"{port}: not a serial port; {wrong}")
+            return complain("run", f"{port}: {wrong}")
     if args.web is not None:
         try:
             parse_address(args.web)

@@ -55,14 +55,15 @@ class Uniform:
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
         # floor(u * n) is below n for every u < 1, and uneven by less than n / 2**53.
-        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
+        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64)
         if updates == 1:
-            if len(set(slots[0].tolist())) < batch:
-                self._make_distinct(slots[0])
-        else:
-            ordered = np.sort(slots, axis=1)
-            for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
-                self._make_distinct(slots[row])
+            if len(set(slots.tolist())) < batch:
+                self._make_distinct(slots)
+            return Draw(slots[None], None)
+        slots = slots.reshape(updates, batch)
+        ordered = np.sort(slots, axis=1)
+        for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
+            self._make_distinct(slots[row])
         return Draw(slots, None)
 
     def _make_distinct(self, row: NDArray[np.int64]) -> None:

@@ -13,23 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.registry import ALGORITHMS, algorithm_for
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic
 from onrig.learner.trials.rollout import Rollouts
-from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
+from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
-from onrig.sim.synthetic.model import model_problems
-from onrig.sim.twin.faults import FaultPlan
-from onrig.sim.twin.options import TwinOptions
 
 CHUNK: Final = 100
 """Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
@@ -65,8 +60,8 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        twin = msgspec.convert(config.device.twin, TwinOptions)
-        self.memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
+        noisy = self._rollouts.is_noisy
+        self.memories = Memories(config, settings, seeds, noisy=noisy, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
@@ -92,30 +87,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches).td)
+            memories.updated(self._algorithm.update(minibatches).priority)
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None
-
-
-def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
-    """Reasons why a configuration cannot run as trials; empty if it can."""
-    if config.device.twin is None:
-        return ["trials run on a twin: give device.twin"]
-    twin = msgspec.convert(config.device.twin, TwinOptions)
-    problems = model_problems(config.rig, twin.plant)
-    if twin.latency_us or twin.faults != FaultPlan():
-        problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
-    if config.rig.previous_command:
-        problems.append("trials do not observe the previous command: rig.previous_command must be false")
-    if config.task.terminate:
-        problems.append("trials support only episodes of fixed length: task.terminate must be empty")
-    if settings.updates_per_episode is None:
-        problems.append("trials learn between episodes: give learner.updates_per_episode")
-    if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:
-        problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
-    if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
-        problems.append("trials explore with process ou or none")
-    elif not follows_episode_alone(config.exploration):
-        problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
-    return problems

@@ -1,4 +1,4 @@
-"""Bounds of a number, as ``msgspec.Meta`` states them beside a field: in words, and the nearest number within."""
+"""Bounds of a number, read from the ``msgspec.Meta`` beside a field: in words, and the nearest value within them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from msgspec import inspect
 
 _FAR: Final = 1e6
-"""A bound as far out as this is told only to those beyond it."""
+"""A bound this far out is mentioned only to a value beyond it."""
 
 
 class Bounds(NamedTuple):
-    """From ``low`` to ``high``, each with or without the bound itself; infinite where there is none."""
+    """An interval from ``low`` to ``high``, open or closed at each end; infinite where unbounded."""
 
     low: float
     high: float
@@ -23,7 +23,7 @@ class Bounds(NamedTuple):
 
     @staticmethod
     def of(type_: inspect.IntType | inspect.FloatType) -> Bounds:
-        """Read them from a type."""
+        """Read the bounds of a msgspec type."""
         low = type_.ge if type_.gt is None else type_.gt
         high = type_.le if type_.lt is None else type_.lt
         return Bounds(
@@ -35,15 +35,15 @@ class Bounds(NamedTuple):
         )
 
     def too_low(self, value: float) -> bool:
-        """Whether a value lies below them."""
+        """Whether a value lies below the interval."""
         return value <= self.low if self.above_low else value < self.low
 
     def too_high(self, value: float) -> bool:
-        """Whether a value lies above them."""
+        """Whether a value lies above the interval."""
         return value >= self.high if self.below_high else value > self.high
 
     def nearest(self, value: float) -> float:
-        """The number within that is nearest to one without."""
+        """The number in the interval nearest to a value outside it."""
         bound, exclusive = (self.low, self.above_low) if self.too_low(value) else (self.high, self.below_high)
         if not exclusive:
             return bound
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
         return bound + inwards if self.whole else math.nextafter(bound, inwards * math.inf)
 
     def expected(self, value: float) -> str:
-        """What is expected instead of a value without: ``0 to 1``, ``at least 1``, ``a positive number``."""
+        """The expectation that an out-of-bounds value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
         low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _FAR)
         high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _FAR)
         a, b = in_words(self.low), in_words(self.high)

@@ -1,4 +1,4 @@
-"""Data of a document to structs, strictly, with everything told at once that does not fit."""
+"""Strict conversion of a document's data to structs; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 _MOST_PROBLEMS: Final = 100
-"""Of one value: who has more has misunderstood something."""
+"""Problems reported for one value; more than this points to a misunderstanding."""
 
 
 class Reading(NamedTuple, Generic[T]):
-    """What a part of a document comes to, and all that is wrong with it."""
+    """The converted value of a part of a document, and every problem with it."""
 
     value: T | None
-    """None unless nothing worse is wrong than numbers out of bounds; for those, others stand that are within."""
+    """None if anything worse than an out-of-bounds number was found; such numbers are replaced by valid ones."""
     problems: list[Problem]
     mended: tuple[NodePath, ...] = ()
-    """For each such number what it leaves in doubt: the value itself where its default stands in for it, else all of
-    the section, which depends on it."""
+    """Paths left in doubt by replaced numbers: the value itself where a default stands in, else its whole section."""
 
     def sound(self) -> T:
-        """The value; raises ConfigError where anything is wrong with it."""
+        """The value; raises ConfigError if there is any problem."""
         if self.problems:
             raise ConfigError(self.problems)
         return cast(T, self.value)
 
 
 def convert(document: Document, path: NodePath, type_: type[T]) -> T:
-    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; an int for a float will do).
+    """Convert the value at ``path``, strictly (no text for a number, no bool for a float; int for float is accepted).
 
     Raises:
         ConfigError: with each wrong value at its place, each unknown field at its key, each missing field at the
@@ -49,25 +48,25 @@ def convert(document: Document, path: NodePath, type_: type[T]) -> T:
 def convert_sections(
     document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
 ) -> dict[str, object]:
-    """Convert each top-level key to its type; what is ``optional`` and missing is left out of the result.
+    """Convert each top-level key to its type; missing ``optional`` keys are left out of the result.
 
     Raises:
-        ConfigError: with the problems of each section, and every unknown and missing one, in order of line.
+        ConfigError: with the problems of each section and every unknown or missing section, in line order.
     """
     return read_sections(document, sections, optional=optional).sound()
 
 
 def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
-    """Convert the whole document to a msgspec struct, as `convert_sections` with the struct's fields for sections.
+    """Convert the whole document to a msgspec struct: `convert_sections` with the struct's fields as sections.
 
     Raises:
-        ConfigError: as `convert_sections`; at the root where the struct's own ``__post_init__`` gives a ValueError.
+        ConfigError: as `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
     """
     return read_by_section(document, type_).sound()
 
 
 def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
-    """Convert the value at ``path`` as far as it goes: past a value that does not fit, as if it were not there."""
+    """Convert the value at ``path`` as far as possible, treating each bad value as absent."""
     try:
         data = value_at(document.data, path)
     except KeyError:
@@ -82,7 +81,7 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
             found = explain(error, data, type_)
         else:
             return Reading(converted if len(mended) == len(problems) else None, problems, tuple(mended))
-        if found.path in spoilt and not found.at_key:  # what the mapping lacks is what its unknown key was meant to be
+        if found.path in spoilt and not found.at_key:  # the missing field is probably the misspelled key
             break
         if found.at_key:
             spoilt.add(found.path[:-1])
@@ -107,7 +106,7 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
 def read_sections(
     document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
 ) -> Reading[dict[str, object]]:
-    """Convert each top-level key to its type, as `read` does; what is ``optional`` may be missing."""
+    """Convert each top-level key to its type, as `read` does; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
         return Reading(None, [problem_at(document, (), f"expected a mapping with {', '.join(sections)}")])
     problems: list[Problem] = []

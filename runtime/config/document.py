@@ -1,4 +1,4 @@
-"""A configuration file: where it is found, its plain data with the place of every value, and overrides of values."""
+"""A configuration file: lookup, plain data with the position of every value, and overrides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
 MAX_ORIGIN: Final = 200
-"""Characters of an override that its problems repeat."""
+"""Characters of an override quoted in its problems."""
 
 _ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
 _PATH = re.compile(r"[^\s.\[\]]+(\[[0-9]{1,6}\])*(\.[^\s.\[\]]+(\[[0-9]{1,6}\])*)*")
@@ -27,9 +27,9 @@ _STEP = re.compile(r"\[(?P<index>[0-9]+)\]|(?P<key>[^.\[\]]+)")
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data and the place of each of its values (``marks``) and of the keys they stand under (``key_marks``).
+    """Plain data, with the position of each value (``marks``) and of its key (``key_marks``).
 
-    The places are in ``file``, but for what an override has set: ``overrides`` names the origin of those subtrees.
+    Positions refer to ``file``, except in subtrees set by an override; ``overrides`` names the origin of those.
     """
 
     file: str
@@ -43,7 +43,7 @@ def load_document(path: Path | str) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: when it cannot be read, is larger than 1 MiB or not UTF-8, or for what `parse_document` refuses.
+        ConfigError: if the file cannot be read, is larger than 1 MiB or not UTF-8, or `parse_document` rejects it.
     """
     file = str(path)
     try:
@@ -68,8 +68,8 @@ def parse_document(text: str, file: str) -> Document:
     """Parse YAML text; ``file`` names it in messages.  Cached: an experiment reads the same files for every cell.
 
     Raises:
-        ConfigError: syntax error, empty or more than one document, duplicate or non-text keys, tags, ambiguous or
-            non-finite numbers, self-references, more than 32 levels or 20 000 values; what can be told together is.
+        ConfigError: syntax error, no document or more than one, duplicate or non-text keys, tags, ambiguous or
+            non-finite numbers, self-references, more than 32 levels or 20 000 values; together where possible.
     """
     tree = read_tree(text, file)
     if tree is None:
@@ -80,12 +80,12 @@ def parse_document(text: str, file: str) -> Document:
 def override(document: Document, assignment: str, *, origin: str | None = None) -> Document:
     """Set one value, as in ``learner.seed=3`` or ``explore.schedule[1].amplitude=0.5``, and return the new document.
 
-    The value is read by the rules of the file (nothing stands for null).  Missing mappings on the way are created;
-    a list's item must exist.  Keys that hold a dot, a bracket or a space cannot be reached.
+    The value follows the syntax of the file (empty means null).  Missing mappings along the path are created; list
+    items must exist.  Keys that contain a dot, a bracket or a space cannot be addressed.
 
     Raises:
-        ConfigError: in the pseudo file ``origin`` (by default ``--set ASSIGNMENT``), to which later problems with the
-            new values point too.
+        ConfigError: located in the pseudo file ``origin`` (by default ``--set ASSIGNMENT``), as are later problems
+            with the new values.
     """
     origin = origin or origin_of(assignment)
     match = _ASSIGNMENT.fullmatch(assignment)
@@ -114,12 +114,12 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
 
 
 def origin_of(assignment: str) -> str:
-    """The pseudo file that an override's problems point to."""
+    """Pseudo file in which an override's problems are located."""
     return f"--set {printable(assignment, MAX_ORIGIN)}"
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
-    """A problem with the value at ``path`` (or its key), or with the nearest value around it where there is none."""
+    """Problem located at the value at ``path`` (or its key), or at the nearest enclosing value if there is none."""
     marks = document.key_marks if at_key and path in document.key_marks else document.marks
     while path and path not in marks:
         path = path[:-1]
@@ -177,10 +177,10 @@ def shipped(folder: str = "") -> list[str]:
 
 
 def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
-    """Locate a configuration: a path (from ``beside`` on), or a name without suffix: ``FOLDER/NAME.yaml``.
+    """Locate a configuration by path (relative to ``beside``) or by name without suffix: ``FOLDER/NAME.yaml``.
 
-    A name is looked for beside the file that uses it, then among the shipped ones.
-    Raises FileNotFoundError with what there is to choose from.
+    A name is looked up beside the file that uses it, then among the shipped ones.
+    Raises FileNotFoundError, which lists the choices.
     """
     path = Path(name)
     if path.suffix or len(path.parts) != 1:
@@ -199,7 +199,7 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether there is such a file; there is none of a name that no file can have."""
+    """Tell whether the file exists; False for an impossible file name."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Where plain data and a type disagree, from msgspec's error: the path of the culprit and a message for its author.
+"""Mismatch between plain data and a type, from msgspec's error: the path of the culprit and a message for the user.
 
-msgspec 0.19 to 0.22 end an error with nothing (the root is meant), with ``- at `$.a[0].b` `` or with ``- at `key` in
-`$.a` ``, and write ``[...]`` for a mapping's value whose key they do not name.
+msgspec 0.19 to 0.22 end an error with nothing (for the root), with ``- at `$.a[0].b` `` or with ``- at `key` in
+`$.a` ``, and write ``[...]`` for a mapping's value without naming its key.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _TERMS = {"object": "mapping", "array": "list"}
 
 
 class Mismatch(NamedTuple):
-    """What is wrong and where: at the key of ``path`` where ``at_key``, else at its value."""
+    """One error and its location: the key of ``path`` if ``at_key``, else its value."""
 
     path: NodePath
     at_key: bool
     text: str
-    """What is wrong, to be followed by " at PATH" with ``of`` as the path."""
+    """The error in words, to be followed by " at PATH" with ``of`` as the path."""
     of: NodePath
     hint: str
-    """What would be right, or empty."""
+    """Suggested correction, or empty."""
     nearest: float | None = None
-    """Where the value is a number out of bounds: the nearest one within."""
+    """The nearest valid number, if the value is a number out of bounds."""
 
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
-    """Locate and word the error that ``msgspec.convert(data, type_)`` gave."""
+    """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
     raw = str(error)
     place = _PLACE.fullmatch(raw)
     path, at_key = _locate(raw, place, data, type_) if place else ((), False)
@@ -65,7 +65,7 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
 
 
 def may_be_left_out(type_: object, data: Data, path: NodePath) -> bool:
-    """Whether a conversion does without what stands at ``path``: it has a default, or nobody knows it."""
+    """Whether a conversion works without the value at ``path``: it has a default, or its key is unknown."""
     if not path or not isinstance(path[-1], str):
         return False
     owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
@@ -92,7 +92,7 @@ def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[
 
 
 def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
-    """Find the key in the mapping at ``path`` that the error is about: alone in there, it gives the same error."""
+    """Find the key in the mapping at ``path`` that causes the error: on its own it gives the same error."""
     try:
         mapping = value_at(data, path)
     except KeyError:
@@ -117,7 +117,7 @@ def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[st
 
 
 def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
-    """What the types of the value at ``path`` may be, unions taken apart and narrowed by their tags on the way."""
+    """Possible types of the value at ``path``, with unions flattened and narrowed by their tags along the path."""
     types = _flat(inspect.type_info(type_))
     for i, step in enumerate(path):
         owners = _narrowed(types, data, path[:i])
@@ -183,7 +183,7 @@ def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None
 
 
 def _described(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
-    """What the types of the value at ``path`` may be, each with the ``description`` that its Meta gives."""
+    """Possible types of the value at ``path``, each with the ``description`` from its Meta."""
     here: list[inspect.Type] = [inspect.type_info(type_)]
     if path:
         owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where: the errors every layer of loading raises."""
+"""Problems in a configuration and their positions: the errors raised by every layer of loading."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onrig.runtime.printable import printable
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
 Finding: TypeAlias = tuple[NodePath, str]
-"""Where a value does not fit the others, and why."""
+"""Path of a value that is inconsistent with others, and the reason."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _STEP = re.compile(r"\[(?P<index>\d{1,9})\]|(?P<key>[^.\[\]]+)")
 
 
 class Mark(NamedTuple):
-    """A place in a file, both counted from 1; columns count characters."""
+    """Position in a file, line and column counted from 1; columns count characters."""
 
     line: int
     column: int
@@ -27,13 +27,13 @@ class Mark(NamedTuple):
 
 START: Final = Mark(1, 1)
 MAX_PLACE: Final = 5000
-"""Characters of a place: a path of the longest there is."""
+"""Characters of a position; allows for the longest possible path."""
 MAX_MESSAGE: Final = 400
-"""Characters of a message that are shown: it may quote the file, and a key there may be a megabyte."""
+"""Characters shown of a message, which may quote a key of a megabyte."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong; ``str(problem)`` is ``FILE:LINE:COL: message`` on a single printable line."""
+    """One problem; ``str(problem)`` is ``FILE:LINE:COL: message`` on a single printable line."""
 
     file: str
     mark: Mark
@@ -59,7 +59,7 @@ class ConfigError(Exception):
 
 
 def format_path(path: NodePath) -> str:
-    """Write a path as users do, ``explore.schedule[1].amplitude``; the root is empty."""
+    """Format a path as users write it, ``explore.schedule[1].amplitude``; the root is empty."""
     text = ""
     for step in path:
         if isinstance(step, str) and _PLAIN_KEY.fullmatch(step):
@@ -70,17 +70,17 @@ def format_path(path: NodePath) -> str:
 
 
 def path_steps(path: str) -> NodePath:
-    """Read a path as `format_path` writes it (plain keys only): ``sensors[0].name``."""
+    """Parse a path in the form of `format_path` (plain keys only): ``sensors[0].name``."""
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
 
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
-    """The likeliest of what is allowed, else all of it, else nothing."""
+    """The closest allowed name, else all of them, else nothing."""
     return _likeliest(given, allowed) or listed(allowed)
 
 
 def hint(given: str, allowed: Iterable[str]) -> str:
-    """`` (did you mean 'pendulum'?)``, or nothing where nothing of what is allowed is like it."""
+    """`` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
     question = _likeliest(given, allowed)
     return f" ({question})" if question else ""
 
@@ -92,13 +92,13 @@ def _likeliest(given: str, allowed: Iterable[str]) -> str:
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:
-    """What to say of a name that nothing of its owner has."""
+    """Message for a name that its owner does not define."""
     hint = suggestion(name, known)
     return f"{owner} has no {kind} '{name}'{f', {hint}' if hint else ''}"
 
 
 def listed(allowed: Sequence[str]) -> str:
-    """All of what is allowed: ``one of a, b``, ``only a``, or nothing."""
+    """The allowed names: ``one of a, b``, ``only a``, or nothing."""
     if len(allowed) > 1:
         return f"one of {', '.join(allowed)}"
     return f"only {allowed[0]}" if allowed else ""

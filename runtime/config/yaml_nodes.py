@@ -1,10 +1,10 @@
-"""YAML text to plain data with the place of every value, strictly: what is ambiguous or unsafe is refused.
+"""Strict YAML reader: plain data with the position of every value; ambiguous or unsafe text is rejected.
 
-PyYAML scans, parses and composes (its pure-Python half, so that every machine gives the same messages); the data are
-built here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), where PyYAML's own loaders follow YAML
-1.1: ``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  Refused, though YAML 1.2 knows
-them: integers with a leading zero (octal to YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags, and keys that are
-not text.  Merge keys, which it no longer knows, and duplicate keys (section 3.2.1.3) are refused as well.
+PyYAML scans, parses and composes (in pure Python, so that every machine gives the same messages); the data are built
+here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1 as PyYAML's own loaders do:
+``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  Rejected although valid in YAML 1.2:
+integers with a leading zero (octal in YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags, and keys that are not
+text.  Merge keys (no longer part of YAML 1.2) and duplicate keys (section 3.2.1.3) are rejected too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Data: TypeAlias = Scalar | list["Data"] | dict[str, "Data"]
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000
-"""Values in a document, counting each use of an alias: a few aliases of aliases could otherwise fill the memory."""
+"""Values in a document, counting each use of an alias: nested aliases could otherwise exhaust memory."""
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
@@ -70,7 +70,7 @@ _TOO_MANY = f"more than {MAX_NODES} values (each use of an alias counts)"
 
 
 class Tree(NamedTuple):
-    """Plain data with the place of every value and, where a value has one, of its key."""
+    """Plain data with the position of every value and of its key, if it has one."""
 
     data: Data
     marks: dict[NodePath, Mark]
@@ -78,12 +78,12 @@ class Tree(NamedTuple):
 
 
 def read_tree(text: str, file: str) -> Tree | None:
-    """Parse one YAML document; None when it holds nothing.
+    """Parse one YAML document; None if it is empty.
 
-    A value reached through an alias has the place of its anchor: that is where the text to mend stands.
+    A value reached through an alias has the position of its anchor, which is the text to correct.
 
     Raises:
-        ConfigError: with the first syntax error, or with all refused scalars, keys and tags.
+        ConfigError: with the first syntax error, or with all rejected scalars, keys and tags.
     """
     try:
         loader = _Loader(text, file)
@@ -110,15 +110,15 @@ def read_tree(text: str, file: str) -> Tree | None:
 
 
 def mark_after(text: str) -> Mark:
-    """The place right behind ``text``, with the line breaks YAML 1.1 knows."""
+    """The position just after ``text``, with the line breaks of YAML 1.1."""
     lines = _LINE_BREAK.split(text)
     return Mark(len(lines), len(lines[-1]) + 1)
 
 
 def dump(data: object) -> str:
-    """Write plain data (tuples as lists) as YAML that `read_tree` reads back equal, as long as its numbers are finite.
+    """Write plain data (tuples as lists, finite numbers) as YAML that `read_tree` reads back equal.
 
-    ``yaml.safe_dump`` does not do: it leaves the texts ``1e-3`` and ``08`` unquoted.
+    ``yaml.safe_dump`` will not do: it leaves the strings ``1e-3`` and ``08`` unquoted.
     """
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
@@ -161,7 +161,7 @@ def without(data: Data, path: NodePath) -> Data:
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes nodes to a bounded depth and number, and refuses tags."""
+    """Node composer with bounded depth and node count; rejects tags."""
 
     def __init__(self, text: str, file: str) -> None:
         super().__init__(text)
@@ -192,7 +192,7 @@ class _Loader(yaml.BaseLoader):
 
 
 class _Builder:
-    """Turns nodes into data; collects what it can step over, raises where going on could not end."""
+    """Builds data from nodes; collects recoverable problems and raises on self-reference and excess size."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.marks: dict[NodePath, Mark] = {}
@@ -274,7 +274,7 @@ class _Builder:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would not read as text, and writes no aliases."""
+    """Dumper that quotes text which either YAML version would read as something else, and writes no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

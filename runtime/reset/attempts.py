@@ -1,7 +1,7 @@
-"""One reset from its first frame to its end: attempts with a time-out each, a rest between them, and giving up.
+"""One reset from first frame to verdict: a limited number of attempts, each with a time-out, and rests in between.
 
-Pure and counted in device time, so that it ends in tests, in lockstep and on a rig alike: after at most
-``attempts * (timeout_s + rest_s)`` of frames there is a verdict.
+Pure and counted in device time, so it terminates alike in tests, in lockstep and on a rig: the verdict comes within
+``attempts * (timeout_s + rest_s)``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onrig.runtime.reset.schema import Reset
 
 
 class Progress(enum.Enum):
-    """How a reset stands."""
+    """State of a reset."""
 
     GOING = "going"
     THERE = "there"
@@ -28,14 +28,14 @@ class Progress(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """What goes to the shield, and how it stands."""
+    """Action for the shield, and state of the reset."""
 
     action: tuple[float, ...]
     progress: Progress
 
 
 class EpisodeReset:
-    """Brings the rig to ``start``; ``detail`` says in a few words what it came to."""
+    """Reset of a rig to ``start``; ``detail`` is a short description of the result."""
 
     def __init__(self, reset: Reset, start: Mapping[str, float], rig: Rig) -> None:
         self._reset = reset
@@ -62,14 +62,14 @@ class EpisodeReset:
         self._driver.begin(self.attempt)
 
     def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
-        """Answer the frame of a device time; ``progress`` tells how it stands then."""
+        """Return the action for a frame at device time ``t_us``, and update ``progress``."""
         passed_s = (t_us - self._last_us) * 1e-6 if self._last_us else 0.0
         self._last_us = t_us
         action, self.progress = self.decide(observation, passed_s)
         return action
 
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
-        """Judge the frame that came ``passed_s`` (device time) after the one before; 0 for the first."""
+        """Decide on a frame that came ``passed_s`` (device time) after the previous one; 0 for the first."""
         reset = self._reset
         for at, name, low, high in self._limits:
             if not low <= observation[at] <= high:
@@ -91,7 +91,7 @@ class EpisodeReset:
             return Decision(self._safe, Progress.GOING)
         self._held_s = 0.0
         if self._elapsed_s >= reset.timeout_s:
-            self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; at the end {far}"
+            self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; finally {far}"
             if self.attempt >= reset.attempts:
                 return Decision(self._safe, Progress.GAVE_UP)
             self._resting = True

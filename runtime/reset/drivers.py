@@ -1,6 +1,6 @@
-"""What drives a rig towards its start: an observation in, an action out (SI); a little memory, no clock.
+"""Controllers that drive a rig to its start: observation in, action out (SI); little state, no clock.
 
-None of them knows when it is done or for how long it may try: that is ``onrig.runtime.reset.attempts``.
+Success and time-outs are judged in ``onrig.runtime.reset.attempts``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ Action = tuple[float, ...]
 
 
 class Driver(Protocol):
-    """One way of going to the start."""
+    """Controller for the way to the start."""
 
     def begin(self, attempt: int) -> None:
-        """Forget the attempt before; they count from 1."""
+        """Clear the state of the previous attempt; attempts count from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Action (m,) in SI for an observation (n,) in SI, ``elapsed_s`` into the attempt."""
+        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
 
 
 def driver_for(reset: Reset, start: Mapping[str, float], rig: Rig) -> Driver:
-    """Build the driver of a sound configuration."""
+    """Driver for a valid configuration."""
     return SettleDriver(reset, rig) if isinstance(reset, Settle) else DrawDriver(reset, start, rig)
 
 
 class SettleDriver:
-    """u = -effort u_max sat(v / full_at); from the second attempt on a push first, to either side in turn."""
+    """u = -effort u_max sat(v / full_at); from the second attempt on preceded by a push, to alternating sides."""
 
     def __init__(self, reset: Settle, rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
@@ -44,7 +44,7 @@ class SettleDriver:
         self._attempt = 1
 
     def begin(self, attempt: int) -> None:
-        """Count, for the side of the push."""
+        """Note the attempt, which decides the side of the push."""
         self._attempt = attempt
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
@@ -60,7 +60,7 @@ class SettleDriver:
 
 
 class DrawDriver:
-    """Servo of a ball's speed with coils that pull: v_des = -k (x - goal), bounded; the coil ahead of the wish acts."""
+    """Speed servo for a ball with coils that only pull: v_des = -k (x - goal), bounded; the coil ahead acts."""
 
     def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
         names = [o.name for o in rig.observations]
@@ -82,7 +82,7 @@ class DrawDriver:
         return a.safe + effort * (a.high - a.safe)
 
     def begin(self, attempt: int) -> None:
-        """Go by ``via`` first."""
+        """Head for ``via`` first."""
         self._underway = False
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
@@ -93,7 +93,7 @@ class DrawDriver:
         return self._pull(x, wish - v)
 
     def _goal(self, x: float, v: float, via: float) -> float:
-        """The start once the ball is on its way there from ``via``, else ``via``, as when it was turned back."""
+        """The start while the ball is on its way there from ``via``; else ``via``, also if the ball turned back."""
         side = 1.0 if via > self._start else -1.0
         ahead, speed = side * (x - self._start), -side * v
         slow = 0.25 * self._reset.speed
@@ -104,7 +104,7 @@ class DrawDriver:
         return self._start if self._underway else via
 
     def _pull(self, x: float, missing: float) -> Action:
-        """Let the nearest coil that lies in the direction of the missing speed act, at least a lever's length away."""
+        """Energise the nearest coil in the direction of the missing speed, at least ``lever`` away."""
         out = list(self._safe)
         side = 1.0 if missing > 0 else -1.0
         ahead = [c for c in self._coils if side * (c[0] - x) >= self._reset.lever]

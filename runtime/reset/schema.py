@@ -1,6 +1,6 @@
-"""What YAML says under ``task: {reset: ...}``: how a device that cannot put itself back is brought to its start.
+"""Section ``task.reset``: how a rig that cannot reset itself is brought to its start (``task.start``).
 
-All values are SI and by the rig's names.  The start is the task's own (``task.start``).
+All values are SI and refer to the rig's names.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from onrig.hw.rig import Rig
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
-"""Longest time-out of one attempt: a reset is never a loop without end."""
+"""Longest time-out of one attempt, so that every reset terminates."""
 MAX_ATTEMPTS = 20
 
 
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     within: dict[str, Positive]
-    """Observation name to how far from the start it may lie."""
+    """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
-    """The rig must have been within for so long, with the safe output in force where the controller allows it."""
+    """Time within tolerance that ends the reset, with the safe output in force where the controller allows it."""
     timeout_s: Positive = 10.0
-    """Of one attempt, in the device's time."""
+    """Time-out of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
     rest_s: NotNegative = 1.0
     """Safe output between two attempts."""
     effort: _Share = 1.0
     """Share of each actuator's range that a reset may use."""
     limits: dict[str, tuple[Quantity, Quantity]] = {}
-    """Observation name to the [low, high] outside of which the reset gives up at once."""
+    """[low, high] by observation name; outside it the reset gives up at once."""
 
 
 class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag_field="kind", kw_only=True):
-    """Wait for the rig to come to rest by itself, braking: actuator against the velocity, full from ``full_at`` on.
+    """Reset by braking until the rig settles: the actuator opposes the velocity, with full effort from ``full_at`` on.
 
-    Every attempt after the first begins with a push: what stands still where it should not is to be moved.
+    Every attempt after the first begins with a push, which frees a rig that rests in the wrong place.
     """
 
     actuator: str
@@ -49,36 +49,36 @@ class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag
 
 
 class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_field="kind", kw_only=True):
-    """Draw a ball along a track with coils that can only pull, by a servo of its speed.
+    """Reset of a ball on a track by a speed servo with coils that can only pull.
 
-    A start with coils on one side only is reached from ``via``, a place with coils on both sides: there the ball is
-    brought to rest, then sent off and braked on its way.
+    A start with coils on one side only is reached from ``via``, a position with coils on both sides: the ball is
+    stopped there, then sent off and braked on its way.
     """
 
     position: str
     velocity: str
     coils: dict[str, Quantity]
-    """Actuator name to the place of its coil (m)."""
+    """Coil position (m) by actuator name."""
     via: Quantity | None = None
     speed: Positive = 0.1
-    """Fastest on the way (m/s)."""
+    """Highest desired speed (m/s)."""
     stiffness: Positive = 6.0
     """Desired speed per distance (1/s)."""
     response_s: Positive = 0.03
-    """Time in which the speed is to become the desired one."""
+    """Time constant of the speed servo."""
     strength: Positive
-    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (30 % off do no harm)."""
+    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (an error of 30 % does no harm)."""
     reach: Positive
-    """c2 of it (m^2)."""
+    """c2 of that pull (m^2)."""
     lever: Positive = 0.004
-    """A coil pulls from at least so far ahead (m)."""
+    """Shortest distance ahead from which a coil may pull (m)."""
 
 
 Reset = Settle | Draw
 
 
 def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:
-    """List what is wrong with a reset as (path, message) pairs; empty when it is sound."""
+    """List the problems of a reset as (path, message) pairs; empty if it is valid."""
     observations, actuators = [o.name for o in rig.observations], [a.name for a in rig.actuators]
     problems: list[tuple[str, str]] = []
 
@@ -91,7 +91,7 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
         if name not in start:
             problems.append((f"within.{name}", "the task's start does not give it"))
     if not reset.within:
-        problems.append(("within", "needs at least one observation, or nothing tells that the rig is at its start"))
+        problems.append(("within", "needs at least one observation, to recognise the start"))
     for name, (low, high) in reset.limits.items():
         known(f"limits.{name}", name, observations, "observation")
         if not low < high:

@@ -1,10 +1,10 @@
-"""The shield's magnetic manipulators: what the coils can still give, as energy.
+"""The shield's magnetic manipulators: a bound on the kinetic energy that the coils can still add.
 
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
-c2)^2), friction only takes energy, and a wall leaves almost none.  So v^2 / 2 never exceeds its present value by more
-than the potential's fall to its deepest point, however long the command is held: neither lease nor lost frames matter,
-and the fallback (coils off) can only lower |v|.  A command passes where that keeps |v| within its envelope for the
-strongest coils of the box (the gain is proportional to c1/m, and friction counts as none).
+c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  So v^2 / 2 never exceeds its present
+value by more than the potential's drop to its deepest point, however long the command is held: neither the lease nor
+lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v| within its
+envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from onrig.runtime.safety.plant_box import (
 Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
-"""Of a table: a track of fifty metres."""
+"""Largest table: a track of fifty metres."""
 _HERE_M: Final = 2.5e-4
-"""Width of the cells that a measured position falls into."""
+"""Cell width for measured positions."""
 _DEEP_SHARE: Final = 6
-"""Cells per magnet spacing in which the deepest point is looked for."""
+"""Cells per magnet spacing in the search for the deepest point."""
 
 Row = tuple[float, float, float, float]
 
@@ -54,11 +54,11 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """Plants x'' = -(b/m) x' - (c1/m) sum_j u_j d_j / (d_j^2 + c2)^3, d_j = x - x_j; c1/m and b/m within ``spread``."""
 
     position: str
-    """Observation; its range is the track between the walls."""
+    """Observation whose range is the track between the walls."""
     velocity: str
-    """Observation; its envelope is what is promised."""
+    """Observation whose envelope is guaranteed."""
     magnets: dict[str, Quantity]
-    """Actuator to position x_j of its magnet (m), four at most."""
+    """Magnet position x_j (m) by actuator, at most four."""
     pull_m6_per_a2_s2: Positive
     """c1 / m."""
     friction_per_s: NotNegative
@@ -70,8 +70,8 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
-    # A held command has a potential only where its pull is constant: one that was strong downhill and weak uphill
-    # would give energy for nothing.
+    # A held command has a potential only if the pull is constant: one that is strong downhill and weak uphill would add
+    # energy.
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
 
     @property
@@ -85,7 +85,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         return {"pull_m6_per_a2_s2": self.pull_m6_per_a2_s2, "friction_per_s": self.friction_per_s}
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
-        """List what keeps the prediction from promising anything."""
+        """List the problems that prevent a prediction."""
         found = [*common_findings(self, setting, "position"), *magnet_findings(setting.rig, "predicted", self.magnets)]
         yield from found or self._infeasible(setting)
 
@@ -116,7 +116,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
 
 class MagmanPrediction:
-    """Energy now and to come, from tables of the magnets' potentials."""
+    """Bound on future kinetic energy, from tables of the magnets' potentials."""
 
     def __init__(self, box: MagmanBox, setting: Setting) -> None:
         rig = setting.rig
@@ -160,7 +160,7 @@ class MagmanPrediction:
 
 
 def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
-    """Say why there can be no tables of the potentials; None where there can."""
+    """Reason why the potentials cannot be tabulated; None if they can."""
     track = next(o for o in rig.observations if o.name == box.position)
     at = sorted(box.magnets.values())
     if (track.high - track.low) / _HERE_M > MAX_CELLS:
@@ -171,9 +171,9 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
 
 
 def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
-    """Say why holding at a magnet would not keep the envelope; None where it does.
+    """Reason why holding at a magnet would not keep the envelope; None if it does.
 
-    A coil is switched on below ``brake_below`` only, and may then stay on as long as it likes.
+    A coil is switched on only below ``brake_below``, and may then stay on indefinitely.
     """
     envelope = setting.envelope[box.velocity]
     fastest = min(-envelope.low, envelope.high)
@@ -186,30 +186,32 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     if reached <= fastest:
         return None
     return (
-        f"a coil switched on at {hold.brake_below:g} m/s may bring the body to {reached:.3g} m/s, the envelope allows "
-        f"{fastest:g}"
+        f"a coil switched on at {hold.brake_below:g} m/s may accelerate the body to {reached:.3g} m/s, the envelope "
+        f"allows {fastest:g}"
     )
 
 
 def _hardest(magnets: Values, most: Values, pull: float, c2: float) -> float:
-    """Largest acceleration (m/s^2) that any command gives anywhere."""
+    """Largest acceleration (m/s^2) over all commands and positions."""
     x = np.linspace(magnets.min() - 0.05, magnets.max() + 0.05, 4001)[:, None] - magnets
     force = pull * most * x / (x * x + c2) ** 3
     sums = np.maximum(np.maximum(force, 0.0).sum(axis=1), np.maximum(-force, 0.0).sum(axis=1))
-    return float(sums.max()) * 1.01  # the grid's error is 1e-4 of it
+    return float(sums.max()) * 1.01  # the relative error of the grid is 1e-4
 
 
 def _least_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
-    """For each cell of the track and each magnet, a lower bound of its potential for a position measured there."""
+    """Lower bounds of each magnet's potential for positions measured in each cell of the track."""
     edges = low + _HERE_M * np.arange(math.ceil((high - low) / _HERE_M - 1e-9) + 1)
     farthest = np.maximum(np.abs(edges[:-1, None] - blur - magnets), np.abs(edges[1:, None] + blur - magnets))
     return _rows(pull * potential(farthest, c2))
 
 
 def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """For each stretch where the deepest point may lie (between the magnets and a little beyond), upper bounds."""
+    """Upper bounds of the potentials in each cell that may contain the deepest point (between the magnets and just
+    beyond).
+    """
     width = _spacing(np.sort(magnets).tolist()) / _DEEP_SHARE
-    # Stretches centred on a magnet, so that its own depth is exact; from the outermost on inwards.
+    # Cells centred on a magnet, so that its own depth is exact; from the outermost inwards.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
@@ -217,7 +219,7 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
 
 
 def _spacing(at: Sequence[float]) -> float:
-    """Smallest distance of neighbours, in ascending order; arbitrary for a lone magnet."""
+    """Smallest distance between neighbours of ascending positions; arbitrary for a single magnet."""
     return min((b - a for a, b in pairwise(at)), default=2e-3)
 
 

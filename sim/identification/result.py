@@ -113,13 +113,12 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
     """Plant, noise and zeros, without insignificant imperfections."""
     lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(found)}
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if p.name.startswith(ZERO) and p.low * p.high > 0}
-    relative = [
-        std / half
+    told: dict[str, Any] = {"plant": msgspec.to_builtins(plant.with_identifiable(lasting))}
+    told["sensor_noise"] = {
+        sensor.name: std / half
         for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
         if (half := sensor_half_range(rig, sensor.name))
-    ]
-    told: dict[str, Any] = {"plant": msgspec.to_builtins(plant.with_identifiable(lasting))}
-    told["sensor_noise"] = float(np.sqrt(np.mean(np.square(relative)))) if relative else 0.0
+    }
     return {**told, "sensor_zero": zeros} if zeros else told
 
 

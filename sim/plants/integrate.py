@@ -20,7 +20,7 @@ V = TypeVar("V", float, Array)
 
 _OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
-"""Steps per control period: the paper's authors take two of Ts/2, and near a magnet one is not enough."""
+"""Steps per control period: two of Ts/2, as in the paper's code; near a magnet one is not enough."""
 
 
 class Maths(Protocol[V]):

@@ -40,7 +40,7 @@ def simulated(box: PlantBox) -> type[Plant]:
 def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
     """Deviations of a twin's plant from the family covered by the shield; empty if it is covered.
 
-    Dry friction only takes energy, so it is covered.
+    Dry friction only dissipates energy, so it is covered.
     """
     actual = plant.lumped
     for name, nominal in box.nominal.items():

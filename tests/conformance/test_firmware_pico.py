@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from typing import ClassVar
@@ -12,7 +11,6 @@ import pytest
 from onrig.hw.rig import Rig
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.paced import PacedConformance
 from tests.hw.firmware.emulated import Pico, pico
@@ -22,14 +20,6 @@ from tests.sockets import short_folder
 @pytest.fixture(scope="class")
 def board(request: pytest.FixtureRequest) -> Iterator[None]:
     """One board for all tests of a class, each of which opens its port anew."""
-    test_class: type[OnPico] = request.cls
-    with short_folder() as folder, pico(test_class.rig.name, folder) as test_class.board:
-        yield
-
-
-@pytest.fixture
-def powered(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A board for each test."""
     test_class: type[OnPico] = request.cls
     with short_folder() as folder, pico(test_class.rig.name, folder) as test_class.board:
         yield
@@ -54,26 +44,12 @@ class OnPico:
     def kill_sensors(self, *, dead: bool) -> None:
         self.board.tell(f"pio {int(not dead)}")
 
+    def reboot(self) -> None:
+        self.board.tell("reset")
+        assert self.board.hear() == self.board.ready
+
 
 @pytest.mark.usefixtures("board")
 class TestRealTime(OnPico, PacedConformance):
     period_us = 10_000
     lease = 20  # longer than a busy machine keeps the host waiting
-
-
-@pytest.mark.usefixtures("powered")
-class TestFresh(OnPico, FreshConformance):
-    @pytest.fixture
-    def host(self) -> Iterator[Host]:
-        with contextlib.ExitStack() as self.later:
-            host = self.connect()
-            yield host
-            host.close()
-
-    def restart(self, host: Host) -> Host:
-        host.close()
-        folder = self.later.enter_context(short_folder())
-        again = self.later.enter_context(pico(self.rig.name, folder))
-        after = Host(open_port(str(again.port)), self.rig, time)
-        self.later.callback(after.close)
-        return after

@@ -1,32 +1,33 @@
-"""Documented commands as a test can execute them: whole, or as short as they can be made, or not at all."""
+"""Documented commands as a test executes them: in full, shortened, or not at all."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from tests.processes.rig import UNHURRIED
 
 PORT: Final = "/dev/ttyUSB0"
 """Stands for a device in the documentation; a twin in the tests."""
-_REAL_TIME: Final = re.compile(r"realtime|scaled")
+_REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
-def shortened(arguments: list[str], *, ran_before: bool, benched_before: bool) -> list[str] | None:
+def shortened(arguments: list[str], before: Sequence[list[str]], *, ran_before: bool) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``ran_before``: the page has had a run already, so that another one in lockstep is only checked.
-    ``benched_before``: a benchmark with learner, log and sentinels has run, so that another one goes without.
+    ``before``: what was executed on any page.  The loop is benchmarked once, and one run at each pace; others are only
+    checked.  ``ran_before``: this page has had a run, so that another one in lockstep is only checked.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
-        return _run(rest, ran_before=ran_before)
+        return _run(rest, before, ran_before=ran_before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments runs small ones
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
-        return _bench(rest, alone=benched_before)
+        return None if any(words[0] == "bench" for words in before) else _bench(rest)
     if verb == "identify":
         return _identify(rest)
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
@@ -36,15 +37,22 @@ def shortened(arguments: list[str], *, ran_before: bool, benched_before: bool) -
     return None if verb in ("learn", "service") else arguments
 
 
-def _run(rest: list[str], *, ran_before: bool) -> list[str]:
+def _run(rest: list[str], before: Sequence[list[str]], *, ran_before: bool) -> list[str]:
     settings = [word for setting in (*UNHURRIED, *_BRIEF) for word in ("--set", setting)]
     waits_for_a_learner = "local_learner=false" in rest
     for_all_to_see = any(word.startswith("0.0.0.0") for word in rest)
     if "--dry-run" in rest or waits_for_a_learner or for_all_to_see:
         return ["run", *rest, *([] if "--dry-run" in rest else ["--dry-run"])]
-    if _REAL_TIME.search(" ".join(rest)):
+    pace = _REAL_TIME.search(" ".join(rest))
+    if pace is not None and any(pace[0] in " ".join(words) for words in before if _executed_run(words)):
+        return ["run", *rest, "--dry-run"]
+    if pace is not None:
         return ["run", *rest, *settings]
     return ["run", *rest, *(["--dry-run"] if ran_before or "--resume" in rest else ["--set", "episodes=2"])]
+
+
+def _executed_run(words: list[str]) -> bool:
+    return words[0] == "run" and "--dry-run" not in words
 
 
 def _identify(rest: list[str]) -> list[str] | None:
@@ -54,9 +62,9 @@ def _identify(rest: list[str]) -> list[str] | None:
     return ["identify", *("1" if before == "--study" else word for before, word in itertools.pairwise(["", *rest]))]
 
 
-def _bench(rest: list[str], *, alone: bool) -> list[str] | None:
+def _bench(rest: list[str]) -> list[str] | None:
     """One second of each rate, beside nothing; the others take minutes however short."""
     if rest[0] != "loop" or "--device" in rest:
         return None
     words = ["1" if before == "--seconds" else word for before, word in itertools.pairwise(["", *rest])]
-    return ["bench", *words, "--without", "cyclictest,burner,web" + (",learner,log,sentinel" if alone else "")]
+    return ["bench", *words, "--without", "cyclictest,burner,web"]

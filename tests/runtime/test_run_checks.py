@@ -1,4 +1,4 @@
-"""Each check of what two values together decide, and the place it points to."""
+"""Each cross check between values, and the position that it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that contradict, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
+"""Contradictory limits, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES = {
     "range upside down": ("[-2.5, 2.5]", "«[2.5, -2.5]", "expected low < high"),
     "range wider than the device's": ("[-2.5, 2.5]", "«[-4, 2.5]", "wider than the rig's [-3, 3]"),
     "range without the safe output": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V lies outside"),
-    "rate that moves nothing": ("{voltage: 100}", "{voltage: «0.004}", "it could never move"),
+    "rate that moves nothing": ("{voltage: 100}", "{voltage: «0.004}", "the output could never change"),
     "envelope upside down": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "expected low < high"),
     "nothing to be near to": (
         "limits:\n  range: {voltage: [-2.5, 2.5]}\n  rate_per_s: {voltage: 100}\n"
@@ -88,7 +88,7 @@ CASES = {
     "session below its hour's": (
         "process: ou",
         "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
-        "9 an hour are more than the 5 of the whole session",
+        "9 an hour is more than the 5 of the whole session",
     ),
     "no budget at all": ("process: ou", "process: ou\n  budgets: {episode: {trips: «0}}", "expected at least 1, got 0"),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),

@@ -19,6 +19,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state import report
 from onrig.tools.cli import main
 from onrig.tools.load import load
+from onrig.tools.ports import listed
 from tests.tools import policies
 from tests.tools.devices import PtyDevice
 
@@ -165,8 +166,7 @@ def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) 
     port = "/dev/ttyNOWHERE7"
     assert start(tmp_path, "pendulum", *(a.format(port) for a in arguments)) == (
         ExitCode.HARDWARE,
-        f"onrig run: {port}: there is no such port (No such file or directory); plug the device in, or start "
-        "`onrig twin`",
+        f"onrig run: {port}: there is no such port (No such file or directory); {listed()}",
     )
 
 
@@ -294,7 +294,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin on no port": (
         ["twin", "pendulum", "--port", "/dev/ttyNOWHERE7"],
         ExitCode.HARDWARE,
-        "twin: /dev/ttyNOWHERE7: there is no such port; plug the device in, or name another one with --device\n",
+        "onrig twin: --port: /dev/ttyNOWHERE7: there is no such port (No such file or directory); " + listed() + "\n",
     ),
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],

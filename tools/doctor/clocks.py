@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 _SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
 """Sources that cost a microsecond or more per read, or tick in milliseconds."""

@@ -17,7 +17,7 @@ from onrig.runtime.control.realtime import (
     uptime_s,
 )
 from onrig.tools.doctor.finding import Check, Needs, passed, warned
-from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 
 
 class CpuFacts(NamedTuple):

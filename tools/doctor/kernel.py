@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 _MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
 _FIGURES = "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 _SHM: Final = "dev/shm"
 

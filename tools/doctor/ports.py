@@ -1,108 +1,30 @@
-"""Serial port checks: persistent names, permissions, holders, FTDI latency timer.
-
-No port is ever opened: that would reset many boards and disturb other users.
-"""
+"""Serial port checks: persistent names, permissions, holders, FTDI latency timer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from onrig.tools.doctor.finding import Check, Needs, Verdict, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
+from onrig.tools.ports import PortFacts, pids, read_port, read_ports
 
-_PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
-_BY_ID: Final = "dev/serial/by-id"
 _LATENCY_MS: Final = 1
 _MINE: Final = "onrig service CONFIG --write"
 
 
-class PortFacts(NamedTuple):
-    """One port."""
-
-    path: str
-    """As it is named: /dev/ttyUSB0, or a link to it."""
-    device: str
-    """What it leads to: /dev/ttyUSB0; empty where there is none."""
-    lasting: str
-    """Its name under /dev/serial/by-id; empty where it has none."""
-    is_terminal: bool
-    accessible: bool
-    group: str
-    latency_ms: int | None
-    """FTDI's latency timer; None for other adapters."""
-    holders: tuple[str, ...]
-    """``NAME (pid N)`` of the processes that have it open, as far as we may see them."""
-    console: bool
-    """The kernel or a login talks on this line."""
-
-
-def read_ports(machine: Machine, path: str) -> PortFacts:
-    """Read what can be told of a port without opening it."""
-    inside = path.lstrip("/")
-    device = _device_of(machine, inside)
-    if device is None:
-        return PortFacts(path, "", "", False, False, "", None, (), False)
-    at = machine.path(device)
-    name = Path(device).name
-    lasting = next((f"/{link}" for link in machine.glob(f"{_BY_ID}/*") if _device_of(machine, link) == device), "")
-    return PortFacts(
-        path,
-        f"/{device}",
-        lasting,
-        at.is_char_device(),
-        os.access(at, os.R_OK | os.W_OK),
-        _group_name(machine, at.stat().st_gid),
-        machine.number(f"sys/bus/usb-serial/devices/{name}/latency_timer"),
-        _holders(machine, f"/{device}"),
-        any(w.partition(",")[0] == f"console={name}" for w in (machine.text("proc/cmdline") or "").split()),
-    )
-
-
-def _device_of(machine: Machine, path: str) -> str | None:
-    """Follow links under the root; the device's path without its leading slash, None where it leads nowhere."""
-    for _ in range(8):
-        target = machine.link(path)
-        if target is None:
-            return path if machine.exists(path) else None
-        path = os.path.normpath(os.path.join("/", os.path.dirname(path), target)).lstrip("/")
-    return None
-
-
-def _group_name(machine: Machine, gid: int) -> str:
-    for line in (machine.text("etc/group") or "").splitlines():
-        fields = line.split(":")
-        if len(fields) > 2 and fields[2] == str(gid):
-            return fields[0]
-    return str(gid)
-
-
-def _holders(machine: Machine, device: str) -> tuple[str, ...]:
-    return tuple(
-        f"{machine.text(f'proc/{pid}/comm') or '?'} (pid {pid})"
-        for pid in _pids(machine)
-        if any(machine.link(f"proc/{pid}/fd/{fd}") == device for fd in machine.names(f"proc/{pid}/fd"))
-    )
-
-
-def _pids(machine: Machine) -> list[str]:
-    return [name for name in machine.names("proc") if name.isdigit()]
-
-
 def modem_manager(machine: Machine) -> bool:
     """Whether ModemManager runs: it talks to every new serial port to see whether it is a modem."""
-    return any(machine.text(f"proc/{pid}/comm") == "ModemManager" for pid in _pids(machine))
+    return any(machine.text(f"proc/{pid}/comm") == "ModemManager" for pid in pids(machine))
 
 
 def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
     """Judge the configured port."""
     path = facts.path
     if not facts.device:
-        yield failed(
-            "port", f"{path}: there is no such port", "plug the device in; `ls -l /dev/serial/by-id` lists ports"
-        )
+        yield failed("port", f"{path}: there is no such port", "plug the device in; `onrig ports` lists the ports")
         return
     leads = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:
@@ -158,9 +80,9 @@ def general(ports: list[PortFacts]) -> Check:
 def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Look at the configured port, or at all of them, and judge."""
     if needs.port is not None:
-        yield from judge_ports(read_ports(machine, needs.port), needs, os.environ.get("USER") or "$USER")
+        yield from judge_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
     else:
-        found = [read_ports(machine, f"/{path}") for pattern in _PATTERNS for path in machine.glob(pattern)]
+        found = read_ports(machine)
         yield general(found)
         for port in found:
             yield from _latency(port)

@@ -19,7 +19,7 @@ from onrig.runtime.control.settings import RealTime
 from onrig.runtime.histogram import DurationHistogram
 from onrig.tools.doctor import cyclictest
 from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 LONG_S: Final = 10.0
 QUICK_S: Final = 1.0

@@ -17,8 +17,8 @@ from typing import Final
 from onrig.runtime.files import replace_file
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
-from onrig.tools.doctor.machine import Machine
 from onrig.tools.doctor.wheels import WheelFacts, examine_python, judge_all, read_all, wanted, works
+from onrig.tools.machine import Machine
 from onrig.tools.terminal import VerbParser, complain, drawing_stream
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]

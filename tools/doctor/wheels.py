@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 _TIMEOUT_S: Final = 120.0
 """torch from an SD card that was never read before takes a while."""

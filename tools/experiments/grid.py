@@ -38,7 +38,7 @@ _UNLIMITED: Final = Setting("limits", {}, ())
 _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
-"""Why the trials engine cannot run a configuration: ``onrig.learner.trials.engine.trials_problems``."""
+"""Why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
 Values = dict[str, tuple[object, NodePath]]
 """By its short name each value that a cell sets, and where in the spec it stands; the later ones win."""
 Label = dict[str, str | float | int]

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         fault = address_problem(args.cluster)
         if fault is not None:
             return complain("experiment", f"--cluster: {fault}")
-    from onrig.learner.trials.engine import trials_problems
+    from onrig.learner.trials.supported import trials_problems
 
     try:
         file = _load(args.spec)

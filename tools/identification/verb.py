@@ -19,6 +19,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load, load_for_rig
+from onrig.tools.ports import missing_port
 from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
 
     port = config.device.port
     assert port is not None
+    missing = missing_port(port.path)
+    if missing is not None:
+        return complain("identify", f"{port.path}: {missing}", ExitCode.HARDWARE)
     if not yes and not _confirmed(config, plant, ranges_of(config, effort), port.path):
         return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:

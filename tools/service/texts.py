@@ -7,19 +7,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.supervise.revival import GIVE_UP_S
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.ports import UsbIdentity
 
 MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
 """First line of every file: only files that begin so are ever replaced."""
-
-
-class UsbIdentity(NamedTuple):
-    """What a USB adapter says of itself; hexadecimal as in /sys."""
-
-    vendor: str
-    product: str
-    serial: str
-    """Empty where it has none: then two of a kind cannot be told apart."""
 
 
 class Service(NamedTuple):
@@ -67,21 +58,6 @@ def service_name(config: str) -> str:
 
 
 _FTDI: Final = "0403"
-
-
-def usb_identity(machine: Machine, device: str) -> UsbIdentity | None:
-    """Read what the USB adapter behind a port (/dev/ttyUSB0) says of itself; None for a port that is none."""
-    link = machine.path(f"sys/class/tty/{Path(device).name}/device")
-    if not link.exists():
-        return None
-    at = link.resolve()
-    while at != at.parent and at.is_relative_to(machine.root.resolve()):
-        if (at / "idVendor").is_file():
-            vendor, product, serial = ((at / n) for n in ("idVendor", "idProduct", "serial"))
-            text = [p.read_text(errors="replace").strip() if p.is_file() else "" for p in (vendor, product, serial)]
-            return UsbIdentity(*text)
-        at = at.parent
-    return None
 
 
 def _quoted(text: str) -> str:

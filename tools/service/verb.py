@@ -18,9 +18,9 @@ from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port, RunConfig
-from onrig.tools.doctor import ports
-from onrig.tools.doctor.machine import Machine
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.machine import Machine
+from onrig.tools.ports import listed, read_port
 from onrig.tools.service.texts import (
     MARK,
     Artifact,
@@ -29,7 +29,6 @@ from onrig.tools.service.texts import (
     rule_text,
     service_name,
     unit_text,
-    usb_identity,
 )
 from onrig.tools.terminal import VerbParser, complain
 
@@ -174,10 +173,10 @@ def describe(
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
-    facts = ports.read_ports(machine, port)
+    facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule is made of what it says of itself"
-        raise Refused(f"{port}: there is no such port; {hint}", ExitCode.HARDWARE)
+        raise Refused(f"{port}: there is no such port; {hint}; {listed(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
         raise Refused(f"{port}: not a serial port; name the port itself")
     if config.local_learner and find_spec("torch") is None:
@@ -204,7 +203,7 @@ def describe(
         port_given=device is not None,
         baud=(config.device.port or Port(port)).baud,
         device=facts.device,
-        usb=usb_identity(machine, facts.device),
+        usb=facts.usb,
         fade_s=config.supervision.fade_s,
         for_user=for_user,
     )

@@ -10,6 +10,7 @@ from onrig.hw.disarm import HELLO_S, disarm
 from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
+from onrig.tools.ports import missing_port
 from onrig.tools.terminal import VerbParser
 
 
@@ -38,8 +39,10 @@ def main(arguments: list[str]) -> int:
         finally:
             transport.close()
     except LinkError as error:
+        missing = missing_port(args.port)
+        why = error if missing is None else f"{args.port}: {missing}"
         advice = "unconfirmed: the device goes safe by itself when its lease expires; look at the rig"
-        sys.stderr.write(f"onrig disarm: {error}; {advice}\n")
+        sys.stderr.write(f"onrig disarm: {why}; {advice}\n")
         return ExitCode.HARDWARE
     how = "; it had sent none, so it was configured first" if done.configured else ""
     print(f"{args.port}: device '{done.rig}' is disarmed, confirmed by a state frame{how}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.sim.twin.main import serve
 from onrig.tools.load import explain, load
+from onrig.tools.ports import missing_port
 from onrig.tools.terminal import VerbParser, complain
 
 
@@ -27,5 +29,8 @@ def main(arguments: list[str]) -> int:
         return complain("twin", f"{args.config} names a port; this needs a twin ('device: {{twin: ...}}')")
     if args.link is not None and not args.link.parent.is_dir():
         return complain("twin", f"--link: no such folder '{args.link.parent}'")
+    missing = None if args.port is None else missing_port(args.port)
+    if missing is not None:
+        return complain("twin", f"--port: {args.port}: {missing}", ExitCode.HARDWARE)
     speak_to_a_person()
     return serve(config, args.port, args.link, announce=print)

@@ -1,1 +1,1 @@
-"""A run in figures, added up from its step records."""
+"""Figures of a run, accumulated from its step records."""

@@ -1,4 +1,4 @@
-"""Figures of a run, added up from its step records; the ticks worth an event; the histograms of ``timing.json``."""
+"""Figures of a run, accumulated from its step records; events of ticks; histograms for ``timing.json``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COUNTS: Final = ("ticks", "missed", "interventions", "faults")
 
 
 Filled = tuple[int, list[tuple[int, int]]]
-"""Of a histogram: its longest duration in ns, and its bins with their counts."""
+"""Non-empty part of a histogram: longest duration in ns, and (bin, count) pairs."""
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """How long things took: what a checkpoint keeps of the figures beside the counts."""
+    """Histograms of durations that a checkpoint keeps in addition to the counts."""
 
     tick: Filled
     lateness: Filled
@@ -32,7 +32,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class RunFigures:
-    """What ``summary.json`` and the progress line say of the loop; lateness only where time is real."""
+    """The loop's figures for ``summary.json`` and the progress line; lateness in real time only."""
 
     def __init__(self, *, lockstep: bool) -> None:
         self._lockstep = lockstep
@@ -53,31 +53,31 @@ class RunFigures:
         self._stage_ns += records["stage_ns"].sum(axis=0, dtype=np.int64)
 
     def add_training(self, row: EpisodeRow) -> None:
-        """Take the next training episode; one without a step (a fault came first) has nothing to score."""
+        """Add a training episode; one without a step (after a fault) has no score."""
         if row.steps:
             self._last = [*self._last[1 - _LAST :], row]
 
     def counts(self) -> dict[str, int]:
-        """What a checkpoint keeps of them."""
+        """Counts for a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTS}
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Go on counting from a checkpoint's counts."""
+        """Continue from a checkpoint's counts."""
         for name in _COUNTS:
             setattr(self, name, counts[name])
 
     def durations(self) -> Durations:
-        """The other part of what a checkpoint keeps."""
+        """Histograms for a checkpoint."""
         return Durations(self._tick_us.state(), self._lateness_us.state(), tuple(self._stage_ns.tolist()))
 
     def restore_durations(self, durations: Durations) -> None:
-        """Go on from them; raises ValueError or IndexError when they are of another version."""
+        """Continue from a checkpoint's histograms; raises ValueError or IndexError for those of another version."""
         self._tick_us.restore(*durations.tick)
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
 
     def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = ()) -> None:
-        """Go on after the rows filed so far; of ``unrecorded`` ones, nothing but the rows was kept."""
+        """Continue after the rows filed so far; of the ``unrecorded`` episodes only the rows were kept."""
         for row in rows:
             if row.kind == "train":
                 self.add_training(row)
@@ -93,7 +93,7 @@ class RunFigures:
 
     @property
     def episode(self) -> int:
-        """Last training episode that was scored."""
+        """Last scored training episode."""
         return self._last[-1].episode if self._last else 0
 
     def summary(self) -> dict[str, object]:
@@ -114,7 +114,7 @@ class RunFigures:
 
 
 class TickEvents:
-    """Writes an event where a rule of the shield begins to act, where ticks were missed, and for a fault."""
+    """Writes an event when a rule of the shield begins to act, when ticks are missed, and for a fault."""
 
     def __init__(self, event: Callable[..., None]) -> None:
         self._event = event
@@ -143,11 +143,11 @@ class TickEvents:
 
 FILE: Final = "timing.json"
 _AT_ONCE: Final = 512
-"""Records that are waited for: counting them costs the same for one as for many."""
+"""Records counted together, because counting many costs the same as counting one."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """The file: one histogram each for a whole tick, its stages and (where time is real) the lateness of a sample.
+    """Content of ``timing.json``: histograms of the whole tick, its stages and (in real time) the lateness of samples.
 
     Bin b counts durations from 2^((first + b)/8) ns up to 2^((first + b + 1)/8) ns.
     """
@@ -156,14 +156,14 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Counts in bins of an eighth of an octave, beginning with bin ``first``."""
+    """Counts in bins of an eighth of an octave, starting with bin ``first``."""
 
     first: int
     counts: tuple[int, ...]
 
 
 class TimingFile:
-    """Counts records in bounded memory, and writes the file at the end of the run."""
+    """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run."""
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:
         self._path = path
@@ -184,7 +184,7 @@ class TimingFile:
             return
         records = np.concatenate(self._waiting)
         self._waiting, self._n_waiting = [], 0
-        # The record that closes an episode has made no command: its stages were never timed.
+        # The last record of an episode has no command, so its stages are not timed.
         timed = records[records["stage_ns"].any(axis=1)]
         self._bins["tick"] += coarse_counts(timed["tick_ns"])
         for i, stage in enumerate(STAGES):

@@ -1,7 +1,7 @@
-"""What viewers are shown: written by the replay process into the segment ``view``, at a bounded cost per turn.
+"""Telemetry for viewers, written by the replay process into the segment ``view`` at a bounded cost per turn.
 
-The loop knows nothing of it.  Four times a second the figures go out; once a second, and only while somebody
-watches, a sample of the memory.
+The loop is not involved.  The figures are written four times a second; a sample of the memory once a second, and only
+while there is a viewer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype,
 _FIGURES_S: Final = 0.25
 _SAMPLE_S: Final = 1.0
 _WATCHED_NS: Final = 5_000_000_000
-"""A viewer that has not said so for this long has gone."""
+"""Time without a sign of life after which a viewer counts as gone."""
 _STRIDE_GROWTH: Final = 3
 """Every 3^k-th slot is sampled: a power of two would divide the length of many episodes, and show the same steps of
-each; and what was noted of a slot stays valid when the stride grows."""
+each.  With a fixed factor, values noted for a slot stay valid when the stride grows.
+"""
 _TALLY_AT: Final = 2048
 
 
@@ -47,7 +48,7 @@ def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
 
 
 class Standing(NamedTuple):
-    """What the rest of the replay process knows; floats NaN where unknown."""
+    """Figures from the rest of the replay process; unknown floats are NaN."""
 
     episode: int
     offered: int
@@ -70,7 +71,7 @@ class Surprise:
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
     def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Take errors of experiences that are still there, in order: the last one of a slot counts."""
+        """Take TD errors of current experiences, in order; the latest of a slot counts."""
         at = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[at] // self.stride
         known = index < SAMPLE_POINTS
@@ -78,7 +79,7 @@ class Surprise:
         self._generation[index[known]] = generations[at][known]
 
     def sampled(self, stored: int) -> Slots:
-        """Slots to be shown of ``stored`` ones, SAMPLE_POINTS at most; the stride grows when they would be more."""
+        """Slots to show of the first ``stored``, at most SAMPLE_POINTS; the stride grows when needed."""
         while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             kept = len(self._abs_td[::_STRIDE_GROWTH])
             self._abs_td[:kept] = self._abs_td[::_STRIDE_GROWTH].copy()
@@ -88,13 +89,13 @@ class Surprise:
         return np.arange(0, stored, self.stride, dtype=np.int64)
 
     def of_sampled(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
-        """|TD| of the sampled slots, NaN where what lies there now was not replayed yet."""
+        """|TD| of the sampled slots, NaN where the current experience has not been replayed yet."""
         n = len(generations)
         return np.where(self._generation[:n] == generations, self._abs_td[:n], np.float32(np.nan))
 
 
 class Telemetry:
-    """The writer's end of the segment."""
+    """Writer of the segment ``view``."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Telemetry:
         self._told_s = self._sampled_s = 0.0
 
     def _taken_over(self) -> NDArray[np.void]:
-        """Counts to go on from: those of a replay process that was here before, or none."""
+        """Counts to continue from: those of a previous replay process, or none."""
         before = self._parts.figures.take()
         if before is not None and len(before) == FIGURES.itemsize:
             return np.frombuffer(before, FIGURES).copy()
@@ -128,11 +129,11 @@ class Telemetry:
             self._tally()
 
     def replayed(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Take the |TD errors| of experiences that are still in the memory."""
+        """Take the |TD errors| of current experiences."""
         self._surprise.note(slots, generations, abs_td)
 
     def turn(self, now_s: float) -> None:
-        """Write what is due at ``now_s`` (host monotonic)."""
+        """Write the items due at ``now_s`` (host monotonic)."""
         if now_s - self._told_s >= _FIGURES_S:
             self._told_s = now_s
             self._tell(now_s)
@@ -189,7 +190,7 @@ class Telemetry:
 def open_telemetry(
     shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], Standing], *, lockstep: bool
 ) -> Telemetry | None:
-    """Attach to the run's segment; None where there is none, for a view is nothing to fail for."""
+    """Attach to the run's segment; None if there is none, because a view is optional."""
     try:
         segment = Segment.attach(shm / "view", view_schema(layout))
     except SegmentError:

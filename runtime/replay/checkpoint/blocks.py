@@ -1,8 +1,8 @@
 """Blocks of a segment: a header with a CRC, and a payload.
 
-Header, little-endian, 24 bytes: magic, kind, table, number of entries, length of the payload in bytes, CRC-32.  The
-CRC goes over the header before it and the payload, and continues the CRC of the block before (the first one's, that of
-the segment's name), so that a block is good only in its place.
+Header, little-endian, 24 bytes: magic, kind, table, number of entries, length of the payload in bytes, CRC-32.  The CRC
+covers the rest of the header and the payload, and continues the CRC of the previous block (for the first one, that of
+the segment's name), so that a block is valid only in its place.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 
 class CheckpointError(Exception):
-    """One line: which file, what is wrong with it, what to do."""
+    """Checkpoint failure; one line: the file, the problem, the remedy."""
 
 
 class Damage(Exception):
-    """A file is not what was written; the checkpoint before may still be good."""
+    """A file differs from what was written; the previous checkpoint may still be good."""
 
 
 _MAGIC: Final = b"ONRB"
@@ -32,7 +32,7 @@ HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
 
 class Kind(enum.IntEnum):
-    """What a block holds."""
+    """Content of a block."""
 
     ROWS = 1
     """Exported rows, uint32."""
@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
 
 
 class Block(NamedTuple):
-    """One block to be written: arrays that nobody changes any more, one after the other its payload."""
+    """One block to be written; its payload is the arrays in order, which must no longer change."""
 
     kind: Kind
     table: int
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One block that was read; ``payload`` starts ``at`` bytes into the segment."""
+    """One block as read; ``payload`` starts ``at`` bytes into the segment."""
 
     kind: int
     table: int
@@ -78,9 +78,9 @@ def encode(block: Block, chain: int) -> tuple[list[bytes | memoryview], int]:
 
 
 def read(name: str, data: memoryview, crc: int) -> Iterator[Found]:
-    """Give the blocks of the segment ``name``, of which ``data`` is the part that counts, ending in ``crc``.
+    """Yield the blocks of the segment ``name``; ``data`` is its counted part, which ends in ``crc``.
 
-    Raises Damage where a block is not what was written, or when the last one does not end in ``crc``.
+    Raises Damage if a block differs from what was written, or the last one does not end in ``crc``.
     """
     chain = chain_start(name)
     at = 0

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint, JSON on one line and its CRC on the next, and whose memory it is."""
+"""The manifest of a checkpoint (JSON on one line, its CRC on the next) and the identity of the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.runtime.replay.memory.strategy import Strategy
 
 
 class Experiences(Protocol):
-    """What is saved and restored: :class:`~onrig.runtime.replay.memory.experiences.Memory`, by its parts."""
+    """The saved and restored parts of :class:`~onrig.runtime.replay.memory.experiences.Memory`."""
 
     storage: Storage
     keeper: Keeper
@@ -28,7 +28,7 @@ class Experiences(Protocol):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What must be equal for a checkpoint to be another's continuation."""
+    """Properties that must match for a checkpoint to be restored into a memory."""
 
     capacity: int
     n_obs: int
@@ -37,7 +37,7 @@ class Identity(msgspec.Struct, frozen=True):
     seed: int
 
     def difference(self, wanted: Identity) -> str | None:
-        """Say in which way this is not ``wanted``; None when it is."""
+        """Describe the first difference from ``wanted``; None if equal."""
         for field, unit in (
             ("capacity", " experiences"),
             ("n_obs", " observations"),
@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
         return None
 
     def grows_into(self, wanted: Identity) -> bool:
-        """Whether this memory, which never overwrites (FULL), goes on in a larger one: its run was made longer."""
+        """Whether this memory never overwrites (FULL) and ``wanted`` is larger: its run was extended."""
         larger = msgspec.structs.replace(self, capacity=wanted.capacity)
         return self.strategy.startswith("FULL[") and self.capacity < wanted.capacity and larger == wanted
 
@@ -69,7 +69,7 @@ _SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """As much of a segment file as belongs to a checkpoint."""
+    """The part of a segment file that belongs to a checkpoint."""
 
     name: str
     entries: int = 0
@@ -81,7 +81,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """How far a new generation of rows has come: those up to write ``since`` are carried over, slot by slot."""
+    """Progress of a new generation of rows: rows up to write ``since`` are carried over, slot by slot."""
 
     since: int
     cursor: int
@@ -90,7 +90,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """An array; without ``data``, one whose entries lie in the order segment."""
+    """An array; without ``data``, its entries are in the order segment."""
 
     name: str
     dtype: str
@@ -98,7 +98,7 @@ class Saved(msgspec.Struct, frozen=True):
     data: bytes | None = None
 
     def array(self) -> NDArray[np.generic]:
-        """Build it (zeros if its entries lie elsewhere); ValueError or TypeError when it is none."""
+        """Build the array (zeros if its entries are elsewhere); raises ValueError or TypeError if invalid."""
         if self.data is None:
             return np.zeros(self.shape, self.dtype)
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
@@ -117,7 +117,7 @@ class Manifest(msgspec.Struct, frozen=True):
     extra: dict[str, int]
     sweep: Sweep | None = None
     note: msgspec.Raw = msgspec.Raw(b"null")
-    """What else its writer wanted to find again: JSON."""
+    """Further data of the writer: JSON."""
 
     @property
     def files(self) -> set[str]:
@@ -143,7 +143,7 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def ours(name: str) -> bool:
-    """Whether a file of this name is a checkpoint's."""
+    """Whether a file name is that of a checkpoint file."""
     return name == TEMPORARY or bool(_NAME.fullmatch(name) or _SEGMENT.fullmatch(name))
 
 
@@ -157,7 +157,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(folder: Path, number: int) -> Manifest:
-    """Read a manifest; raises Damage (with its file's name) when it is not as it was written."""
+    """Read a manifest; raises Damage (with the file name) if it differs from what was written."""
     name = manifest_name(number)
     try:
         with (folder / name).open("rb") as file:
@@ -168,7 +168,7 @@ def read_manifest(folder: Path, number: int) -> Manifest:
     if len(data) > MAX_BYTES or rest != b"crc32 %08x\n" % zlib.crc32(text):
         raise Damage(f"{name}: truncated or altered")
     try:
-        # Older and newer formats name themselves in the same place.
+        # All formats give their number in this field.
         format_ = msgspec.json.decode(text, type=dict[str, msgspec.Raw])["format"]
         if msgspec.json.decode(format_, type=int) != FORMAT:
             raise Damage(f"{name}: format {bytes(format_).decode()}, this version reads {FORMAT}")

@@ -1,4 +1,4 @@
-"""Reads a checkpoint back into a memory: the newest that is good."""
+"""Restores a memory from its newest good checkpoint."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _PIECE: Final = 16384
 
 
 class Restored(NamedTuple):
-    """What a memory was restored from."""
+    """The checkpoint that a memory was restored from."""
 
     manifest: Manifest
     damaged: tuple[str, ...]
-    """What was wrong with newer checkpoints, one line each; empty when the newest one was good."""
+    """Problems with newer checkpoints, one line each; empty if the newest one was good."""
 
     @property
     def extra(self) -> dict[str, int]:
-        """The numbers that were given to ``CheckpointWriter.write``."""
+        """The counts passed to ``CheckpointWriter.write``."""
         return self.manifest.extra
 
     @property
     def note(self) -> bytes:
-        """The JSON that was given to ``CheckpointWriter.write``."""
+        """The JSON passed to ``CheckpointWriter.write``."""
         return bytes(self.manifest.note)
 
 
 def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored | None:
-    """Bring a fresh ``memory`` to where the newest good checkpoint in ``folder`` left it; None if there is none.
+    """Restore a fresh ``memory`` from the newest good checkpoint in ``folder``; None if there is no checkpoint.
 
-    A FULL memory may have grown.  Raises CheckpointError when a checkpoint is another memory's (``identity``), or when
-    none of them is good.
+    A FULL memory may have grown.  Raises CheckpointError if a checkpoint belongs to another memory (``identity``), or
+    if none is good.
     """
     if memory.storage.inserted or memory.offered:
-        raise ValueError("only a memory that holds nothing can be restored")
+        raise ValueError("only an empty memory can be restored")
     damaged: list[str] = []
     for number in manifest_numbers(folder):
         try:
@@ -63,7 +63,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
             if difference is not None:
                 raise CheckpointError(
                     f"{folder / manifest_name(number)}: {difference}; use the configuration it was written with, or "
-                    "move the folder away to begin with an empty memory"
+                    "move the folder away to start with an empty memory"
                 )
             _restore(manifest, folder, memory)
         except Damage as damage:
@@ -72,27 +72,27 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
         return Restored(manifest, tuple(damaged))
     if damaged:
         raise CheckpointError(
-            f"{'; '.join(damaged)}; no checkpoint is left: bring back a copy, or move the folder away to begin with "
+            f"{'; '.join(damaged)}; no checkpoint is left: restore a backup, or move the folder away to start with "
             "an empty memory"
         )
     return None
 
 
 def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
-    """Return (the part of a segment that counts, as mapped memory; its blocks); Damage when it is not all there."""
+    """Return (the counted part of a segment, memory-mapped; its blocks); raises Damage if it is incomplete."""
     try:
         with (folder / segment.name).open("rb") as file:
             size = file.seek(0, 2)
             if size < segment.bytes or not segment.bytes:
                 raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
-    except FileNotFoundError as error:  # all others are the machine's, and may be gone the next time
+    except FileNotFoundError as error:  # other errors come from the machine and may be transient
         raise Damage(f"{segment.name}: {error.strerror}") from None
     return view, read(segment.name, view, segment.crc)
 
 
 def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
-    """Check everything, then write: a checkpoint that turns out damaged leaves the memory untouched."""
+    """Check everything before writing, so that a damaged checkpoint leaves the memory untouched."""
     place = _RowPlaces(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
     for segment in manifest.rows:
         place.take(*_open(folder, segment), segment.name)
@@ -109,13 +109,13 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             f"{folder / manifest_name(manifest.number)}: {error}; use the configuration and version it was written "
-            "with, or move the folder away to begin with an empty memory"
+            "with, or move the folder away to start with an empty memory"
         ) from None
     memory.offered, memory.stale_errors = manifest.counts["offered"], manifest.counts["stale_errors"]
 
 
 class _RowPlaces:
-    """Where the last row of each slot lies; 20 bytes per slot."""
+    """Location of the latest row of each slot; 20 bytes per slot."""
 
     def __init__(self, manifest: Manifest, capacity: int, width: int) -> None:
         self._name = manifest_name(manifest.number)
@@ -136,13 +136,13 @@ class _RowPlaces:
             slots = rows[:, 0].astype(np.int64)
             if block.entries and slots.max() >= capacity:
                 raise Damage(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
-            # A row further on is never older: what is carried over is the latest of its slot.
+            # A later row is never older: only the latest row of a slot is carried over.
             self._number[slots] = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
             self._word[slots] = np.arange(block.entries) * width + block.at // 4
             self._segment[slots] = index
 
     def check(self, inserted: int) -> None:
-        """Raise Damage unless there is a row for every slot that ``inserted`` writes have filled, and none newer."""
+        """Raise Damage unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
         occupied = int(np.count_nonzero(self._number))
         newest = int(self._number.max())
         filled = min(inserted, len(self._number))
@@ -150,7 +150,7 @@ class _RowPlaces:
             raise Damage(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
 
     def in_order(self) -> Iterator[Words]:
-        """Give the rows, oldest first, in pieces."""
+        """Yield the rows in pieces, oldest first."""
         occupied = int(np.count_nonzero(self._number))
         order = np.argsort(self._number[:occupied])
         columns = np.arange(self._width)

@@ -1,11 +1,11 @@
-"""What a checkpoint appends: new experiences, what changed of the keeper's state; and which segments it still needs.
+"""Appends of a checkpoint: new experiences, changes of the keeper's state, and the segments still needed.
 
-Cyclic storage is written in order, so its segments die of age.  Elsewhere a segment may hold its last living row for
-ever; so once the log is twice as long as what is stored, a new generation of segments is begun, into which every write
-carries over a bounded number of slots that are not in it anyway, until the old generation is not needed any more.
+Cyclic storage is written in order, so its segments expire by age.  Otherwise a segment may contain a current row
+forever; so when the log is twice as long as what is stored, a new generation of segments is begun.  Every write carries
+over a bounded number of slots that it does not contain yet, until the old generation is no longer needed.
 
-Of a keeper's tables (one entry per slot) the changed entries are appended.  They are found by comparing with a copy of
-the table as it was: the one way that holds whatever a keeper does to its entries (it may number them anew).
+Of a keeper's tables (one entry per slot) the changed entries are appended.  They are found by comparison with a copy of
+the previous table, which works whatever a keeper does to its entries (it may renumber them).
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.storage import Storage
 
 FLOOR_ROWS: Final = 4096
-"""No segment is given up before it holds as many rows; smaller logs are not worth the files."""
+"""Minimum number of rows in a segment before the next one is begun; smaller logs are not worth the files."""
 SEGMENTS: Final = 4
-"""Cyclic storage is spread over about so many segments."""
+"""Approximate number of segments of cyclic storage."""
 _CARRIED_PER_ROW: Final = 4
 _CARRIED_LEAST: Final = 256
 _CARRIED_MOST: Final = 8192
-"""Slots carried over in one write at most, so that none takes long."""
+"""Largest number of slots carried over in one write, which bounds its duration."""
 
 
 class Append(NamedTuple):
-    """What goes to the end of a segment."""
+    """Blocks to append to a segment."""
 
     segment: str
     blocks: tuple[Block, ...]
 
 
 class RowLog:
-    """The segments of one memory's rows, seen from the process that inserts."""
+    """Segments of one memory's rows, as seen by the inserting process."""
 
     def __init__(self, new_name: Callable[[], str], after: Manifest | None = None) -> None:
-        """Begin with nothing written, or continue ``after`` a checkpoint, in new segments."""
+        """Start empty, or continue ``after`` a checkpoint, in new segments."""
         self._new_name: Final = new_name
         self._segments: list[Segment] = list(after.rows) if after is not None else []
         self._sweep: Sweep | None = after.sweep if after is not None else None
@@ -53,16 +53,16 @@ class RowLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segments that hold everything up to the last :meth:`advance`; their lengths are not known here."""
+        """Segments with everything up to the last :meth:`advance`; their lengths are not known here."""
         return tuple(self._segments)
 
     @property
     def sweep(self) -> Sweep | None:
-        """The generation that is being begun, if there is one."""
+        """Progress of the new generation, if one has been begun."""
         return self._sweep
 
     def advance(self, storage: Storage) -> list[Append]:
-        """Return what to append so that the segments hold ``storage`` as it is now."""
+        """Return the appends that bring the segments up to date with ``storage``."""
         new = storage.changed_since(self._seen)
         if not len(new):
             return []
@@ -89,7 +89,7 @@ class RowLog:
         return [Append(last.name, blocks)]
 
     def _carry_over(self, storage: Storage, new: int) -> Slots:
-        """Return the next slots of the old generation that go into the new one."""
+        """Return the next slots to carry over from the old generation to the new one."""
         sweep = self._sweep
         if sweep is None:
             return np.zeros(0, np.int64)
@@ -111,11 +111,11 @@ class RowLog:
 
 
 SMALL_BYTES: Final = 4096
-"""Arrays up to this size stand in the manifest."""
+"""Arrays up to this size are stored in the manifest."""
 
 
 class TableLog:
-    """The segments of one keeper's tables, seen from the process that inserts."""
+    """Segments of one keeper's tables, as seen by the inserting process."""
 
     def __init__(self, new_name: Callable[[], str], capacity: int) -> None:
         self._new_name: Final = new_name
@@ -126,13 +126,13 @@ class TableLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segment that holds everything up to the last :meth:`advance`."""
+        """The segment with everything up to the last :meth:`advance`."""
         return () if self._segment is None else (self._segment,)
 
     def advance(self, state: Arrays) -> tuple[tuple[Saved, ...], list[Append]]:
         """Return (the keeper's arrays for the manifest, what to append).
 
-        ``state`` must be the caller's to give away: its arrays are kept, and are not to change.
+        Takes ownership of ``state``: its arrays are kept and must not change.
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
         saved = tuple(_saved(name, a, whole=name not in tables) for name, a in state.items())
@@ -160,7 +160,7 @@ def _saved(name: str, array: NDArray[np.generic], *, whole: bool) -> Saved:
 
 
 def _changes(table: int, before: NDArray[np.generic], now: NDArray[np.generic]) -> Block | None:
-    # Compared as bits: a NaN is equal to itself, and -0 is not 0.
+    # Bitwise comparison: a NaN equals itself, and -0 differs from 0.
     bits = f"u{now.itemsize}"
     slots = np.flatnonzero(before.view(bits) != now.view(bits))
     if not len(slots):

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: what it begins with, when the next one is due, and what is said when one fails."""
+"""The checkpoints of a run: restoring at start, deciding when the next one is due, and reporting failures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LAST_TRIES: Final = 3
 
 
 class Present(NamedTuple):
-    """What goes into a checkpoint beside the memory."""
+    """Content of a checkpoint in addition to the memory."""
 
     extra: Mapping[str, int]
     note: bytes = b"null"
     """JSON."""
     beside: Sequence[Path] = ()
-    """Files and folders that must be on disk no later than the checkpoint."""
+    """Files and folders that must be on disk before the checkpoint counts."""
 
 
 Counts = Callable[[], Mapping[str, int] | Present]
@@ -30,16 +30,16 @@ Say = Callable[[str], object]
 
 
 def is_due(config: RunConfig, episode: int) -> bool:
-    """Whether in lockstep a checkpoint follows this training episode (0: the start); always after the last one."""
+    """Whether in lockstep a checkpoint follows this training episode (0: the start); always true after the last one."""
     return episode % config.checkpoint_episodes == 0 or episode >= config.episodes
 
 
 class Upkeep:
-    """Restores ``memory`` from ``folder`` if there is something, and keeps the folder up to date.
+    """Restores ``memory`` from the checkpoints in ``folder``, if any, and keeps them up to date.
 
-    In lockstep a checkpoint is written between episodes, and is on disk before the loop goes on; otherwise every
-    ``checkpoint_s``, while everything goes on.  ``say`` hears in one line of what goes wrong.  Raises CheckpointError
-    as :func:`restore` does.
+    In lockstep a checkpoint is written between episodes, and is on disk before the loop continues; otherwise one is
+    written every ``checkpoint_s`` in the background.  ``say`` receives each failure as one line.  Raises
+    CheckpointError as :func:`restore` does.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Upkeep:
         say: Say,
         beat: Callable[[], object] = lambda: None,
     ) -> None:
-        """``beat`` is called while a checkpoint is waited for that makes progress."""
+        """``beat`` is called on progress while a checkpoint is being waited for."""
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
         self.damaged: Final = restored.damaged if restored is not None else ()
         for line in self.damaged:
-            say(f"{line}; the checkpoint before it is used")
+            say(f"{line}; the previous checkpoint is used")
         self.restored: Final = restored.extra if restored is not None else None
-        """The counts the checkpoint was written with; None when there was none."""
+        """The counts of the restored checkpoint; None if there was none."""
         self.note: Final = restored.note if restored is not None else b"null"
         self._memory, self._say, self._config, self._beat = memory, say, config, beat
         self._writer = CheckpointWriter(folder, identity, restored)
@@ -67,14 +67,14 @@ class Upkeep:
 
     @property
     def durable(self) -> Mapping[str, int] | None:
-        """The counts of the newest checkpoint on disk; None when there is none."""
+        """The counts of the newest checkpoint on disk; None if there is none."""
         return self._writer.durable_extra
 
     def at_time(self, now_s: float, counts: Counts) -> bool:
-        """Collect a checkpoint if one is due at ``now_s`` (of any clock that only goes forward).
+        """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
-        True when one was collected: all that it relies on (``Present.beside``) is then on disk before it.  The same
-        holds for the other ways to write one.
+        True if one was collected: the files it relies on (``Present.beside``) will be on disk before it.  The same
+        holds for the other methods that write one.
         """
         if self._due_s is None:
             self._due_s = now_s + self._every_s
@@ -88,10 +88,10 @@ class Upkeep:
         return is_due(self._config, episode) and self._write(counts, wait=True)
 
     def close(self, counts: Counts | None) -> None:
-        """Write the last one (None: it is written already, and nothing may follow it)."""
+        """Write the last checkpoint (None: it has been written, and none may follow)."""
         self._wait()
         if counts is not None:
-            for _ in range(_LAST_TRIES):  # the one before may have failed, and is on its way again
+            for _ in range(_LAST_TRIES):  # the previous one may have failed and be retrying
                 if self._write(counts, wait=True):
                     break
         self._writer.close()
@@ -116,7 +116,7 @@ class Upkeep:
             self._complain(error)
 
     def _complain(self, error: CheckpointError) -> None:
-        """Once, until one succeeds again: a full disk is not to fill what is left of it with events."""
+        """Report once until a checkpoint succeeds again, so that events do not fill up an almost full disk."""
         if not self._failing:
             self._say(str(error))
         self._failing = True

@@ -1,4 +1,4 @@
-"""Writes checkpoints: what is new is collected at once, and put on disk by a thread."""
+"""Checkpoint writer: changes are collected by the caller and written to disk by a thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOK_S: Final = 0.1
 
 
 class _Job(NamedTuple):
-    """A checkpoint as it was collected; ``manifest`` lacks the lengths and CRCs of the segments."""
+    """A collected checkpoint; ``manifest`` still lacks the lengths and CRCs of the segments."""
 
     appends: Sequence[Append]
     manifest: Manifest
@@ -43,9 +43,9 @@ class _Job(NamedTuple):
 
 
 class CheckpointWriter:
-    """The one that writes into a folder; ``restored`` is what :func:`restore` found there.
+    """The only writer to a folder; ``restored`` is what :func:`restore` found there.
 
-    Raises CheckpointError when the folder holds checkpoints and none was restored: they must not be lost unseen.
+    Raises CheckpointError if the folder holds checkpoints and none was restored, so that they are not lost silently.
     """
 
     def __init__(self, folder: Path, identity: Identity, restored: Restored | None = None) -> None:
@@ -67,7 +67,7 @@ class CheckpointWriter:
         self._job: _Job | None = None
         self._done: Future[None] | None = None
         self._pieces = 0
-        """Written and synced so far, by the thread."""
+        """Pieces that the thread has written and synced."""
 
     @property
     def durable(self) -> int:
@@ -76,20 +76,21 @@ class CheckpointWriter:
 
     @property
     def durable_extra(self) -> Mapping[str, int] | None:
-        """The numbers that the newest checkpoint on disk was written with; None for none."""
+        """The counts of the newest checkpoint on disk; None for none."""
         return self._kept[-1].extra if self._kept else None
 
     def write(
         self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", beside: Sequence[Path] = ()
     ) -> bool:
-        """Collect a checkpoint of ``memory`` and hand it over; ``extra`` and ``note`` (JSON) come back from `restore`.
+        """Collect a checkpoint of ``memory`` and hand it to the thread; `restore` returns ``extra`` and ``note``
+        (JSON).
 
-        ``beside``: files and folders that the checkpoint relies on; as they are now, they are on disk no later than it.
+        ``beside``: files and folders that the checkpoint relies on; their present content is on disk before it.
 
-        False when the one before is not on disk yet: then nothing is collected, and the next one covers it.  That one
-        takes longer (up to a second for 1e6 experiences at once, after a disk was full for so long).
-        Raises CheckpointError when the one before could not be written; it is tried again then, and ``write`` gives
-        False until it is on disk.
+        Returns False while the previous checkpoint is not on disk: nothing is collected, and the next one covers the
+        changes.  That one takes longer (up to a second for 1e6 experiences, after a long time with a full disk). Raises
+        CheckpointError if the previous one could not be written; it is retried, and ``write`` returns False until it is
+        on disk.
         """
         if self._done is not None and not self._done.done():
             return False
@@ -118,9 +119,9 @@ class CheckpointWriter:
         return True
 
     def wait(self, beat: Callable[[], object] = lambda: None) -> None:
-        """Wait until what was handed over is on disk; raises CheckpointError (as ``write``) when it is not.
+        """Wait until the collected checkpoint is on disk; raises CheckpointError (as ``write``) if it fails.
 
-        ``beat`` is called for every piece that the disk has taken meanwhile.
+        ``beat`` is called for every piece written.
         """
         job, done = self._job, self._done
         if job is None or done is None:
@@ -136,22 +137,22 @@ class CheckpointWriter:
             self._submit(job)
             raise CheckpointError(
                 f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number {self.durable}, "
-                "and this one is tried again"
+                "this one is retried"
             ) from None
         self._done = self._job = None
 
     def close(self) -> None:
-        """Wait for the thread, whatever becomes of its work."""
+        """Wait for the thread, whether or not its work succeeds."""
         self._thread.shutdown()
 
     def _submit(self, job: _Job) -> None:
         self._job, self._done = job, self._thread.submit(self._commit, job)
 
-    # -- in the thread: the order of writing is the package's ------------------------------------------------------
+    # -- in the thread; order of writing: see the package ----------------------------------------------------------
 
     def _commit(self, job: _Job) -> None:
         for path in job.beside:
-            with suppress(FileNotFoundError):  # what could not be written has been complained of
+            with suppress(FileNotFoundError):  # a failed write has been reported
                 sync(path)
             self._pieces += 1
         ends = dict(self._ends)
@@ -169,11 +170,11 @@ class CheckpointWriter:
         self._ends = {name: end for name, end in ends.items() if name in manifest.files}
         for path in self._folder.iterdir():
             if ours(path.name) and path.name not in needed:
-                with suppress(OSError):  # left for the next time
+                with suppress(OSError):  # retried with the next checkpoint
                     path.unlink()
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
-        """Write blocks behind the counted part of a segment; note its new end and return the old one."""
+        """Write blocks after the counted part of a segment; note its new end and return the old one."""
         before = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
         chain, pieces = before.crc, []
         for block in append.blocks:
@@ -182,7 +183,7 @@ class CheckpointWriter:
         path = self._folder / append.segment
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            os.ftruncate(fd, before.bytes)  # an attempt that failed may have left something behind
+            os.ftruncate(fd, before.bytes)  # a failed attempt may have left partial data
             os.lseek(fd, before.bytes, os.SEEK_SET)
             size = before.bytes
             for piece in pieces:

@@ -1,1 +1,1 @@
-"""Answering learners: what they may know, who of them pushes, and what becomes of the policies they offer."""
+"""Serving learners: requests, the lease to push, and the judgement and fate of offered policies."""

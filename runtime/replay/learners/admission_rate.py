@@ -1,6 +1,6 @@
-"""How often a rig judges policies: an allowance that device time fills up and each judgement uses up.
+"""Rate limit of admission: an allowance that accumulates with device time and is used up by each judgement.
 
-Admission costs processor time and a file, so whoever offers without pause must not decide how often it happens.
+Admission costs processor time and a file, so a learner that offers constantly must not set its rate.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import msgspec
 from onrig.runtime.run_config import RunConfig
 
 ADMISSIONS_PER_S: Final = 1.0
-"""Of device time, where a configuration does not say: learners offer once per episode, which takes seconds."""
+"""Default, in device time: learners offer once per episode, which takes seconds."""
 
 
 class AdmissionRate(Protocol):
-    """Says whether a policy may be judged now."""
+    """Rate limit on judgements."""
 
     def ticked(self, ticks: int) -> None:
-        """Take note of so many more step records."""
+        """Count further step records."""
 
     def take(self, closed: int) -> bool:
-        """Use up one judgement if there is one; ``closed`` is the last training episode that is over."""
+        """Use one judgement if available; ``closed`` is the last completed training episode."""
 
 
 class PerSecond:
-    """So many judgements per second of device time, saved up for a second; counted in ticks, which never go back.
+    """Judgements per second of device time, accumulated for up to a second; counted in ticks, which are monotonic.
 
-    Before the first tick the loop waits for a policy, and the host's clock (``clock_s``) stands in for the device's.
+    Before the first tick, while the loop waits for a policy, the host's clock (``clock_s``) stands in for the device's.
     """
 
     def __init__(self, per_s: float, rate_hz: float, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class PerSecond:
         self._fill(ticks / self._rate_hz)
 
     def take(self, closed: int) -> bool:
-        """As AdmissionRate; ``closed`` does not matter."""
+        """As AdmissionRate; ``closed`` is unused."""
         if not self._ticks:
             now_s = self._clock_s()
             self._fill(now_s - self._asked_s)
@@ -60,17 +60,17 @@ class PerSecond:
 
 
 class PerBarrier:
-    """One judgement for each training episode that is over, and one before the first: lockstep, where no clock counts.
+    """One judgement per completed training episode, and one before the first: for lockstep, which uses no clock.
 
-    A replay process that takes over knows nothing of judgements before it, and needs not: what was admitted then it
-    recognises.
+    A restarted replay process does not know of earlier judgements, and need not: it recognises policies already
+    admitted.
     """
 
     def __init__(self) -> None:
         self._judged_at = -1
 
     def ticked(self, ticks: int) -> None:
-        """As AdmissionRate; ticks do not matter."""
+        """As AdmissionRate; ticks are unused."""
 
     def take(self, closed: int) -> bool:
         """As AdmissionRate."""
@@ -81,11 +81,11 @@ class PerBarrier:
 
 
 def admissions_per_s(config: RunConfig) -> float:
-    """How many policies a run judges in a second of device time (not in lockstep)."""
+    """Judgements per second of device time (not in lockstep)."""
     stated = config.link.admissions_per_s
     return ADMISSIONS_PER_S if isinstance(stated, msgspec.UnsetType) else stated
 
 
 def admission_rate(config: RunConfig) -> AdmissionRate:
-    """Return a run's allowance, full."""
+    """Return a run's rate limit with a full allowance."""
     return PerBarrier() if config.lockstep else PerSecond(admissions_per_s(config), config.rate_hz)

@@ -1,6 +1,6 @@
-"""Answers learners: what they may know of the memory, and what becomes of what they send.
+"""Request handling for learners: memory contents for them, and feedback and policies from them.
 
-Holds no socket; ``onrig.runtime.link.server`` carries the messages.
+No sockets here; ``onrig.runtime.link.server`` carries the messages.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from onrig.runtime.run_config import RunConfig
 
 _WAIT_LIMIT_MS: Final = 2000
 _MAX_PEERS: Final = 64
-"""Connections that are remembered; beyond that the one that has been silent longest must attach anew."""
+"""Connections remembered; beyond that, the one silent for longest must attach again."""
 _KEPT_RULINGS: Final = 64
-"""Of the last policies; whoever asks later hears no more of the earlier ones."""
+"""Number of latest rulings on policies kept for learners."""
 _SILENT_S: Final = 5.0
-"""Whoever has not been heard for so long is not awaited at the end."""
+"""Silence after which a learner is not waited for at the end."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Peer:
 
 
 class LearnerDesk:
-    """One answer for each request; a Pull that waits for news is answered by ``due``."""
+    """Answers each request once; a Pull that waits for news is answered by ``due``."""
 
     def __init__(
         self,
@@ -86,39 +86,39 @@ class LearnerDesk:
         self._lease = Lease(is_gone)
         self._pusher = self._newcomer = b""
         self._touched = False
-        """Whether the learner that pushes has changed anything since the last checkpoint (lockstep)."""
+        """Whether the pushing learner has changed anything since the last checkpoint (lockstep)."""
         self._settled = -1
-        """Training episode after which the newest checkpoint on disk was written (lockstep)."""
+        """Training episode of the newest checkpoint on disk (lockstep)."""
         self._expected_updates: int | None = None
-        """What a learner must know that takes up a run in lockstep; None once it has said so."""
+        """Updates that a learner must report when it continues a lockstep run; None once it has."""
         self._token = os.urandom(16)
         self._restored = memory.storage.inserted
         self.closed = 0
-        """Last training episode whose transitions are all in the memory."""
+        """Last training episode whose transitions are complete in the memory."""
         self.done = -1
-        """Last training episode after which the learner has done all that follows (0: it has attached and begun)."""
+        """Last training episode after which the learner has finished its work (0: it has attached and begun)."""
         self.learner_kept = True
-        """Whether the learner's state after ``done`` is on its disk (lockstep)."""
+        """Whether the learner has saved its state after ``done`` (lockstep)."""
         self.replaced = False
-        """Another learner wants to push than the one that did what follows from the last episodes (lockstep)."""
+        """Whether a learner wants to push that is not the one that worked on the last episodes (lockstep)."""
         self.departures = 0
-        """Times at which a lockstep run went on otherwise than it would have if left alone."""
+        """Number of deviations of a lockstep run from its undisturbed course."""
         self.ending = False
         self.mismatches = 0
-        """Mirrors that differed from the memory when they were compared (lockstep)."""
+        """Number of comparisons in which a mirror differed from the memory (lockstep)."""
         self.updates = 0
         self.updates_per_s = 0.0
         self.error_batch = 0
-        """Last batch of TD errors that was taken; repeated ones are not taken twice."""
+        """Last batch of TD errors applied; repeated batches are skipped."""
         self.error_batches = 0
-        """Batches of TD errors taken."""
+        """Number of batches of TD errors applied."""
         self.heard_ns = 0
-        """Monotonic time at which the learner that pushes was last heard; 0 before the first word."""
+        """Monotonic time of the pushing learner's last message; 0 before the first."""
         self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
         self._ruled = 0
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
-        """Answer one request, or None when the answer comes later."""
+        """Answer one request; None if the answer comes later."""
         now_s = time.monotonic()
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
@@ -152,7 +152,7 @@ class LearnerDesk:
                 return self._done(request)
 
     def due(self) -> list[tuple[Ticket, Answer]]:
-        """Answers to waiting Pulls: there is news, or they have waited long enough."""
+        """Answers to waiting Pulls for which there is news or whose wait is over."""
         if not self._waiting:
             return []
         now = time.monotonic()
@@ -162,30 +162,30 @@ class LearnerDesk:
         return ready
 
     def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
-        """Take what became of an admitted policy; learners hear of it with their next rows."""
+        """Record a ruling on an admitted policy; learners receive it with their next rows."""
         self._ruled += 1
         self._rulings.append(Ruling(self._ruled, policy_id, verdict, reason[:MAX_REASON]))
         if verdict == "rolled_back":
             self._policies.take_back(policy_id, reason)
 
     def updates_behind(self, policy_id: int) -> int | None:
-        """How many updates a policy lacks of what the learner has done by its last word; None for an unknown one."""
+        """Updates that the learner has reported beyond those in a policy; None for an unknown policy."""
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
     @property
     def expects_somebody(self) -> bool:
-        """Whether a learner that was heard of lately is still there: once told that the run is over, it leaves."""
+        """Whether a learner heard from recently is still connected; it disconnects when told that the run is over."""
         now_s = time.monotonic()
         late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
         return any(not self._is_gone(name) for name in late)
 
     def settle(self, episode: int) -> None:
-        """A checkpoint was written after this training episode: a run in lockstep can go back to it."""
+        """Note that a checkpoint was written after this training episode, to which a lockstep run can return."""
         self._settled, self._touched = episode, False
 
     def admit_replacement(self) -> None:
-        """Let another learner go on from here, though the run cannot go back to where that one would be the same."""
+        """Let another learner continue from here, although the run cannot return to a state that it could reproduce."""
         self._pusher, self.error_batch = self._newcomer, 0
         self._touched, self.departures = False, self.departures + 1
 
@@ -194,7 +194,9 @@ class LearnerDesk:
             self.departures += 1
             self._event(
                 "not_reproducible",
-                reason=f"the learner goes on after {request.updates} updates; the run had {self._expected_updates}",
+                reason=(
+                    f"the learner continues after {request.updates} updates, the run was at {self._expected_updates}"
+                ),
             )
         self._expected_updates = None
         episode = min(request.episode, self.closed)
@@ -209,7 +211,7 @@ class LearnerDesk:
         self._lease.give_up(peer)
 
     def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        """Some observations from the memory, evenly spread over it."""
+        """Sample of observations, evenly spaced over the memory."""
         storage = self._memory.storage
         at = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[at]
@@ -232,13 +234,13 @@ class LearnerDesk:
         if why is None and not held and session != self._pusher:
             if self._lockstep and self._pusher and self._touched and not self.ending:
                 self.replaced, self._newcomer = True, session
-                return None  # it asks again when the run is where it can take it up
+                return None  # it asks again when the run can be continued
             if self._lockstep:
                 self._expected_updates = self.updates if self.done >= 0 or self._restored else None
             self._pusher = session
-            self.error_batch = 0  # it counts its batches from where its own clock stands
+            self.error_batch = 0  # a new session numbers its batches from its own start
         if request.memory not in (b"", self._token):
-            pass  # its mirror is of another memory: it learns that from the answer, and comes again without one
+            pass  # a mirror of another memory: the answer says so, and the learner attaches again without it
         elif known is None:
             came_back = request.memory == self._token
             self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
@@ -271,7 +273,7 @@ class LearnerDesk:
             return Answer(Refused(f"{pull.since} writes seen, there have been {self._memory.storage.inserted}"))
         if pull.wait_ms <= 0 or self._has_news(pull):
             return self._rows(pull)
-        # A peer waits in one place only: its earlier question was given up.
+        # A peer has one pending Pull; it has given up the earlier one.
         self._waiting = [w for w in self._waiting if w[1].peer != ticket.peer]
         self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
@@ -295,7 +297,7 @@ class LearnerDesk:
 
     def _errors(self, request: Errors, payloads: Sequence[bytes]) -> Answer:
         if request.batch <= self.error_batch:
-            return Answer(Accepted())  # repeated: it has been taken
+            return Answer(Accepted())  # repeated, already applied
         try:
             slots, generations, values = (
                 np.frombuffer(data, dtype) for data, dtype in zip(payloads, ("<i8", "<u4", "<f4"), strict=True)
@@ -314,7 +316,7 @@ class LearnerDesk:
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """What policies call their parent run: its folder; in lockstep, where equal runs give equal policies, a digest."""
+    """Name of the run in its policies: its folder; in lockstep, where equal runs give equal policies, a digest."""
     if not config.lockstep:
         return run_folder.name
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -1,8 +1,8 @@
-"""Which learner may push: many may mirror a rig's memory, the policies and TD errors of one count.
+"""The lease to push: many learners may mirror a rig's memory, but only one sends policies and TD errors.
 
-The first that asks pushes.  It passes on when its holder says goodbye, or, once another asks, when the holder's
-connection is gone or it has been silent for SILENT_S.  A holder that comes back on a new connection before anybody
-else has asked goes on as if nothing had been.
+The first learner that asks gets the lease.  It is released when the holder says goodbye, or when another learner asks
+after the holder's connection has closed or been silent for SILENT_S.  A holder that reconnects before another has asked
+keeps it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SILENT_S: Final = 30.0
-"""A learner sends its TD errors in pieces while it works, and asks for rows while it does not."""
+"""Silence after which the lease may pass on; a learner sends TD errors while it works, and polls while it does not."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Lease:
         self._holder: _Holder | None = None
 
     def ask(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
-        """Take or keep the lease (None), or hear who holds it."""
+        """Acquire or renew the lease; returns None, or who holds it."""
         holder = self._holder
         if holder is not None and (holder.session, holder.key) != (session, key):
             if not (self._is_gone(holder.peer) or now_s - holder.heard_s > SILENT_S):
@@ -52,7 +52,7 @@ class Lease:
         return self._holder is not None and self._holder.peer == peer
 
     def belongs_to(self, session: bytes, key: str) -> bool:
-        """Whether this session holds the lease, on whatever connection."""
+        """Whether this session holds the lease, on any connection."""
         return self._holder is not None and (self._holder.session, self._holder.key) == (session, key)
 
     def heard(self, peer: bytes, now_s: float) -> None:
@@ -61,11 +61,11 @@ class Lease:
             self._holder.heard_s = now_s
 
     def give_up(self, peer: bytes) -> None:
-        """Take the lease from a peer that goes."""
+        """Release the lease of a departing peer."""
         if self.held_by(peer):
             self._holder = None
 
     @property
     def holder(self) -> str:
-        """Key of whoever pushes; empty when nobody does."""
+        """Key of the holder; empty if there is none."""
         return "" if self._holder is None else self._holder.key

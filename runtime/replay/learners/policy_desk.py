@@ -1,4 +1,4 @@
-"""Judgement of offered policies: each is refused, or given an id, filed and handed to the loop."""
+"""Judgement of offered policies: each is refused, or given an id, filed and passed to the loop."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from onrig.runtime.shm.latest import PolicySlot
 _PROBES: Final = 64
 _RECORDED: Final = 64
 _KEPT: Final = 64
-"""Repeated offers are answered from memory this far back, among those admitted and among those refused."""
+"""Admitted and refused policies remembered, each, to answer repeated offers."""
 
 _LATENCY_US: Final = 200.0
 _LATENCY_SHARE: Final = 0.1
-"""Of a period, where that is less."""
+"""Share of a period to which the latency limit is lowered."""
 _TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
 
 Event = Callable[..., None]
@@ -38,22 +38,21 @@ V = TypeVar("V")
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
-    """What a policy may cost on this run; wall time may only warn where the run must not depend on it (lockstep)."""
+    """Admission limits of a run; latency is advisory in lockstep, where results must not depend on wall time."""
     budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
 
 
 def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
-    """States on which every policy of a run is tried, float32 (k, n), SI units."""
+    """Probe states for every policy of a run, float32 (k, n), SI units."""
     return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
 
 
 class PolicyDesk:
-    """Judges each policy once, whoever offers it and however often.
+    """Judges each policy once, no matter who offers it and how often.
 
-    A policy is known by its bytes.  Admitted ones get ids that count up by one; what a policy calls itself is not
-    looked at.  ``rate`` limits how often one is judged (None: never refused for that); in ``lockstep`` which files stay
-    depends on records alone.
+    A policy is identified by its bytes.  Admitted policies get consecutive ids; the id that a policy states itself is
+    ignored.  ``rate`` limits the judgements (None: no limit); in ``lockstep`` the files kept depend on records only.
     """
 
     def __init__(
@@ -78,40 +77,40 @@ class PolicyDesk:
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
         self._given: dict[bytes, int] = {}
-        """Ids of policies that are offered once more."""
+        """Ids of policies that will be offered again."""
         self.offered = self.admitted = self.refused = 0
         self.too_soon = 0
-        """Offers that were not judged, for they came faster than the rig judges."""
+        """Offers refused by the rate limit, without judgement."""
         self.active_id = 0
-        """The one admitted last."""
+        """Id of the policy admitted last."""
         self._acting = self._dropped = 0
         self._folder = PolicyFolder(folder)
         self._rolled_back = RolledBack(folder)
         if self._rolled_back.damaged:
             event("rolled_back_unreadable", reason=self._rolled_back.damaged)
-        if not lockstep:  # there all that came after the checkpoint happens again
+        if not lockstep:  # lockstep repeats everything after the checkpoint
             self._take_over()
 
     def _take_over(self) -> None:
-        """Go on beside a loop that has policies from a replay process before this one.
+        """Continue with a loop that has policies from a previous replay process.
 
-        Which of the files acted under that one is not known, so all of them stay.
+        Which of their files have acted is not known, so all of them are kept.
         """
         newest = self._slot.peek()
         if newest is None:
             return
-        if newest.policy_id > self._folder.newest:  # the process before was killed before it had filed this one
+        if newest.policy_id > self._folder.newest:  # the previous process was killed before it had filed this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
         self.active_id = newest.policy_id
 
     @property
     def next_id(self) -> int:
-        """Id of the policy that is admitted next."""
+        """Id for the next admitted policy."""
         return self._folder.newest + 1
 
     def counts(self) -> dict[str, int]:
-        """What a checkpoint keeps of the desk."""
+        """Counts for a checkpoint."""
         return {
             "offered_policies": self.offered,
             "admitted_policies": self.admitted,
@@ -123,33 +122,33 @@ class PolicyDesk:
         }
 
     def number_after(self, policy_id: int) -> None:
-        """Give out no id up to this one: the run has written of them, even if their files were lost."""
+        """Assign no id up to this one: the run's files refer to them, even if the policies were lost."""
         self._folder.newest = max(self._folder.newest, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Go on counting from a checkpoint's counts."""
+        """Continue from a checkpoint's counts."""
         self.offered = counts["offered_policies"]
         self.admitted = counts["admitted_policies"]
         self.refused = counts["refused_policies"]
         self.too_soon = counts.get("too_soon_policies", 0)
         newest = counts["next_policy"] - 1
         self._folder.go_on(newest)
-        if self._lockstep:  # what came after the checkpoint happens again
+        if self._lockstep:  # everything after the checkpoint is repeated
             self._folder.reopen(counts.get("acted_policy", newest))
 
     def repeat_after(self, newest: int) -> None:
-        """What came after policy ``newest`` happens again beside a loop that has seen it (lockstep).
+        """Expect the policies after ``newest`` again, which the loop already has (lockstep).
 
-        The same bytes get the same ids; the loop has them already.
+        The same bytes get the same ids.
         """
         for policy_id in self._folder.ids():
             if policy_id > newest:
                 self._given[digest_of(self._folder.model(policy_id))] = policy_id
 
     def reinstate(self) -> int:
-        """Put the newest filed policy that is still admitted into the slot; its id, 0 where there is none.
+        """Put the newest filed policy that is still admissible into the slot; returns its id, 0 if there is none.
 
-        It is judged as a file is, but for its latency, which was measured when it was admitted.
+        It is judged like a policy from a file, except for its latency, which was measured when it was admitted.
         """
         limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
         for policy_id in reversed(self._folder.ids()):
@@ -177,9 +176,9 @@ class PolicyDesk:
     def judge(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
-        ``recorded``: (k, n) normalised observations from the buffer, on which it must behave as well.  ``learner`` is
-        who offers it (``NAME:FINGERPRINT`` of its key), for the record; ``closed`` the last training episode that is
-        over.
+        ``recorded``: (k, n) normalised observations from the buffer, used as further probe states.  ``learner``
+        identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed`` is the last completed
+        training episode.
         """
         digest = digest_of(model)
         known = self._known(digest)
@@ -191,13 +190,13 @@ class PolicyDesk:
         return self._judge(digest, model, recorded, learner)
 
     def adopt(self, model: bytes) -> Verdict:
-        """Judge the policy from a file that a run begins with."""
+        """Judge the policy file that a run starts with."""
         digest = digest_of(model)
         known = self._known(digest)
         if known is not None and not known.accepted:
             return known
         if self._slot.version and not self._lockstep:
-            # Put there before this process was started anew; others may have followed it.
+            # Put there before this process was restarted; others may have followed.
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
@@ -206,19 +205,19 @@ class PolicyDesk:
         return self._judge(digest, model, np.zeros((0, len(self._centre)), np.float32), "file")
 
     def _known(self, digest: bytes) -> Verdict | None:
-        """Answer for a policy that was judged before."""
+        """Verdict on a policy that was judged before; None for a new one."""
         entry = self._rolled_back.entry(digest)
         if entry is not None:
             return Verdict(
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
         policy_id = self._admitted.get(digest)
-        if policy_id is None and not self._lockstep:  # there what was judged before is judged once more
+        if policy_id is None and not self._lockstep:  # lockstep repeats earlier judgements
             policy_id = self._folder.recall(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
     def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
-        """Try a policy that is not known yet: refuse it, or give it an id, file it and hand it to the loop."""
+        """Judge a new policy: refuse it, or give it an id, file it and pass it to the loop."""
         self.offered += 1
         repeated = self._given.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
@@ -236,7 +235,7 @@ class PolicyDesk:
         self.admitted += 1
         self.active_id = policy_id
         if repeated is None:
-            self._file(policy_id, model)  # first: a process that takes over must not give its id to another
+            self._file(policy_id, model)  # filed first, so that a restarted process does not reuse its id
         self._hand_over(policy_id, model, repeated=repeated is not None)
         self._event("policy_admitted", policy=policy_id, learner=learner)
         return Verdict(policy_id, accepted=True)
@@ -249,7 +248,7 @@ class PolicyDesk:
         return verdict
 
     def _hand_over(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
-        """Put a policy into the slot, unless the loop has seen it or a newer one; files that never act go."""
+        """Put a policy into the slot unless the loop has seen it or a newer one; prune files that can no longer act."""
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model)
@@ -261,10 +260,10 @@ class PolicyDesk:
         if reason:  # a full disk must not keep a good policy from the loop
             self._event("policy_not_filed", policy=policy_id, reason=reason)
 
-    # -- what became of them -----------------------------------------------------------------------------------------
+    # -- after admission ---------------------------------------------------------------------------------------------
 
     def follow(self, records: NDArray[np.void], dropped: int) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``): who acted; ``dropped`` were lost so far."""
+        """Note who acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so far."""
         if self._rate is not None:
             self._rate.ticked(len(records))
         if dropped != self._dropped:
@@ -279,46 +278,48 @@ class PolicyDesk:
             self._folder.prune()
 
     def settle(self) -> None:
-        """At a barrier, or when a checkpoint is due: remove what never acted, file what a full disk did not take."""
+        """At a barrier or before a checkpoint: remove policies that never acted, retry writes that a full disk
+        rejected.
+        """
         self._folder.prune()
         self._folder.retry()
         self._rolled_back.retry()
 
     @property
     def unsynced(self) -> list[Path]:
-        """Policies filed since a checkpoint last took them along."""
+        """Policy files not yet covered by a checkpoint."""
         return [self._folder.path(policy_id) for policy_id in self._folder.unsynced()]
 
     def synced(self, paths: list[Path]) -> None:
-        """Hear that a checkpoint takes these along."""
+        """Note that a checkpoint covers these files."""
         self._folder.synced(int(path.stem) for path in paths)
 
     @property
     def waiting(self) -> int:
-        """Admitted policies that wait for room on the disk."""
+        """Number of admitted policies waiting for disk space."""
         return self._folder.unfiled
 
     @property
     def unfiled(self) -> int:
-        """Admitted policies that are not on file: the disk was full."""
+        """Number of admitted policies without a file because the disk was full."""
         return self._folder.unfiled + self._folder.lost
 
     @property
     def rolled_back(self) -> int:
-        """Policies of this run folder that were rolled back, by whatever process."""
+        """Number of policies rolled back in this run folder, in all sessions."""
         return len(self._rolled_back)
 
     def was_rolled_back(self, policy_id: int) -> bool:
-        """Whether a policy of this id is one of them."""
+        """Whether the policy of this id was rolled back."""
         return self._rolled_back.has(policy_id)
 
     def take_back(self, policy_id: int, reason: str) -> None:
-        """Never admit a policy again: the loop has rolled it back."""
+        """Bar a policy that the loop has rolled back from admission."""
         digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
         if digest is None:
             try:
                 digest = digest_of(self._folder.model(policy_id))
-            except OSError:  # its bytes are unknown, and so is who offers them again
+            except OSError:  # without its bytes it cannot be recognised
                 return
         try:
             self._rolled_back.add(policy_id, digest, reason)
@@ -326,12 +327,12 @@ class PolicyDesk:
             self._event("rolled_back_not_filed", policy=policy_id, reason=error.strerror or str(error))
 
     def training_step(self, policy_id: int) -> int | None:
-        """Updates after which a policy admitted lately was exported, by its own word; None for others."""
+        """Updates that a recently admitted policy states for its export; None for others."""
         return self._training_steps.get(policy_id)
 
 
 def _keep(latest: dict[K, V], key: K, value: V) -> None:
-    """Remember one more, and forget the oldest where there are too many."""
+    """Add an entry, and drop the oldest if there are too many."""
     latest[key] = value
     while len(latest) > _KEPT:
         del latest[next(iter(latest))]

@@ -1,13 +1,14 @@
-"""``policies/`` of a run folder: a file for each admitted policy, and none for one that never acted.
+"""``policies/`` of a run folder: files of the admitted policies, except those that never acted.
 
-Ids count up and the loop takes policies in that order, so two rules tell which ones can no longer act:
+Ids increase and the loop takes policies in that order, so two rules tell which ones can no longer act:
 
-* A record names a later policy: one that has not acted by then never will.  (One that has may be rolled back to.)
+* A record names a later policy: a policy that has not acted by then never will.  (One that has may be rolled back to.)
 * The loop took an older one last, and the slot holds a newer one (``PolicySlot.taken``).  Real time only: in lockstep
   the files of a run must not depend on when the loop looked.
 
-Where records were lost, everything filed by then stays: it may have acted unseen.  What remains is whatever acted,
-the newest, and the few in between; those in a checkpoint's loop state are among them, because they have acted.
+If records were lost, all files up to then are kept, as their policies may have acted.  The folder thus holds the
+policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because they
+have acted.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.policy_watch import digest_of
 
 MAX_UNFILED_BYTES: Final = 16 << 20
-"""Policies that wait for a full disk to have room, in all; the oldest go first."""
+"""Total size of policies waiting for disk space; beyond it the oldest are dropped."""
 _RECALLED: Final = 16
-"""Files of a process before this one that are known by their bytes: the latest, one of which may be offered again."""
+"""Latest files of a previous process searched for a policy that is offered again."""
 
 
 class PolicyFolder:
-    """Files of admitted policies, by the id that the rig gave them; ``newest`` is the highest id ever given."""
+    """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +37,7 @@ class PolicyFolder:
         found = self.ids()
         self.newest = found[-1] if found else 0
         self.acted = self.newest
-        """Highest id that a record has named."""
+        """Highest id in any record."""
         self._open: dict[int, bool] = {}
         """Policies that may still be removed, in order, and whether each has acted; every other file stays."""
         self._unsynced: dict[int, None] = dict.fromkeys(found)
@@ -44,7 +45,7 @@ class PolicyFolder:
         self._before = found[-_RECALLED:]
         self._recalled: dict[bytes, int] | None = None
         self.lost = 0
-        """Policies that were admitted and will never be on file: a disk was full for too long."""
+        """Number of admitted policies that will never be filed because the disk was full for too long."""
 
     def ids(self) -> list[int]:
         """List the policies on file, in order."""
@@ -52,7 +53,7 @@ class PolicyFolder:
         return sorted(int(stem) for stem in stems if _is_id(stem))
 
     def path(self, policy_id: int) -> Path:
-        """Where a policy lies, if it is there."""
+        """Path of a policy's file, which may not exist."""
         return self._path / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
@@ -61,7 +62,7 @@ class PolicyFolder:
         return self.path(policy_id).read_bytes() if waiting is None else waiting
 
     def recall(self, digest: bytes) -> int | None:
-        """Find the policy with these bytes among the latest of a process before this one."""
+        """Find the policy with this digest among the latest files of a previous process."""
         if self._recalled is None:
             self._recalled = {}
             for policy_id in self._before:
@@ -71,10 +72,10 @@ class PolicyFolder:
                     continue
         return self._recalled.get(digest)
 
-    # -- what comes in -----------------------------------------------------------------------------------------------
+    # -- filing ------------------------------------------------------------------------------------------------------
 
     def file(self, policy_id: int, model: bytes) -> str:
-        """Put a policy on file, whole; empty, or why that has to wait for ``retry``."""
+        """Write a policy's file atomically; returns "", or why that has to wait for ``retry``."""
         self.newest = max(self.newest, policy_id)
         self._open.setdefault(policy_id, False)
         reason = self._write(policy_id, model)
@@ -86,7 +87,7 @@ class PolicyFolder:
         return reason
 
     def retry(self) -> None:
-        """File what a full disk did not take."""
+        """Retry the writes that a full disk rejected."""
         for policy_id in [*self._unfiled]:
             if self._write(policy_id, self._unfiled[policy_id]):
                 return
@@ -100,20 +101,20 @@ class PolicyFolder:
         self._unsynced[policy_id] = None
         return ""
 
-    # -- what goes ---------------------------------------------------------------------------------------------------
+    # -- pruning -----------------------------------------------------------------------------------------------------
 
     def go_on(self, newest: int) -> None:
-        """Go on from a checkpoint, which relies on the policies up to ``newest``."""
+        """Continue from a checkpoint that relies on the policies up to ``newest``."""
         self.newest = max(self.newest, newest)
         self._unsynced = {i: None for i in self._unsynced if i > newest}
 
     def reopen(self, acted: int) -> None:
-        """Of the policies on file, those after ``acted`` have not acted yet."""
+        """Mark the filed policies after ``acted`` as not having acted yet."""
         self.acted = acted
         self._open = {i: False for i in self.ids() if i > acted}
 
     def note(self, acting: Iterable[int]) -> bool:
-        """Hear which policies the next records name; True when that may let others go."""
+        """Note the policies named by the next records; True if others may have become removable."""
         before = self.acted
         for policy_id in acting:
             if policy_id in self._open:
@@ -122,11 +123,11 @@ class PolicyFolder:
         return self.acted > before
 
     def keep_all(self) -> None:
-        """Records were lost: whatever is on file may have acted."""
+        """Keep all files, because records were lost and any policy may have acted."""
         self._open = dict.fromkeys(self._open, True)
 
     def prune(self) -> None:
-        """Remove what a policy that acts has superseded."""
+        """Remove the policies superseded by one that acts."""
         for policy_id in [i for i in self._open if i < self.acted]:
             if not self._open.pop(policy_id):
                 self._discard(policy_id)
@@ -134,7 +135,7 @@ class PolicyFolder:
             del self._open[self.acted]
 
     def drop_overtaken(self, taken: int) -> None:
-        """Remove what lies between the policy that the loop took last and the newest one."""
+        """Remove the policies between the one that the loop took last and the newest one."""
         after = max(taken, self.acted)
         for policy_id in [i for i, acted in self._open.items() if after < i < self.newest and not acted]:
             del self._open[policy_id]
@@ -147,17 +148,17 @@ class PolicyFolder:
 
     @property
     def unfiled(self) -> int:
-        """How many policies wait for room."""
+        """Number of policies waiting for disk space."""
         return len(self._unfiled)
 
-    # -- what a checkpoint relies on ---------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def unsynced(self) -> list[int]:
-        """List what was filed since a checkpoint last took everything along, and is still there."""
+        """List the existing policies that no checkpoint covers yet."""
         return [*self._unsynced]
 
     def synced(self, policy_ids: Iterable[int]) -> None:
-        """Hear that a checkpoint takes these along."""
+        """Note that a checkpoint covers these policies."""
         for policy_id in policy_ids:
             self._unsynced.pop(policy_id, None)
 
@@ -171,5 +172,5 @@ def _is_id(name: str) -> bool:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # it stays, which costs its room and nothing else
+    except OSError:  # a leftover file only costs disk space
         return

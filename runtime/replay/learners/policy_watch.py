@@ -1,10 +1,10 @@
-"""What became of policies once they acted, as the step records tell it: passed their probation, rolled back, failed.
+"""Outcome of policies that have acted, from the step records: probation passed, rolled back, or failed.
 
-The loop has decided (``onrig.runtime.control.policy_switch``) and marked the records: PROBATION while a policy may
-still be rolled back, ROLLED_BACK on the first record after it was.  The records before a mark tell why.
+The loop decides (``onrig.runtime.control.policy_switch``) and marks the records: PROBATION while a policy may still be
+rolled back, ROLLED_BACK on the first record after it was.  The records before a mark show the reason.
 
-A policy that was rolled back never acts again, neither with a new replay process nor in a resumed run: its digest is
-in ``policies/rolled_back.json`` of the run folder.  A policy is known by its bytes; its id is for people.
+A rolled-back policy never acts again, neither after a restart of the replay process nor in a resumed run: its digest is
+in ``policies/rolled_back.json`` of the run folder.  A policy is identified by its bytes; its id is for users.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from onrig.runtime.policy.probation import POLICY_STAGE, Reason, Terms
 from onrig.runtime.record import Flag, Kind, Rule
 
 Verdict = Literal["passed", "rolled_back", "failed"]
-"""``failed``: it was too much, but there was no predecessor to go back to."""
+"""``failed``: a limit was exceeded, but there was no predecessor to roll back to."""
 Ruled = Callable[[int, Verdict, str], None]
-"""Takes the policy's id, the verdict, and the reason in words."""
-_ALONE = "there is no predecessor, so the shield and its fallback alone guard the rig"
+"""Callback with the policy's id, the verdict, and the reason in words."""
+_ALONE = "there is no predecessor, so only the shield and its fallback guard the rig"
 
 
 class PolicyWatch:
-    """Follows who acts through the records, in order; tells of each verdict once, as an event and to ``ruled``."""
+    """Follows the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
 
     def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: Ruled) -> None:
         self._terms, self._rate_hz, self._event, self._ruled = terms, rate_hz, event, ruled
@@ -40,9 +40,9 @@ class PolicyWatch:
         self._last: np.void | None = None
         self._slow = self._fallback = 0
         self.policy_id: int | None = None
-        """Who acted last."""
+        """Policy that acted last."""
         self.age_ticks = 0
-        """In how many ticks, since it became active."""
+        """Ticks in which it has acted since it became active."""
         self.passed = self.rolled_back = self.failed = 0
 
     @property
@@ -65,10 +65,10 @@ class PolicyWatch:
             self._count(rows[start:end])
 
     def close(self, rolled_back: int | None) -> None:
-        """The run is over: settle what the last record left open.
+        """Settle open verdicts at the end of the run.
 
-        ``rolled_back``: a policy that the loop says it rolled back though no record told of it (the run ended in that
-        tick, or the record was lost).
+        ``rolled_back``: a policy that the loop reports as rolled back without a record (the run ended in that tick, or
+        the record was lost).
         """
         if rolled_back is not None:
             self._roll_back(rolled_back, None)
@@ -76,7 +76,7 @@ class PolicyWatch:
             self._settle()
 
     def _open(self, first: np.void) -> None:
-        """A record whose policy or marks differ from the one before, or the first one of a batch."""
+        """Handle a record whose policy or marks differ from the previous one's, or the first of a batch."""
         policy_id, flags = int(first["policy_id"]), int(first["flags"])
         if flags & Flag.ROLLED_BACK:
             if self.policy_id is not None:
@@ -107,11 +107,11 @@ class PolicyWatch:
 
     @property
     def _served(self) -> bool:
-        """Whether the last record seen was the last one of a whole probation."""
+        """Whether the last record seen was the last of a full probation."""
         return self._on_probation and self._terms is not None and self.age_ticks >= self._terms.ticks
 
     def _reason(self) -> Reason | None:
-        """What was wrong with the last tick, for all that a record tells by itself."""
+        """Reason for a failure in the last tick, as far as its record shows."""
         if self._last is None:
             return None
         if self._last["rule"] == Rule.FINITE:
@@ -121,7 +121,7 @@ class PolicyWatch:
         return None
 
     def _settle(self) -> None:
-        """The probation of the acting policy is over, and it went on."""
+        """Report that the acting policy has passed its probation."""
         reason = self._reason()
         assert self.policy_id is not None
         if reason is None:
@@ -166,23 +166,23 @@ FILE_NAME: Final = "rolled_back.json"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One of them."""
+    """One rolled-back policy."""
 
     policy: int
     digest: str
-    """Of its bytes: BLAKE2b with 16 bytes, hexadecimal."""
+    """Digest of its bytes: BLAKE2b with 16 bytes, hexadecimal."""
     reason: str
 
 
 def digest_of(model: bytes) -> bytes:
-    """Name the bytes of a policy."""
+    """Digest of a policy's bytes."""
     return hashlib.blake2b(model, digest_size=16).digest()
 
 
 class RolledBack:
-    """The list of one run folder's ``policies``.
+    """The rolled-back policies of one run folder.
 
-    A list that cannot be read counts as empty, and ``damaged`` says so.
+    An unreadable list counts as empty, with the reason in ``damaged``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -203,26 +203,26 @@ class RolledBack:
         return len(self._entries)
 
     def has(self, policy_id: int) -> bool:
-        """Whether a policy of this id is on the list."""
+        """Whether the policy of this id is on the list."""
         return any(entry.policy == policy_id for entry in self._entries.values())
 
     def entry(self, digest: bytes) -> Entry | None:
-        """Say which policy was rolled back and why; None where it was not."""
+        """Entry of a policy; None if it was not rolled back."""
         return self._entries.get(digest.hex())
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
-        """Put a policy on the list; raises OSError where that waits for `retry`."""
+        """Add a policy to the list; raises OSError if writing has to wait for `retry`."""
         self._entries[digest.hex()] = Entry(policy_id, digest.hex(), reason)
         self._write()
 
     def keep(self, count: int) -> None:
-        """Forget all but the first ``count``: what they did has not happened yet; raises OSError."""
+        """Keep the first ``count`` entries, when a run goes back to before the others; raises OSError."""
         if len(self._entries) > count:
             self._entries = dict(list(self._entries.items())[:count])
             self._write()
 
     def retry(self) -> None:
-        """Write what a full disk did not take."""
+        """Retry a write that a full disk rejected."""
         if self._unwritten:
             with contextlib.suppress(OSError):
                 self._write()

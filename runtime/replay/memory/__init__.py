@@ -1,1 +1,1 @@
-"""The rig's memory: rows of experiences, what is kept, in which order, and the notation of strategies."""
+"""The rig's memory: storage of experiences, retention, rank order, and the strategy notation."""

@@ -1,4 +1,4 @@
-"""The rig's memory of experiences: a storage, and a keeper that decides what stays in it."""
+"""The rig's memory of experiences: storage, and the keeper that decides what stays in it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from onrig.runtime.replay.memory.transitions import Resynthesised, Resynthesiser
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
-"""Takes slots, the generations of what lies in them, and its latest |TD errors|."""
+"""Callback with slots, the generations of their experiences, and the latest |TD errors|."""
 
 
 class Memory:
-    """What the replay process owns; learners mirror ``storage`` write by write.
+    """The memory that the replay process owns; learners mirror ``storage`` write by write.
 
     A ``resynthesiser`` replaces some experiences by synthetic ones before they are written (de Bruin et al. 2018,
     §6.2.1).
@@ -39,14 +39,14 @@ class Memory:
         )
         self.storage = Storage(capacity, len(config.rig.signals), len(config.rig.actuators), cyclic=self.keeper.cyclic)
         self.offered = 0
-        """Experiences that asked to be kept."""
+        """Experiences offered to the keeper."""
         self.stale_errors = 0
-        """Feedback that named an experience which is no longer there."""
+        """Feedback for experiences that had been overwritten."""
         self.on_errors: OnErrors | None = None
-        """Called with TD errors of experiences still there, whatever the keeper makes of them."""
+        """Called with the TD errors of current experiences, whether or not the keeper uses them."""
 
     def insert(self, t: Transitions) -> None:
-        """Offer a batch of transitions to the keeper, in order, but for those the configuration leaves out."""
+        """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""
         if self._drops_intervened:
             t = t.select(t.flags & Flag.INTERVENED == 0)
         if self._resynthesiser is not None:
@@ -121,7 +121,7 @@ class Memory:
     def take_feedback(
         self, signal: Signal, slots: Slots, generations: NDArray[np.uint32], values: NDArray[np.float32]
     ) -> None:
-        """Pass on to the keeper what the learner says of experiences, but for those rewritten since.
+        """Pass the learner's feedback to the keeper, except for experiences overwritten since.
 
         Values that are not finite are dropped: a learner that diverged must not decide what is kept.
         """

@@ -1,15 +1,15 @@
-"""Rows of the memory: one transition as 32-bit words, its raw float32 fields and 8 bytes more.
+"""Row layout of the memory: one transition as 32-bit words, its raw float32 fields plus 8 bytes.
 
 Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | meta word.
 
-Exploration stays float32: it is a retention key, and float16 makes ties.  The meta word holds
+Exploration stays float32 because it is a retention key, and float16 would cause ties.  The meta word holds
 
 * bits 0-3: flags (:class:`Flag`);
-* bits 4-15: generation of the slot, counted up by every write, modulo 4096 (1 after the first write);
+* bits 4-15: generation of the slot, incremented by every write, modulo 4096 (1 after the first write);
 * bits 16-31: policy id modulo 65536.
 
-Wrap-around: a late TD error is taken for the wrong experience only if its slot was rewritten an exact multiple of
-4096 times meanwhile.  A policy id is the one nearest to the ids in use; the log holds it in full.
+Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 4096
+times in between.  A policy id means the matching one nearest to the ids in use; the log holds it in full.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLAG_MASK: Final = 0xF
 
 
 class Flag(enum.IntFlag):
-    """What is special about a transition."""
+    """Properties of a transition."""
 
     TERMINATED = 1
     """The next observation is terminal: no bootstrap.  A time limit is not a termination."""
@@ -42,7 +42,7 @@ class Flag(enum.IntFlag):
     INTERVENED = 4
     """A rule of the shield changed the action."""
     SYNTHETIC = 8
-    """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), never measured."""
+    """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), not measured."""
 
 
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)
@@ -97,7 +97,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Batch:
-    """Room for ``size`` transitions with one view per field; filled by :meth:`Storage.gather`, no copy per field.
+    """Buffer for ``size`` transitions with one view per field; filled by :meth:`Storage.gather` without copies.
 
     ``observation``, ``next_observation``: (size, n_obs) float32; ``action``: (size, n_act) float32; ``reward``,
     ``exploration``: (size,) float32; ``meta``: (size,) uint32.  All are views of ``words`` (size, width) and change
@@ -126,5 +126,5 @@ class Batch:
         return intervened
 
     def generation(self) -> Words:
-        """Generation of each slot when it was gathered, (size,); goes back with the TD error."""
+        """Generation of each slot when it was gathered, (size,); returned with the TD error."""
         return (self.meta >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)

@@ -1,8 +1,8 @@
 """Storage of experiences: one matrix of fixed size, any capacity, written row by row.
 
-A row assignment and a row gather each touch one stretch of memory, which makes both fast; the columns are views.  Every
-write has a *number* (1, 2, ...), so that a mirror which has seen the first k writes can ask for what changed since, and
-apply it bit for bit.
+Writing or gathering a row touches one contiguous stretch of memory, which makes both fast; columns are views.  Every
+write has a *number* (1, 2, ...), so a mirror that has seen the first k writes can request the changes since and apply
+them bit for bit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from onrig.runtime.replay.memory.layout import (
 )
 
 RECENT_WRITES: Final = 4096
-"""Writes that ``changed_since`` answers without looking at every slot (non-cyclic storage only)."""
+"""Latest writes for which ``changed_since`` need not scan every slot (non-cyclic storage only)."""
 NUMBER_BYTES: Final = 8
-"""What storage that is not cyclic holds beside each row: the number of its last write."""
+"""Bytes per row of non-cyclic storage for the number of its last write."""
 STAMP_WORDS: Final = 3
 """Words in front of an exported row: slot, number (low, high)."""
 _LOW_32: Final = 0xFFFFFFFF
@@ -41,8 +41,8 @@ Vector = Floats | NDArray[np.float64] | Sequence[float]
 class Storage:
     """``capacity`` transitions of ``n_obs`` observations and ``n_act`` actions, allocated and touched at start.
 
-    ``cyclic`` says that slots are written round robin (FIFO, FULL): then the number of a slot's last write follows
-    from the counter and costs nothing; otherwise it is stored (8 bytes per slot, beside ``layout.row_bytes``).
+    ``cyclic`` means that slots are written round robin (FIFO, FULL): the number of a slot's last write then follows
+    from the counter and costs nothing; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
 
     Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
     """
@@ -54,10 +54,10 @@ class Storage:
         self.capacity: Final = capacity
         self.cyclic: Final = cyclic
         self.inserted = 0
-        """Writes so far, over the whole life of the buffer."""
-        # uint32 is the base type so that every copy is one of bits: a float copy may alter a signalling NaN.
+        """Writes over the lifetime of the buffer."""
+        # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         self.words: Final[Words] = np.empty((capacity, self.layout.width), np.uint32)
-        self.words.fill(0)  # touch every page now: the memory is there at start or never
+        self.words.fill(0)  # touch every page now, so that a shortage of memory shows at start
         floats: Floats = self.words.view(np.float32)
         self.observation: Final[Floats] = floats[:, self.layout.observation]
         self.action: Final[Floats] = floats[:, self.layout.action]
@@ -127,7 +127,7 @@ class Storage:
         return (self.meta[slots] >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Tell which (slot, generation) still name what lies there; False for slots out of range."""
+        """Tell which (slot, generation) pairs are current; False for slots out of range."""
         inside = (slots >= 0) & (slots < self.stored)
         current: NDArray[np.bool_] = inside & (self.generation(np.where(inside, slots, 0)) == generations)
         return current
@@ -142,10 +142,10 @@ class Storage:
     def changed_since(self, seen: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience; ``limit`` takes only that
-        many from the oldest on (the number of the last one's write is where the next call continues).  Cost: the
-        number of changes; beyond the last 4096 writes of a non-cyclic storage, a few looks at every slot.
-        Raises ValueError when ``seen`` lies in the future: that mirror is of another buffer.
+        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience; ``limit`` takes the oldest
+        ones only (the next call continues from the number of the last one's write).  Cost: the number of changes;
+        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
+        ``seen`` lies in the future: the mirror belongs to another buffer.
         """
         if not 0 <= seen <= self.inserted:
             raise ValueError(f"a mirror claims {seen} writes, there have been {self.inserted}")
@@ -161,7 +161,7 @@ class Storage:
         slots = np.flatnonzero(self._number > seen)
         numbers: NDArray[np.int64] = self._number[slots]
         if limit is not None and limit < len(slots):
-            # Sorting all of a large buffer for each piece of a snapshot would take a hundred times as long.
+            # Sorting all of a large buffer for each piece of a snapshot would take 100 times as long.
             early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
             slots, numbers = slots[early], numbers[early]
         return slots[np.argsort(numbers)]
@@ -182,8 +182,8 @@ class Storage:
     def write_rows(self, rows: Words) -> Slots:
         """Apply exported rows in order, as a mirror or on restore; return their slots.
 
-        Raises ValueError, before anything is written, when they are not rows of such a storage or not the
-        continuation of what was applied so far (numbers must increase).
+        Raises ValueError, before anything is written, if the rows do not fit this storage or do not continue what was
+        applied so far (numbers must increase).
         """
         if rows.ndim != 2 or rows.shape[1] != STAMP_WORDS + self._width:
             raise ValueError(f"rows of shape {rows.shape}, expected (any, {STAMP_WORDS + self._width})")
@@ -199,7 +199,7 @@ class Storage:
             raise ValueError("rows are not in cyclic order")
         if len(np.unique(slots)) == len(slots):
             self.words[slots] = rows[:, STAMP_WORDS:]
-        else:  # fancy assignment leaves open which duplicate wins
+        else:  # fancy assignment does not define which duplicate wins
             for slot, row in zip(slots.tolist(), rows, strict=True):
                 self.words[slot] = row[STAMP_WORDS:]
         self.inserted = int(numbers[-1])
@@ -212,7 +212,7 @@ class Storage:
         return slots
 
     def digest(self) -> bytes:
-        """Hash what is stored (16 bytes, blake2b): equal on a mirror that has applied the same writes."""
+        """Hash of the content (16 bytes, BLAKE2b): equal on a mirror that has applied the same writes."""
         h = hashlib.blake2b(digest_size=16)
         shape = (self.capacity, self.layout.n_obs, self.layout.n_act, self.inserted)
         h.update(np.array(shape, "<i8").tobytes())
@@ -223,9 +223,9 @@ class Storage:
 
 
 def capacity_in(budget_bytes: int, n_obs: int, n_act: int, overhead_bytes: float = 0.0) -> int:
-    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` beside its row.
+    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` in addition to its row.
 
-    Raises ValueError when not even one fits.
+    Raises ValueError if none fits.
     """
     per_transition = Layout(n_obs, n_act).row_bytes + overhead_bytes
     capacity = int(budget_bytes // per_transition)

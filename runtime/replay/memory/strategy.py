@@ -1,11 +1,10 @@
-"""Strategies of de Bruin et al. 2018: ``RETENTION[SAMPLING]``, as in ``Expl(1.0)[PER]``; their keepers, their bytes.
+"""Strategies of de Bruin et al. 2018, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]``: notation, keepers, memory use.
 
-``RETENTIONS`` and ``SAMPLERS`` are the registries; everything else about a strategy it says of itself.
+``RETENTIONS`` and ``SAMPLERS`` are the registries; each entry describes itself.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
 from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
-from onrig.runtime.replay.memory.keepers.keeper import Keeper
+from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
@@ -27,30 +26,51 @@ RETENTIONS: Final[dict[str, type[Keeper]]] = {
 
 
 class Sampling(NamedTuple):
-    """A way of drawing minibatches.  The learner draws; the rig knows the notation alone."""
+    """A way of drawing minibatches.  The learner draws; the rig only knows the notation."""
 
     home: str
     """Module and class in ``onrig.learner.samplers``."""
-    corrections: tuple[str, ...]
-    """What may stand behind a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    corrections: tuple[str, ...] = ()
+    """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    parameter: Parameter | None = None
+    """Number in parentheses behind its name; None if it takes none."""
 
 
 SAMPLERS: Final[dict[str, Sampling]] = {
     "Uniform": Sampling("uniform:Uniform", ("FIS",)),
     "PER": Sampling("rank_per:RankPer", ("IS", "FIS")),
     "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
+    "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
 }
+
+
+class Drawing(NamedTuple):
+    """The parts of a sampling strategy."""
+
+    name: str
+    """In ``SAMPLERS``."""
+    correction: str = ""
+    argument: float | None = None
+
+    def __str__(self) -> str:
+        parameter = SAMPLERS[self.name].parameter
+        shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
+        return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
+
+
 SAMPLINGS: Final = tuple(
-    f"{name}{correction and '+'}{correction}"
+    str(Drawing(name, correction, sampling.parameter and sampling.parameter.example))
     for name, sampling in SAMPLERS.items()
     for correction in ("", *sampling.corrections)
 )
+"""Every sampling, those with a number with an example of it."""
 
+_SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?")
 _NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """Which experiences are kept, and which of them make a batch."""
+    """A retention strategy and a sampling strategy."""
 
     retention: str
     sampling: str
@@ -63,7 +83,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
     @property
     def keeper(self) -> type[Keeper]:
-        """What keeps, and says of itself what that takes; raises ValueError for an unknown retention."""
+        """Class of the keeper; raises ValueError for an unknown retention."""
         keeper = RETENTIONS.get(self.retention)
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
             raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
@@ -71,36 +91,34 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Read ``RETENTION[SAMPLING]``; raises ValueError that says what is wrong and lists the known names."""
+    """Parse ``RETENTION[SAMPLING]``; raises ValueError with the reason and the known names."""
     match = _NOTATION.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
     retention, number, sampling = match.groups()
     if retention not in RETENTIONS:
         raise ValueError(f"unknown retention '{retention}'{hint(retention, RETENTIONS)}; {_known()}")
-    if sampling not in SAMPLINGS:
-        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+    drawing = parts_of_sampling(sampling)
     parameter = RETENTIONS[retention].parameter
-    if parameter is None:
-        if number is not None:
-            raise ValueError(f"{retention} takes no exponent, got '({number})'")
-        return Strategy(retention, sampling)
-    if number is None:
-        raise ValueError(f"{retention} needs the {parameter.name} of its {parameter.of}, such as {retention}(1.0)")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= parameter.high:
-        expected = f"a number of 0 to {parameter.high:g}"
-        raise ValueError(f"the {parameter.name} of {retention} must be {expected}, got '{number}'")
-    return Strategy(retention, sampling, value)
+    if parameter is not None:
+        return Strategy(retention, str(drawing), parameter.value(retention, number))
+    if number is not None:
+        raise ValueError(f"{retention} takes no exponent, got '({number})'")
+    return Strategy(retention, str(drawing))
 
 
-def parts_of_sampling(sampling: str) -> tuple[str, str]:
-    """Split a sampling into sampler and correction ("" for none)."""
-    name, _, correction = sampling.partition("+")
-    return name, correction
+def parts_of_sampling(sampling: str) -> Drawing:
+    """Split a sampling into its parts; raises ValueError with the reason and the known names."""
+    match = _SAMPLING.fullmatch(sampling)
+    name, number, correction = match.groups() if match else (sampling, None, None)
+    known = SAMPLERS.get(name)
+    if known is None or (correction is not None and correction not in known.corrections):
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+    if known.parameter is not None:
+        return Drawing(name, correction or "", known.parameter.value(name, number))
+    if number is not None:
+        raise ValueError(f"{name} takes no number, got '({number})'")
+    return Drawing(name, correction or "")
 
 
 def _known() -> str:
@@ -111,7 +129,7 @@ def _known() -> str:
 def keeper_for(
     strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
 ) -> Keeper:
-    """Build the keeper that ``strategy`` names; ``rng`` (PCG64) becomes its own, drawn from by nobody else.
+    """Build the keeper that ``strategy`` names; it takes over ``rng`` (PCG64), which must not be used elsewhere.
 
     With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
     ValueError for an unknown retention, and for a probability outside (0, 1].
@@ -123,29 +141,29 @@ def keeper_for(
 
 
 def overhead_bytes(strategy: Strategy) -> float:
-    """Return the most that storage, keeper and its checkpoints need per experience beside ``Layout.row_bytes``."""
+    """Return the most bytes that storage, keeper and checkpoints need per experience beyond ``Layout.row_bytes``."""
     keeper = strategy.keeper
     numbers = 0 if keeper.cyclic else NUMBER_BYTES
     return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
 
 
 def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
-    """Return the most that a memory holds whatever its capacity; ``thinned``: experiences are dropped at random."""
+    """Return the most bytes a memory needs regardless of capacity; ``thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
     recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
 def bytes_of(strategy: Strategy, capacity: int, n_obs: int, n_act: int, *, thinned: bool = False) -> float:
-    """Return the most that storage, keeper and checkpoints of ``capacity`` experiences hold."""
+    """Return the most bytes that storage, keeper and checkpoints of ``capacity`` experiences occupy."""
     each = Layout(n_obs, n_act).row_bytes + overhead_bytes(strategy)
     return fixed_bytes(strategy, thinned=thinned) + capacity * each
 
 
 def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:
-    """Return the largest capacity whose storage, keeper and checkpoints never hold more than ``budget_bytes``.
+    """Return the largest capacity whose storage, keeper and checkpoints stay within ``budget_bytes``.
 
-    Raises ValueError when not even one experience fits.
+    Raises ValueError if no experience fits.
     """
     fixed = fixed_bytes(strategy, thinned=thinned)
     if fixed >= budget_bytes:

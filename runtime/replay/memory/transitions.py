@@ -1,4 +1,4 @@
-"""Transitions: pairs of consecutive step records, none across a gap; some may be replaced by synthetic ones.
+"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced by synthetic ones.
 
 The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}.
 Transitions are in normalised units: observation and action on [-1, 1].
@@ -29,10 +29,10 @@ class Transitions(NamedTuple):
     exploration: NDArray[np.float32]
     episode: NDArray[np.uint32]
     step: NDArray[np.uint32]
-    """Ticks since the episode's first record that was seen: the number of the transition within its episode, from 0."""
+    """Index of the transition within its episode, from 0: ticks since the first record seen of the episode."""
 
     def select(self, chosen: NDArray[np.bool_]) -> Transitions:
-        """Return the chosen ones, in order."""
+        """Return the selected transitions, in order."""
         return Transitions(
             self.observation[chosen],
             self.action[chosen],
@@ -47,25 +47,26 @@ class Transitions(NamedTuple):
 
 
 class Resynthesised(NamedTuple):
-    """What becomes of a batch of n measured transitions."""
+    """A batch of n measured transitions after resynthesis."""
 
     altered: Transitions
     """The same transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
     renews: NDArray[np.bool_]
-    """(n,): whether each decides anew what its slot holds.  Others leave a synthetic experience in their slot as it
-    is, and replace a measured one as measured."""
+    """(n,): whether each rewrites its slot in any case.  The others leave a synthetic experience in their slot
+    unchanged, and overwrite a measured one with their measured version.
+    """
 
 
 class Resynthesiser(Protocol):
-    """Replaces some transitions by synthetic ones, each on its own, whatever its batch (``onrig.sim.synthetic``)."""
+    """Replaces some transitions by synthetic ones, independently of the batch (``onrig.sim.synthetic``)."""
 
     def __call__(self, measured: Transitions) -> Resynthesised:
-        """Return what to offer to the memory, in the same order."""
+        """Return the transitions to offer to the memory, in the same order."""
         ...
 
 
 class TransitionBuilder:
-    """Pairs records as they come in, batch by batch; the last record of a batch waits for the first of the next."""
+    """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
 
     def __init__(self, rig: Rig) -> None:
         signals = rig.signals
@@ -76,10 +77,10 @@ class TransitionBuilder:
         self._carried: NDArray[np.void] | None = None
         self._first_tick = 0
         self.gaps = 0
-        """Pairs within an episode that made no transition because something between them was lost."""
+        """Pairs within an episode that give no transition because records between them were lost."""
 
     def add(self, records: NDArray[np.void]) -> Transitions:
-        """Take the next records of the ring (dtype ``RecordLayout.dtype``); return what they complete."""
+        """Take the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
         continued = self._carried is not None
         if self._carried is not None:
             records = np.concatenate([self._carried, records])

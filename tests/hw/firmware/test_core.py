@@ -168,7 +168,8 @@ def test_the_firmware_says_byte_for_byte_what_the_twin_says(name: str, seed: int
     for n in range(1500):
         body = random_body(rng, rig, n, frame)
         bodies = []
-        # Not at the end of a period: a command that meets the sample there is late for the one and not for the other.
+        # Not at the end of a period: a command that coincides with the sample there is late for one and not for the
+        # other.
         wait_ns = rng.randrange(1, 400) * 10_000 + 3_000
         for transport, clock, reader in zip((twin, firmware), clocks, readers, strict=True):
             transport.write(encode_frame(body))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.engine import Scores, Trials, trials_problems
+from onrig.learner.trials.engine import Scores, Trials
+from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 

@@ -1,4 +1,4 @@
-"""A policy that is sound wherever it was tried, and not where the rig goes: admitted, acting, rolled back."""
+"""A policy that behaves on the probe states but not on the rig: admitted, acting, rolled back."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_event_verdict_summary_and_learner_all_hear_of_it(
     assert isinstance(answer.message, Rows)
     heard = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
     assert heard == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
-    assert "no finite number" in answer.message.rulings[1].reason
+    assert "not finite" in answer.message.rulings[1].reason
 
 
 def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, vi
     assert set(records[(records["flags"] & Flag.NO_ACTION) == 0]["policy_id"].tolist()) == {GOOD}
     (told,) = rig.told("policy_probation_failed")
     assert (told["policy"], told["reason"]) == (GOOD, Reason.FINITE)
-    assert "there is no predecessor, so the shield and its fallback alone guard the rig" in str(told["detail"])
+    assert "there is no predecessor, so only the shield and its fallback guard the rig" in str(told["detail"])
     assert rig.told("policy_rolled_back") == []
     assert np.isfinite(records["commanded"]).all()
 

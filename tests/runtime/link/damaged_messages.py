@@ -1,6 +1,6 @@
 """Damaged messages for both ends of the link.
 
-Whatever arrives, the rig answers or drops it, its memory of experiences stays as it was, and its process does not grow.
+Whatever arrives, the rig answers or drops it, its memory of experiences is unchanged, and its process does not grow.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
 
 def replies() -> list[ReplyMessage]:
     """One sound reply of each type."""
-    rulings = Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its answer is no finite number")
+    rulings = Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite")
     attached = Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False, memory=b"0123456789abcdef", why="no")
     return [
         attached,

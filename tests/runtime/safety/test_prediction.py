@@ -62,7 +62,7 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
     setting = MAGMAN.limits.setting(MAGMAN.rig, MAGMAN.period_us * 1e-6)
     assert hold_problem(hold, plants, setting) is None
     faster = msgspec.structs.replace(hold, brake_below=0.5)
-    assert "0.5 m/s may bring the body to" in (hold_problem(faster, plants, setting) or "")
+    assert "0.5 m/s may accelerate the body to" in (hold_problem(faster, plants, setting) or "")
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The file of a result: what is in it, and what a run makes of it."""
+"""The file of a result: its content, and its use by a run."""
 
 from __future__ import annotations
 
@@ -78,6 +78,8 @@ def test_the_twin_takes_it(result: Result) -> None:
     assert options.plant.dry_friction == 0.5
     assert options.plant.delay_s == 0.01
     assert options.sensor_zero == {"angle": 0.03}
+    assert options.noise_of("angle") == pytest.approx(0.00628 / np.pi)
+    assert options.noise_of("velocity") == 0.0
 
 
 def test_an_imperfection_that_may_as_well_be_none_is_left_out_and_said(result: Result) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from onrig.tools.doctor.finding import Check, Needs, Verdict
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 
 RIG = Needs(config="rig.yaml")
 LOCKSTEP = Needs(config="pendulum", realtime=False)
 GENERAL = Needs()
+BY_ID = "/dev/serial/by-id/usb-FTDI_FT232R_A600-if00-port0"
 PI_5 = {"proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0", "boot/firmware/cmdline.txt": "quiet"}
 
 
@@ -23,6 +25,26 @@ def board(root: Path, files: dict[str, str], links: dict[str, str] | None = None
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to(target)
     return Machine(root)
+
+
+def a_rig(root: Path) -> Machine:
+    """One with an FTDI adapter that minicom holds."""
+    return board(
+        root,
+        {
+            "dev/ttyUSB0": "",
+            "etc/group": f"root:x:{os.getgid() + 1}:\ndialout:x:{os.getgid()}:pi\n",
+            "sys/bus/usb-serial/devices/ttyUSB0/latency_timer": "16\n",
+            "proc/42/comm": "minicom\n",
+            "proc/43/comm": "bash\n",
+            "proc/cmdline": "console=ttyUSB0,115200 quiet",
+        },
+        {
+            BY_ID.lstrip("/"): "../../ttyUSB0",
+            "proc/42/fd/3": "/dev/ttyUSB0",
+            "proc/43/fd/0": "/dev/pts/1",
+        },
+    )
 
 
 def verdicts(checks: Iterable[Check]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from onrig.runtime.control import realtime
 from onrig.runtime.control.settings import RealTime
 from onrig.tools.doctor.cpus import CpuFacts, examine_cpus, judge_cpus, loop_cpu, read_cpus
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, verdicts
 
 FOUR = CpuFacts({0, 1, 2, 3}, {0, 1, 2, 3}, None, set(), set())

@@ -1,4 +1,4 @@
-"""Devices that interrupt the loop's CPU are named, with what moves them."""
+"""Devices that interrupt the loop's CPU are named, with the command that moves them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from onrig.runtime.control.realtime import Interrupt
 from onrig.tools.doctor.cpus import examine_interrupts, judge_interrupts
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, board, verdicts
 from tests.tools.doctor.boards import RIG as ANY_CPU
 

@@ -9,8 +9,8 @@ import pytest
 from onrig.runtime.control.settings import RealTime
 from onrig.tools.doctor import punctuality
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.machine import Machine
 from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, judge_loop, measure, pace, ticks_in
+from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
 
 CALM = Answer(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])

@@ -17,12 +17,12 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.doctor import punctuality
 from onrig.tools.doctor import verb as doctor
 from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
-from onrig.tools.doctor.machine import Machine
 from onrig.tools.doctor.ports import examine_keys
 from onrig.tools.doctor.punctuality import Answer, LoopFacts
 from onrig.tools.doctor.run_needs import needs_of, whole_run_bytes
 from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.load import load_for_rig
+from onrig.tools.machine import Machine
 from onrig.tools.run import _warn_of_room
 from onrig.tools.verbs.keys import main as make_keys
 from tests.tools.doctor.boards import RIG, by_name

@@ -1,4 +1,4 @@
-"""From a spec to its cells: combinations, what they resolve to, and what is refused at which line."""
+"""From a spec to its cells: combinations, resolved values, and errors with their lines."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 @pytest.mark.parametrize("name", shipped("experiments"))
 def test_every_shipped_experiment_can_be_run(name: str) -> None:
-    from onrig.learner.trials.engine import trials_problems
+    from onrig.learner.trials.supported import trials_problems
 
     file = load_spec(find(name, "experiments"))
     assert file.spec.name == name

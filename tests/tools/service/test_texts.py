@@ -12,21 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.supervise.revival import GIVE_UP_S
-from onrig.tools.doctor.machine import Machine
+from onrig.tools.ports import UsbIdentity
 from onrig.tools.service.texts import (
     MARK,
     WATCHDOG_S,
     Service,
-    UsbIdentity,
     device_unit,
     limits_text,
     rule_text,
     service_name,
     unit_text,
-    usb_identity,
     word,
 )
-from tests.tools.doctor.boards import board
 
 FTDI = UsbIdentity("0403", "6001", "A600XYZ")
 SERVICE = Service(
@@ -166,27 +163,6 @@ def test_other_ports_have_no_latency_to_set(usb: UsbIdentity | None) -> None:
 def test_a_serial_number_cannot_break_out_of_its_rule() -> None:
     text = rule_text(SERVICE._replace(usb=FTDI._replace(serial='A", RUN+="/bin/sh')))
     assert 'ATTRS{serial}=="A?, RUN+=?/bin/sh"' in text
-
-
-def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
-    usb = "sys/devices/platform/usb1/1-1"
-    machine = board(
-        tmp_path,
-        {
-            f"{usb}/idVendor": "0403\n",
-            f"{usb}/idProduct": "6001\n",
-            f"{usb}/serial": "A600XYZ\n",
-            f"{usb}/1-1:1.0/ttyUSB0/port_number": "0",
-            "sys/class/tty/ttyAMA0/device/x": "",
-        },
-        {"sys/class/tty/ttyUSB0": "../../devices/platform/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"},
-    )
-    tty = tmp_path / usb / "1-1:1.0/ttyUSB0/tty/ttyUSB0"
-    tty.mkdir(parents=True)
-    (tty / "device").symlink_to("../../../ttyUSB0")
-    assert usb_identity(machine, "/dev/ttyUSB0") == FTDI
-    assert usb_identity(machine, "/dev/ttyAMA0") is None
-    assert usb_identity(Machine(tmp_path), "/dev/gone") is None
 
 
 def test_the_limits_are_the_users_alone() -> None:

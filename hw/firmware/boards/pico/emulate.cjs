@@ -5,7 +5,9 @@
 // Commands on stdin, a line each, answered by a line on stdout:
 //     pin N 0|1      an input's level              adc N COUNTS    reading of the converter's channel N (0 to 4095)
 //     turn COUNTS    turn the encoder              pio 0|1         stop the decoder's state machine, or run it
-//     hang           the program runs in circles   outputs         what the output pins do, as JSON
+//     outputs        what the output pins do, as JSON
+//     reset          switch off and on; who has the port open keeps it
+//     hang           let the program run in circles
 'use strict';
 const fs = require('node:fs');
 const net = require('node:net');
@@ -237,27 +239,25 @@ function obey(command) {
     chip.core.PM = true;
     chip.core.waiting = false;
     chip.core.PC = 0x2003f000;
-  } else if (verb === 'outputs') return say(board.outputs());
+  } else if (verb === 'reset') board = new Board();
+  else if (verb === 'outputs') return say(board.outputs());
   else return say(`unknown command ${verb}`);
   return say('ok');
 }
 
-function restart() {
-  if (line) line.destroy(); // a device that vanishes from the bus takes its port with it
-  line = null;
-  board = new Board();
-}
 
 function live() {
   board.run();
   if (board.hung) {
     say('watchdog');
-    restart();
+    if (line) line.destroy(); // a device that vanishes from the bus takes its port with it
+    line = null;
+    board = new Board();
   }
   setTimeout(live, 1);
 }
 
-restart();
+board = new Board();
 const server = net.createServer((connection) => {
   if (line) {
     line.destroy(); // closed, but not told of yet

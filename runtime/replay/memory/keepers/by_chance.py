@@ -1,4 +1,4 @@
-"""Retention by chance: a reservoir (Resv), and experiences dropped before any keeper sees them."""
+"""Random retention: a reservoir (Resv), and random thinning in front of any keeper."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 
 class Reservoir(Keeper):
-    """Resv: every experience ever offered is kept with the same probability (de Bruin et al. 2018, §7.1.1).
+    """Resv: every experience offered so far is kept with equal probability (de Bruin et al. 2018, §7.1.1).
 
     Vitter's algorithm R (ACM TOMS 11(1), 1985): the i-th offer is accepted with probability C/i, in a uniform slot.
-    One number decides both: floor(U i) < C happens with probability C/i and is then uniform over the slots.
+    One draw decides both: floor(U i) < C has probability C/i, and is then uniform over the slots.
     """
 
     name = "Resv"
@@ -56,7 +56,7 @@ class Reservoir(Keeper):
 
 
 class Thinned(Keeper):
-    """Any keeper behind a chance of ``probability`` per experience ([DE] of §6.4, a ratio of sampling frequencies)."""
+    """A keeper that sees each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
 
     def __init__(self, keeper: Keeper, probability: float, rng: np.random.Generator) -> None:
         """Offer ``keeper`` that share of the experiences; ValueError unless 0 < ``probability`` <= 1."""

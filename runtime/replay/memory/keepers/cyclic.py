@@ -1,4 +1,4 @@
-"""FIFO and FULL: slots in turn.  FIFO starts over when the memory is full, FULL keeps everything it ever took."""
+"""FIFO and FULL: slots in order.  When the memory is full, FIFO wraps around and FULL refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onrig.runtime.replay.memory.keepers.keeper import REJECTED, Arrays, Keeper
 
 
 class Fifo(Keeper):
-    """First in, first out: the oldest experience makes room (de Bruin et al. 2018, §7.1.1, age)."""
+    """First in, first out: the oldest experience is overwritten (de Bruin et al. 2018, §7.1.1, age)."""
 
     name = "FIFO"
     cyclic = True
@@ -36,8 +36,8 @@ class Fifo(Keeper):
 class Full(Keeper):
     """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the whole run.
 
-    Past its capacity it refuses and counts instead of forgetting: a run sized too small shows in the count, and the rig
-    goes on.
+    Beyond its capacity it refuses and counts experiences: the count shows that a run was sized too small, and the rig
+    keeps running.
     """
 
     name = "FULL"

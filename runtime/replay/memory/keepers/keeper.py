@@ -1,6 +1,6 @@
-"""A retention strategy: what it says of itself, and how it decides which slot a new experience takes.
+"""Base of the retention strategies: their description, and the choice of a slot for each new experience.
 
-A keeper never sees the experiences.  For each one offered the caller does, in this order::
+A keeper never sees the experiences themselves.  For each one offered, the caller does in this order::
 
     slot = keeper.place()
     if slot >= 0:
@@ -11,6 +11,7 @@ A keeper never sees the experiences.  For each one offered the caller does, in t
 from __future__ import annotations
 
 import enum
+import math
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -19,82 +20,104 @@ from numpy.typing import NDArray
 from onrig.runtime.replay.memory.layout import Slots
 
 REJECTED: Final = -1
-"""What ``place`` returns when the new experience is not to be kept."""
+"""Return value of ``place`` if the new experience is not kept."""
 
 Arrays = dict[str, NDArray[np.generic]]
 """A keeper's state, ready for a checkpoint."""
 
 
 class Signal(enum.Enum):
-    """What a strategy may look at, besides age and chance."""
+    """Inputs of a strategy other than age and chance."""
 
     EXPLORATION = "exploration"
-    """Distance of the action from the policy's own, known when an experience is written."""
+    """Distance of the action from the policy's, known when an experience is written."""
     TD_ERROR = "TD error"
     """Latest |TD error|, fed back by the learner."""
+    POLICY = "policy"
+    """The present policy's action in the states of stored experiences."""
 
 
 class Parameter(NamedTuple):
-    """The number that a strategy takes in round brackets."""
+    """A strategy's parameter, written in parentheses."""
 
     symbol: str
-    """How the notation writes it."""
+    """Symbol in the notation."""
     name: str
     of: str
-    """What it is the ``name`` of."""
+    """The thing it is the ``name`` of, as in "exponent" of the "rank law"."""
     high: float
-    """Largest value; the smallest is 0."""
+    low: float = 0.0
+    example: float = 1.0
+    whole: bool = False
+    """Whether it is a whole number."""
+
+    def value(self, of: str, text: str | None) -> float:
+        """Value of ``text``, the part in parentheses behind the strategy ``of``; raises ValueError."""
+        if text is None:
+            raise ValueError(f"{of} needs the {self.name} of its {self.of}, such as {of}({self.shown(self.example)})")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.low <= value <= self.high or (self.whole and value % 1):
+            expected = f"a {'whole ' if self.whole else ''}number of {self.low:g} to {self.high:g}"
+            raise ValueError(f"the {self.name} of {of} must be {expected}, got '{text}'")
+        return value
+
+    def shown(self, value: float) -> str:
+        """The value as it stands in the notation."""
+        return f"{value:.0f}" if self.whole else repr(value)
 
 
 class Keeper:
-    """One retention strategy over slots 0 ... capacity - 1; a subclass overrides what it listens to."""
+    """One retention strategy over slots 0 ... capacity - 1; subclasses override the events they use."""
 
     name: ClassVar[str]
-    """As the notation of strategies writes it."""
+    """Name in the strategy notation."""
     parameter: ClassVar[Parameter | None] = None
-    """What the constructor takes behind capacity and random stream; None for nothing."""
+    """Constructor argument after capacity and random stream; None if there is none."""
     looks_at: ClassVar[frozenset[Signal]] = frozenset()
     bytes_per_slot: ClassVar[float] = 0.0
-    """The most it holds for each slot."""
+    """Upper bound of the memory per slot."""
     fixed_bytes: ClassVar[int] = 0
-    """The most it holds whatever its capacity, beside a few hundred bytes."""
+    """Upper bound of the memory regardless of capacity, excluding a few hundred bytes."""
     checkpoint_bytes_per_slot: ClassVar[float] = 0.0
-    """Of its state: the copy that checkpoints keep in memory, and the one that replaces it."""
+    """Memory for checkpoints of its state: the copy they keep, and its replacement while one is written."""
     holds: ClassVar[str] = ""
-    """What it holds, for people."""
+    """Content of its memory, in words for users."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.replay.memory.storage.Storage`)."""
 
     def __init__(self, capacity: int, rng: np.random.Generator, *parameters: float) -> None:
         self.capacity: Final = capacity
         self.refused = 0
-        """Experiences offered so far that were not kept."""
+        """Number of experiences offered and not kept."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, beside ``fixed_bytes``."""
+        """Bytes held, excluding ``fixed_bytes``."""
         return 0
 
     def place(self) -> int:
-        """Return the slot that the next experience takes, or ``REJECTED``; a slot must be written at once."""
+        """Return the slot for the next experience, or ``REJECTED``; the slot must be written before the next call."""
         raise NotImplementedError
 
     def written(self, slot: int, exploration: float) -> None:
-        """Note a new experience with this exploration magnitude in ``slot``, the one ``place`` returned."""
+        """Note a new experience with this exploration magnitude in the ``slot`` that ``place`` returned."""
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Note the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
 
-        Values of experiences rewritten since must have been dropped (``Storage.is_current``).  Raises ValueError for a
-        NaN before any value is taken.
+        The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
+        before any value is used.
         """
 
     def state(self) -> Arrays:
-        """Return everything a keeper of the same name and capacity needs to make the same decisions."""
+        """Return all state that a keeper of the same name and capacity needs to make the same decisions."""
         return {"kind": np.array(self.name), "capacity": np.array(self.capacity)}
 
     def restore(self, state: Arrays) -> None:
-        """Take up ``state``; raises ValueError for one of another name or capacity."""
+        """Restore ``state``; raises ValueError if it is from another name or capacity."""
         got = (str(state["kind"]) if "kind" in state else "none", int(state["capacity"]) if "capacity" in state else 0)
         if got != (self.name, self.capacity):
             raise ValueError(f"state of keeper {got[0]} with {got[1]} slots, expected {self.name} with {self.capacity}")

@@ -1,4 +1,4 @@
-"""TDE and Expl: the least useful experience is the likeliest to make room, by its rank.
+"""TDE and Expl: the least useful experience, by rank, is the likeliest to be overwritten.
 
 Source: de Bruin et al. 2018, §7.1.2, eq. 7.
 """
@@ -18,20 +18,20 @@ from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT, INFINITE, R
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 MAX_EXPONENT: Final = 100.0
-"""Of a rank law: beyond, the second rank is never drawn, nor could the law's integral be computed."""
+"""Exponent of a rank law beyond which the second rank is never drawn and the law's integral overflows."""
 _DIRECTORY_BYTES: Final = 16_384
-"""What a ranked order needs before its first slot, and its leaves beyond ``BYTES_PER_SLOT``."""
+"""Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
 # Below this |1 - alpha| the power form of the integral loses more digits than the logarithm is off (by about
 # |1 - alpha| ln n in a probability).
 _LOGARITHMIC: Final = 1e-8
 
 
 class RankLaw:
-    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, no table, few steps.
+    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in few steps.
 
     Rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
-    distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The author's code draws one of max(3, C/500)
-    bins of equal probability and a rank uniformly inside it, which only approximates the law.
+    distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The paper's code draws one of max(3, C/500) bins
+    of equal probability and a uniform rank within it, which only approximates the law.
     """
 
     def __init__(self, n: int, alpha: float) -> None:
@@ -93,7 +93,7 @@ class Ranked(Keeper):
         return self._order.nbytes
 
     def place(self) -> int:
-        """Return the next free slot, or take out a victim once there is none."""
+        """Return the next free slot, or remove and return a victim if there is none."""
         if self._filled < self.capacity:
             self._filled += 1
             return self._filled - 1
@@ -122,13 +122,13 @@ class Ranked(Keeper):
 
 
 class TdError(Ranked):
-    """TDE(alpha): keeps what surprised most when last replayed (§7.1.1); never replayed counts as +inf."""
+    """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); not yet replayed counts as +inf."""
 
     name = "TDE"
     looks_at = frozenset({Signal.TD_ERROR})
 
     def written(self, slot: int, exploration: float) -> None:
-        """Note a new experience, the most useful of all until it is replayed."""
+        """Rank a new experience highest until it is replayed."""
         self._order.insert(slot, INFINITE)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
@@ -137,14 +137,14 @@ class TdError(Ranked):
             return
         bits = float_bits(values)
         if len(set(slots.tolist())) < len(slots):
-            # The last error of a slot counts.
+            # The latest error of a slot counts.
             slots, last = np.unique(slots[::-1], return_index=True)
             bits = bits[::-1][last]
         self._order.move(slots, bits)
 
 
 class Exploration(Ranked):
-    """Expl(alpha): keeps what was explored most boldly, as measured when collected (§7.1.1)."""
+    """Expl(alpha): keeps the largest exploration magnitudes, as measured when collected (§7.1.1)."""
 
     name = "Expl"
     looks_at = frozenset({Signal.EXPLORATION})

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 LEAF: Final = 640
 LEAST: Final = 288
 MERGED: Final = 592
-"""Neighbours with no more entries than this in all become one leaf; with more, they share."""
+"""Neighbours with at most this many entries together are merged; with more, they are balanced."""
 BLOCK: Final = 64
-"""Leaves whose counts are summed up, to find a rank in two short scans."""
+"""Leaves per partial sum of counts, so that a rank is found in two short scans."""
 LEAF_BYTES: Final = 12 * LEAF * 17 // 16 + 180
-"""The most a leaf ever takes: arrays over-allocate by a sixteenth and keep what they once had."""
+"""Upper bound of a leaf's memory: arrays over-allocate by a sixteenth and never shrink."""
 
 
 class Leaves:
-    """Up to ``LEAF`` keys and slots per leaf, ascending; every leaf but a lone one holds at least ``LEAST``.
+    """Leaves of up to ``LEAF`` keys and slots, ascending; all hold at least ``LEAST``, unless there is only one.
 
-    The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it is shifted only
-    when a leaf is split or merged.
+    The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it shifts only when
+    a leaf is split or merged.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -32,7 +32,7 @@ class Leaves:
         self._block_count: Final[list[int]] = []
         self._bound_np: Final[NDArray[np.float64]] = np.zeros(leaves, np.float64)
         self._count_np: Final[NDArray[np.int64]] = np.zeros(leaves, np.int64)
-        # memoryviews, because reading and writing one item of an array costs twice as much.
+        # memoryviews, because array items take twice as long to read and write.
         self._bound: Final = self._bound_np.data.cast("B").cast("d")
         self._count: Final = self._count_np.data
         self._empty()
@@ -44,7 +44,7 @@ class Leaves:
         self._sum_blocks()
 
     def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
-        """Replace everything by these entries, ascending."""
+        """Replace all entries by these, which ascend."""
         self._empty()
         filled = (LEAST + LEAF) // 2
         for p, first in enumerate(range(0, len(slots), filled)):
@@ -70,7 +70,7 @@ class Leaves:
         return p if key < self._bound[p + 1] else p + 1
 
     def _relieve(self, p: int) -> None:
-        """Merge leaf ``p``, which holds too little, with a neighbour, or let them share."""
+        """Merge the underfull leaf ``p`` with a neighbour, or balance the two."""
         count = self._count
         n = len(self._keys)
         if n == 1:

@@ -1,17 +1,17 @@
-"""Slots in the order of a key that changes all the time: find by rank, insert, remove and move, none of them O(n).
+"""Slots ordered by a changing key: find by rank, insert, remove and move, none of them O(n).
 
-A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two arrays side by
-side; a directory of a few thousand lines holds each leaf's lower bound and count.  A key is a 63-bit number: the bits
-of a float32 that is not negative (31 bits, which order as the floats do), then the sequence number of the insertion
-(32 bits), so that ties stand in insertion order.
+A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two parallel
+arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit number: the
+bits of a non-negative float32 (31 bits, which order as the floats do), then the sequence number of the insertion (32
+bits), so that ties are in insertion order.
 
-Keys are compared as the float64 of the same bits, which orders them alike and which ``bisect`` reads faster than an
-integer; ``_NORMAL`` keeps them off the denormals, where a process that flushes those to zero would see ties.
+Keys are compared as the float64 of the same bits, which has the same order and is read faster by ``bisect`` than an
+integer; ``_NORMAL`` keeps them out of the denormals, which would tie in a process that flushes those to zero.
 
-Bounds: every leaf but a lone one holds at least ``LEAST`` entries; a change touches at most two leaves; the directory
-is shifted only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.  An array
-over-allocates by a sixteenth and keeps what it once had, so this is 22 to 27 bytes in practice and never more than
-``BYTES_PER_SLOT`` (all leaves once full and now at their least).
+Bounds: every leaf holds at least ``LEAST`` entries, unless there is only one; a change touches at most two leaves; the
+directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.
+Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
+``BYTES_PER_SLOT`` (all leaves once full and now at their minimum).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
 
 FLAT: Final = 16384
-"""Up to this length a list of all slots is quicker to make than a few ranks to look up."""
+"""Length up to which listing all slots is faster than looking up a few ranks."""
 SORT_SHARE: Final = 12
-"""Fewer than one slot in so many is quicker to renew one by one than by sorting all anew (measured: 10 to 16)."""
+"""Below one slot in this many, renewing them one by one is faster than sorting all (measured: 10 to 16)."""
 MERGE_SHARE: Final = 24
-"""Fewer than one slot in so many is quicker to move one by one than by merging all anew (measured: 24 to 100)."""
+"""Below one slot in this many, moving them one by one is faster than merging all (measured: 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITE: Final = 0x7F800000
@@ -46,8 +46,8 @@ _HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
 class RankedSlots(Leaves):
     """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
 
-    ``bits`` are those of a float32 that is not negative (:func:`float_bits`), or any other integer up to ``INFINITE``.
-    Sequence numbers are handed out by :meth:`insert`, ascending.
+    ``bits`` are those of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITE``.
+    :meth:`insert` assigns ascending sequence numbers.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -73,14 +73,14 @@ class RankedSlots(Leaves):
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """The key of each slot, (capacity,), 0 for a slot that is not in; a view, for a checkpoint."""
+        """Key of each slot, (capacity,), 0 for an absent one; a view, for checkpoints."""
         return self._key_of_np
 
     def insert(self, slot: int, bits: int) -> None:
-        """Put in a slot that is not in, behind all that have the same ``bits``."""
+        """Insert an absent slot, after all slots with the same ``bits``."""
         sequence = self._sequence
         if sequence == SEQUENCE_END:
-            # Once in 4.3e9 insertions (49 days at 1 kHz), and every restart begins anew: the one O(n) step.
+            # Once in 4.3e9 insertions (49 days at 1 kHz) since the last restart: the only O(n) step.
             self.load(self._key_of_np.copy())
             sequence = self._sequence
         self._sequence = sequence + 1
@@ -100,7 +100,7 @@ class RankedSlots(Leaves):
         self._block_count[p // BLOCK] += 1
 
     def pop(self, rank: int) -> int:
-        """Take out the slot at ``rank`` (0 is the smallest) and return it."""
+        """Remove and return the slot at ``rank`` (0 is the smallest)."""
         block = 0
         blocks = self._block_count
         for held in blocks:
@@ -127,13 +127,13 @@ class RankedSlots(Leaves):
         return slot
 
     def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
-        """Give the slots ``moved``, each in and named once, new ``bits``; they keep their sequence numbers."""
+        """Give the slots ``moved``, all present and distinct, new ``bits``; they keep their sequence numbers."""
         old_keys = self._key_of_np.take(moved)
         new_keys = old_keys.copy()
         new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
         olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
-        # Removing and inserting are written out here and the leaves looked up for all at once, until one is split
-        # or relieved: sixteen calls of each would cost a third of the whole.
+        # Removal and insertion are inlined, and the leaves looked up for all at once until one is split or relieved:
+        # sixteen calls of each would cost a third of the total.
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
         if 0.0 in (starts := olds.tolist()):
             raise ValueError("a slot to be moved is not in")
@@ -173,7 +173,7 @@ class RankedSlots(Leaves):
             blocks[q // BLOCK] += 1
 
     def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
-        """Give the slots ``moved`` new keys, and fill the leaves anew."""
+        """Give the slots ``moved`` new keys, and rebuild the leaves."""
         keys = np.frombuffer(b"".join(self._keys), np.uint64)
         slots = self._in_order()
         stays = np.ones(len(keys), np.bool_)
@@ -192,7 +192,7 @@ class RankedSlots(Leaves):
         self._flat = None
 
     def remove(self, slot: int) -> None:
-        """Take out a slot that is in."""
+        """Remove a slot that is present."""
         key = self._key_of[slot]
         p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
         i = bisect_left(self._keys[p], key)
@@ -206,14 +206,14 @@ class RankedSlots(Leaves):
         self._flat = None
 
     def renew(self, slots: Slots, bits: int) -> None:
-        """Put ``slots`` in with these ``bits`` as the newest, in their order; those that are in are taken out first."""
+        """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
         if len(slots) * SORT_SHARE < self._n:
             for slot in slots.tolist():
                 if self._key_of[slot] != 0.0:
                     self.remove(slot)
                 self.insert(slot, bits)
             return
-        # So many at once are sorted in anew.
+        # For this many, sorting everything is faster.
         distinct, last = np.unique(slots[::-1], return_index=True)
         fresh = distinct[np.argsort(last)[::-1]]
         keys = self._key_of_np.copy()
@@ -246,9 +246,9 @@ class RankedSlots(Leaves):
         return self._flat
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Replace everything by ``keys``, as :attr:`keys` gave them; sequence numbers are handed out anew, in order.
+        """Replace everything by ``keys``, a copy of :attr:`keys`; sequence numbers are reassigned, in order.
 
-        Raises ValueError when they are not (capacity,) entries with a sequence number each.
+        Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
         """
         if keys.shape != (self.capacity,) or keys.dtype != np.uint64:
             raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({self.capacity},) uint64")
@@ -270,7 +270,7 @@ class RankedSlots(Leaves):
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bits of |values|, which order as the values do; ValueError when one is not a number."""
+    """Return the bits of |values|, which order as the values do; raises ValueError for a NaN."""
     bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
     if max(bits.tolist(), default=0) > INFINITE:
         raise ValueError("a value is not a number")

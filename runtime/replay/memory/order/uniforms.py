@@ -1,4 +1,4 @@
-"""Uniform numbers drawn in blocks (a call into numpy costs more than the rest of a decision), and PCG64 as words."""
+"""Uniform numbers drawn in blocks (one numpy call costs more than the rest of a decision), and PCG64 state as words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 BLOCK: Final = 512
 ARRAY_BLOCK: Final = 4096
 UNIFORMS_BYTES: Final = 32 * BLOCK
-"""Most that ``Uniforms`` holds: a block of Python floats, and the list of them."""
+"""Upper bound of the memory of ``Uniforms``: a block of Python floats and their list."""
 _WORD: Final = (1 << 64) - 1
 
 
 class Uniforms:
-    """Uniform numbers over [0, 1) from a PCG64 generator of its own; its state is a small array."""
+    """Uniform numbers over [0, 1) from an exclusive PCG64 generator; the state is a small array."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; ValueError unless it runs on PCG64 (as ``np.random.default_rng`` does)."""
@@ -46,14 +46,14 @@ class Uniforms:
         return np.append(self._before, np.uint64(self._at))
 
     def restore(self, state: NDArray[np.uint64]) -> None:
-        """Go on from where ``state`` was taken."""
+        """Continue from ``state``."""
         set_generator_state(self._rng, state[:4])
         self._refill()
         self._at = int(state[4])
 
 
 class UniformArrays:
-    """As :class:`Uniforms`, but handed out as arrays, ``n`` numbers at a time."""
+    """As :class:`Uniforms`, but returned as arrays of ``n`` numbers."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; ValueError unless it runs on PCG64."""
@@ -67,7 +67,7 @@ class UniformArrays:
         self._at = 0
 
     def take(self, n: int) -> NDArray[np.float64]:
-        """Return the next ``n`` numbers, (n,); not to be written to."""
+        """Return the next ``n`` numbers, (n,), read-only by convention."""
         start = self._at
         end = start + n
         if end <= ARRAY_BLOCK:
@@ -82,7 +82,7 @@ class UniformArrays:
         return np.append(self._before, np.uint64(self._at))
 
     def restore(self, state: NDArray[np.uint64]) -> None:
-        """Go on from where ``state`` was taken."""
+        """Continue from ``state``."""
         set_generator_state(self._rng, state[:4])
         self._refill()
         self._at = int(state[4])
@@ -99,12 +99,12 @@ def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def set_generator_state(rng: np.random.Generator, state: NDArray[np.uint64]) -> None:
-    """Put a PCG64 generator where ``generator_state`` found it."""
+    """Restore a PCG64 generator from ``generator_state``."""
     restore_stream(rng, np.append(state[[1, 0, 3, 2]], np.zeros(2, np.uint64)))
 
 
 def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return the whole state of a PCG64 generator, (6,): two 128-bit integers, then the half-used 32-bit output."""
+    """Return the full state of a PCG64 generator, (6,): two 128-bit integers, then the half-used 32-bit output."""
     state = rng.bit_generator.state
     numbers = state["state"]["state"], state["state"]["inc"]
     words = [number >> shift & _WORD for number in numbers for shift in (64, 0)]
@@ -112,7 +112,7 @@ def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def restore_stream(rng: np.random.Generator, words: NDArray[np.generic]) -> None:
-    """Put a PCG64 generator where ``stream_words`` found it."""
+    """Restore a PCG64 generator from ``stream_words``."""
     high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
     rng.bit_generator.state = {
         "bit_generator": "PCG64",

@@ -1,4 +1,4 @@
-"""A file that is not what was written is noticed, and the checkpoint before it is taken."""
+"""Damaged files are detected, and the previous checkpoint is used."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_missing_file_is_named(tmp_path: Path, written: dict[str, Files], rete
 def test_a_file_that_the_machine_cannot_open_now_is_not_damaged(
     tmp_path: Path, written: dict[str, Files], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """To go on from the checkpoint before, or from none, would throw away what the next try finds."""
+    """Falling back to the previous checkpoint, or to none, would discard what the next try can read."""
     put(tmp_path / "f", written["FIFO"])
     opens = Path.open
 

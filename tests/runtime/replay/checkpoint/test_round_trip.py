@@ -1,4 +1,4 @@
-"""What is restored is what was written, and goes on in the same way."""
+"""The restored state equals the written one, and continues identically."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_folder_without_a_checkpoint_restores_nothing(tmp_path: Path) -> None:
 def test_only_an_empty_memory_is_restored(tmp_path: Path) -> None:
     fed = Fed("Resv", 7)
     fed.go_on()
-    with pytest.raises(ValueError, match="holds nothing"):
+    with pytest.raises(ValueError, match="only an empty memory"):
         restore(tmp_path, fed, fed.identity)
 
 

@@ -1,4 +1,4 @@
-"""When a run writes its checkpoints, and what it says of them."""
+"""Times of a run's checkpoints, and messages on failures."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-9])
     again = Run(tmp_path)
     assert again.memory.offered == 20
-    assert again.said == [f"{newest}: truncated or altered; the checkpoint before it is used"]
+    assert again.said == [f"{newest}: truncated or altered; the previous checkpoint is used"]
     (tmp_path / "manifest-00000001.json").write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint is left"):
         Run(tmp_path)

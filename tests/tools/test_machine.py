@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.control.realtime import cpu_list
-from onrig.tools.doctor.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 from tests.tools.doctor.boards import PI_5, board
 
 

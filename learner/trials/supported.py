@@ -1,0 +1,36 @@
+"""Which configurations can run as trials; reading it needs no torch."""
+
+from __future__ import annotations
+
+import msgspec
+
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.synthetic.model import model_problems
+from onrig.sim.twin.faults import FaultPlan
+from onrig.sim.twin.options import TwinOptions
+
+
+def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
+    """Reasons why a configuration cannot run as trials; empty if it can."""
+    if config.device.twin is None:
+        return ["trials run on a twin: give device.twin"]
+    twin = msgspec.convert(config.device.twin, TwinOptions)
+    problems = model_problems(config.rig, twin.plant)
+    if twin.latency_us or twin.faults != FaultPlan():
+        problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
+    if config.rig.previous_command:
+        problems.append("trials do not observe the previous command: rig.previous_command must be false")
+    if config.task.terminate:
+        problems.append("trials support only episodes of fixed length: task.terminate must be empty")
+    if settings.updates_per_episode is None:
+        problems.append("trials learn between episodes: give learner.updates_per_episode")
+    if settings.selected.single_action and len(config.rig.actuators) != 1:
+        problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
+    if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
+        problems.append("trials explore with process ou or none")
+    elif not follows_episode_alone(config.exploration):
+        problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
+    return problems

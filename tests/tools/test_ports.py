@@ -1,0 +1,83 @@
+"""Facts about serial ports, on machines made of files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onrig.tools.machine import Machine
+from onrig.tools.ports import PortFacts, UsbIdentity, listed, missing_port, no_port, read_port, read_ports
+from tests.tools.doctor.boards import BY_ID, a_rig, board
+
+
+@pytest.mark.parametrize("path", ["/dev/ttyUSB0", BY_ID])
+def test_the_facts_come_from_dev_sys_and_proc(path: str, tmp_path: Path) -> None:
+    facts = read_port(a_rig(tmp_path), path)
+    assert facts == PortFacts(
+        path, "/dev/ttyUSB0", BY_ID, False, True, "dialout", 16, ("minicom (pid 42)",), console=True
+    )
+
+
+def test_a_process_that_ends_meanwhile_hides_no_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = a_rig(tmp_path)
+    (tmp_path / "proc/41/fd").mkdir(parents=True)
+    real = os.listdir
+
+    def vanishing(path: Path) -> list[str]:
+        if "41" in Path(path).parts:
+            raise FileNotFoundError(2, "No such file or directory")
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", vanishing)
+    assert read_port(machine, "/dev/ttyUSB0").holders == ("minicom (pid 42)",)
+
+
+def test_links_that_lead_nowhere_or_round_and_round_are_no_port(tmp_path: Path) -> None:
+    machine = board(tmp_path, {}, {"dev/a": "b", "dev/b": "a", "dev/c": "gone"})
+    assert read_port(machine, "/dev/a").device == ""
+    assert read_port(machine, "/dev/c").device == ""
+
+
+def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
+    usb = "sys/devices/platform/usb1/1-1"
+    machine = board(
+        tmp_path,
+        {
+            "dev/ttyUSB0": "",
+            "dev/ttyAMA0": "",
+            f"{usb}/idVendor": "0403\n",
+            f"{usb}/idProduct": "6001\n",
+            f"{usb}/serial": "A600XYZ\n",
+            f"{usb}/manufacturer": "FTDI\n",
+            f"{usb}/product": "FT232R USB UART\n",
+            f"{usb}/1-1:1.0/ttyUSB0/port_number": "0",
+            "sys/class/tty/ttyAMA0/device/x": "",
+        },
+        {"sys/class/tty/ttyUSB0": "../../devices/platform/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"},
+    )
+    tty = tmp_path / usb / "1-1:1.0/ttyUSB0/tty/ttyUSB0"
+    tty.mkdir(parents=True)
+    (tty / "device").symlink_to("../../../ttyUSB0")
+    board_port, usb_port = read_ports(machine)
+    assert (board_port.device, board_port.usb) == ("/dev/ttyAMA0", None)
+    assert usb_port.usb == UsbIdentity("0403", "6001", "A600XYZ", "FTDI FT232R USB UART")
+
+
+def test_ports_of_other_names_are_found_by_their_id(tmp_path: Path) -> None:
+    machine = board(tmp_path, {"dev/ttyXR0": ""}, {"dev/serial/by-id/usb-EXAR": "../../ttyXR0"})
+    assert [(p.device, p.name) for p in read_ports(machine)] == [("/dev/ttyXR0", "/dev/serial/by-id/usb-EXAR")]
+
+
+def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) -> None:
+    machine = a_rig(tmp_path / "machine")
+    there = f"ports: {BY_ID} (open in minicom (pid 42))"
+    assert missing_port("/dev/ttyNOWHERE7", machine) == f"there is no such port (No such file or directory); {there}"
+    assert no_port(str(tmp_path), machine) == f"not a serial port; {there}"
+    assert missing_port("/dev/\0", machine) == f"there is no such port (embedded null byte); {there}"
+    assert (missing_port("/dev/null", machine), no_port("/dev/null", machine)) == (None, None)
+
+
+def test_a_machine_without_ports_says_so(tmp_path: Path) -> None:
+    assert listed(Machine(tmp_path)).startswith("this machine has no USB or board serial ports")

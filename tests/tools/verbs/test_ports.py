@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.machine import Machine
+from onrig.tools.ports import PortFacts, UsbIdentity
+from onrig.tools.verbs.ports import as_data, hindrance, main, rows
+from tests.tools.doctor.boards import BY_ID, a_rig
+
+PICO = PortFacts(
+    "/dev/ttyACM0", "/dev/ttyACM0", "", True, True, "dialout", None, (), False, UsbIdentity("2e8a", "0005", "E66", "")
+)
+
+
+def test_a_machine_without_ports_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], Machine(tmp_path)) == ExitCode.OK
+    assert capsys.readouterr().out == "no serial ports\n"
+    assert main(["--json"], Machine(tmp_path)) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_port_is_listed_with_its_holder_and_its_lasting_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([], a_rig(tmp_path)) == ExitCode.OK
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split()[0] == "/dev/ttyUSB0"
+    assert line.endswith(f"minicom (pid 42)  {BY_ID}")
+    assert "no: the kernel's console" in line
+
+
+def test_json_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"], a_rig(tmp_path)) == ExitCode.OK
+    (port,) = json.loads(capsys.readouterr().out)
+    assert port == {
+        "device": "/dev/ttyUSB0",
+        "by_id": BY_ID,
+        "usb": None,
+        "may_open": False,
+        "why_not": "the kernel's console is on this line",
+        "held_by": ["minicom (pid 42)"],
+        "latency_ms": 16,
+    }
+
+
+def test_an_adapter_without_a_name_is_told_by_its_ids() -> None:
+    assert rows([PICO]) == (("/dev/ttyACM0", "2e8a:0005", "E66", "yes", "nobody", "-"),)
+    assert as_data(PICO)["usb"] == {"vendor": "2e8a", "product": "0005", "serial": "E66", "name": ""}
+
+
+def test_permissions_keep_a_user_from_opening_a_port() -> None:
+    assert hindrance(PICO) is None
+    assert hindrance(PICO._replace(accessible=False)) == "no permission (group dialout)"

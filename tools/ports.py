@@ -1,0 +1,174 @@
+"""Serial ports of a machine, read without opening any: opening would reset many boards and disturb other users."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from onrig.tools.machine import Machine
+
+_PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
+_BY_ID: Final = "dev/serial/by-id"
+_LINK_FILE_BYTES: Final = 4096
+
+
+class UsbIdentity(NamedTuple):
+    """Identity of a USB adapter according to /sys; vendor and product are hexadecimal ids."""
+
+    vendor: str
+    product: str
+    serial: str
+    """Serial number; empty if the adapter has none: then two of a kind cannot be told apart."""
+    name: str = ""
+    """Manufacturer and product in words."""
+
+
+class PortFacts(NamedTuple):
+    """One port."""
+
+    path: str
+    """Path as given: /dev/ttyUSB0, or a link to it."""
+    device: str
+    """Device file behind the path: /dev/ttyUSB0; empty if there is none."""
+    lasting: str
+    """Name under /dev/serial/by-id; empty if it has none."""
+    is_terminal: bool
+    accessible: bool
+    """Whether its permissions let this user open it."""
+    group: str
+    latency_ms: int | None
+    """FTDI's latency timer; None for other adapters."""
+    holders: tuple[str, ...]
+    """``NAME (pid N)`` of the processes that have it open, as far as this user can see them."""
+    console: bool
+    """Whether the kernel's console is on this line."""
+    usb: UsbIdentity | None = None
+    """None if the port is not a USB adapter."""
+
+    @property
+    def name(self) -> str:
+        """Name to configure: the one that survives replugging, if there is one."""
+        return self.lasting or self.device
+
+
+def read_ports(machine: Machine) -> list[PortFacts]:
+    """USB and board serial ports, by device file."""
+    found = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
+    found |= {device for link in machine.glob(f"{_BY_ID}/*") if (device := _device_of(machine, link)) is not None}
+    return [read_port(machine, f"/{path}") for path in sorted(found)]
+
+
+def read_port(machine: Machine, path: str) -> PortFacts:
+    """Facts about the port at ``path``, which may be missing."""
+    inside = path.lstrip("/")
+    device = _device_of(machine, inside)
+    if device is None:
+        return PortFacts(path, "", "", False, False, "", None, (), False)
+    at = machine.path(device)
+    name = Path(device).name
+    lasting = next((f"/{link}" for link in machine.glob(f"{_BY_ID}/*") if _device_of(machine, link) == device), "")
+    return PortFacts(
+        path,
+        f"/{device}",
+        lasting,
+        at.is_char_device(),
+        os.access(at, os.R_OK | os.W_OK),
+        _group_name(machine, at.stat().st_gid),
+        machine.number(f"sys/bus/usb-serial/devices/{name}/latency_timer"),
+        _holders(machine, f"/{device}"),
+        any(w.partition(",")[0] == f"console={name}" for w in (machine.text("proc/cmdline") or "").split()),
+        _usb_identity(machine, name),
+    )
+
+
+def _device_of(machine: Machine, path: str) -> str | None:
+    """Follow links under the root; the device's path without its leading slash, None for a dangling link."""
+    for _ in range(8):
+        target = machine.link(path)
+        if target is None:
+            return path if machine.exists(path) else None
+        path = os.path.normpath(os.path.join("/", os.path.dirname(path), target)).lstrip("/")
+    return None
+
+
+def _group_name(machine: Machine, gid: int) -> str:
+    for line in (machine.text("etc/group") or "").splitlines():
+        fields = line.split(":")
+        if len(fields) > 2 and fields[2] == str(gid):
+            return fields[0]
+    return str(gid)
+
+
+def _holders(machine: Machine, device: str) -> tuple[str, ...]:
+    return tuple(
+        f"{machine.text(f'proc/{pid}/comm') or '?'} (pid {pid})"
+        for pid in pids(machine)
+        if any(machine.link(f"proc/{pid}/fd/{fd}") == device for fd in machine.names(f"proc/{pid}/fd"))
+    )
+
+
+def pids(machine: Machine) -> list[str]:
+    """Ids of all processes."""
+    return [name for name in machine.names("proc") if name.isdigit()]
+
+
+def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
+    """Identity of the USB adapter behind a port (``ttyUSB0``): the first USB device above it in /sys."""
+    link = machine.path(f"sys/class/tty/{name}/device")
+    if not link.exists():
+        return None
+    at = link.resolve()
+    root = machine.root.resolve()
+    while at != at.parent and at.is_relative_to(root):
+        if (at / "idVendor").is_file():
+            inside = at.relative_to(root)
+            vendor, product, serial, maker, title = (
+                machine.text(str(inside / file)) or ""
+                for file in ("idVendor", "idProduct", "serial", "manufacturer", "product")
+            )
+            return UsbIdentity(vendor, product, serial, f"{maker} {title}".strip())
+        at = at.parent
+    return None
+
+
+# -- wrong ports -----------------------------------------------------------------------------------------------------
+
+
+def missing_port(path: str, machine: Machine | None = None) -> str | None:
+    """Why there is no port at ``path``, with the ports that there are; None if something is there."""
+    try:
+        Path(path).stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return f"there is no such port ({reason}); {listed(machine)}"
+    return None
+
+
+def no_port(path: str, machine: Machine | None = None) -> str | None:
+    """Why what is at ``path`` is not a port, with the ports that there are; None for a port or a missing path."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISREG(mode):
+        try:
+            with Path(path).open(errors="replace") as file:
+                inside = file.read(_LINK_FILE_BYTES).strip()
+        except OSError:
+            inside = ""
+        if inside.startswith("/dev/"):
+            return f"not a serial port; it names a port: use --device {inside}"
+    return f"not a serial port; {listed(machine)}"
+
+
+def listed(machine: Machine | None = None) -> str:
+    """The ports of this machine in one line, each with its holders."""
+    found = read_ports(machine or Machine())
+    if not found:
+        return "this machine has no USB or board serial ports: plug the device in, or start `onrig twin`"
+    names = (p.name + (f" (open in {', '.join(p.holders)})" if p.holders else "") for p in found)
+    return f"ports: {', '.join(names)}"
