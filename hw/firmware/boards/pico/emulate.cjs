@@ -28,7 +28,8 @@ const SSI_DATA = 0x60;
 const READ_UNIQUE_ID = 0x4b;
 const UNIQUE_ID = [0xe6, 0x61, 0x38, 0x52, 0x83, 0x46, 0x87, 0x2a];
 const STATUS_NS = 50e3;
-const PIO_STEPS = 40; // enough for several rounds of its program
+const PIO_STEPS = 12; // a round of its program, and what it drops where the queue is full
+const ADC_US = 0.1; // rather than 2: to wait for it is most of what the chip does
 
 let board = null;
 let starts = 0;
@@ -145,6 +146,7 @@ class Board {
       watchdog.alarm.enable = false; // it would come again, at the same nanosecond
     };
     chip.adc.channelValues = adc;
+    chip.adc.sampleTime = ADC_US;
     this.tamePio();
     for (const [pin, high] of inputs) chip.gpio[pin].setInputValue(high);
     this.host = new UsbHost(chip.usbCtrl);
