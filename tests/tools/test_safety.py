@@ -41,11 +41,10 @@ def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_cove
 
 def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[float] = []
-    plain = episodes.advance
 
     def noted(plant: Pendulum, *rest: object) -> object:
         drawn.append(0.0 if plant.dead_band is msgspec.UNSET else float(np.max(plant.dead_band)))
-        return plain(plant, *rest)  # type: ignore[arg-type]
+        return advance(plant, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(episodes, "advance", noted)
     for covered in (0.0, 0.6):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.identify import Identified
@@ -104,7 +105,7 @@ def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(re
     coordinates[at] = 0.1
     there = wide._replace(fit=wide.fit._replace(coordinates=coordinates))
     box = PENDULUM.limits.predicted
-    assert box is not None
+    assert isinstance(box, PendulumBox)
     found = result_of(there, Pendulum(), RIG, box, "a test")
     assert found.twin["plant"]["dead_band"] == pytest.approx(0.1)
     assert found.predicted["dead_band"] == pytest.approx(0.1 + 3.2905 * 0.02, rel=1e-3)
