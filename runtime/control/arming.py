@@ -106,8 +106,6 @@ class Arming:
                     raise
                 self.trip(latched)
                 self.recover()
-            except LineClosed as error:
-                self.reconnect(error)
             else:
                 return
 

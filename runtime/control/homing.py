@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 
 from onrig.hw.session import DeviceSession
-from onrig.hw.transport import LineClosed
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
@@ -49,14 +48,7 @@ class Homing:
             self._arming.begin_episode()
 
     def _drive(self, episode: int) -> bool:
-        """Reset once; False if a fault was latched instead, or the line closed and the device is back."""
-        try:
-            return self._attempt(episode)
-        except LineClosed as error:
-            self._arming.reconnect(error)
-            return False
-
-    def _attempt(self, episode: int) -> bool:
+        """Reset once; False if a fault was latched instead."""
         session, tick, frames, reset = self._session, self._tick, self._frames, self._reset
         tick.begin(episode, Kind.RESET, [])
         frames.begin()

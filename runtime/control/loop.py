@@ -173,7 +173,9 @@ class ControlLoop:
         self._board[Word.POLICY] = self._switch.policy_id
         if self._homing is None:
             signal, perturbed = self._exploration_of(episode, kind)
-            self._reset(episode, kind)
+            self.arming.begin_episode()
+            role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
+            self._session.reset(device_seed(self._config.seed, role, episode))
         else:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
             self._homing.home(episode - (kind is Kind.TRAIN))
@@ -181,18 +183,6 @@ class ControlLoop:
         self._tick.begin(episode, kind, signal, perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)
-
-    def _reset(self, episode: int, kind: Kind) -> None:
-        """Arm the device and have it reset itself."""
-        role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
-        while True:
-            self.arming.begin_episode()
-            try:
-                self._session.reset(device_seed(self._config.seed, role, episode))
-            except LineClosed as error:
-                self.arming.reconnect(error)
-            else:
-                return
 
     def _exploration_of(self, episode: int, kind: Kind) -> tuple[list[tuple[float, ...]], PolicySession | None]:
         """Exploration of an episode: a noise signal, or a policy with perturbed weights."""
@@ -216,10 +206,10 @@ class ControlLoop:
         """Run an episode; once more if the line closed before its first frame."""
         frames, answer = self._frames, None
         while answer is None:
-            self._begin(episode, kind)
-            frames.begin()
-            answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
             try:
+                self._begin(episode, kind)
+                frames.begin()
+                answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
                 while answer is None or not answer.over:
                     if self._requests.stop and self._is_over_now():
                         raise Stopped
