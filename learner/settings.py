@@ -2,17 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
+Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
+"""Units of each hidden layer."""
 
-class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the section of every algorithm has, and what else is known of the algorithm without torch."""
+
+    implementation: ClassVar[str]
+    """Module and class in ``onrig.learner.algorithms``."""
+    on_rig: ClassVar[bool] = True
+    """Whether a rig can run its policies; trials on plants run those of all."""
+    single_action: ClassVar[bool] = False
+    """Whether it is limited to one action dimension."""
+
+    if TYPE_CHECKING:  # fields of every section, each in its own order
+        batch: int
+        gamma: float
+        reward_scale: float
+        """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
+
+    @property
+    def size(self) -> str:
+        """Size of the networks: a name (``network``), or units such as ``256-256`` (``hidden``)."""
+        return getattr(self, "network", None) or "-".join(map(str, getattr(self, "hidden", ())))
+
+
+class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
+
+    implementation = "ddpg:Ddpg"
+    network: Literal["small", "ddpg_original"] = "small"
+    """Sizes of Table 8."""
+    batch: Batch = 16
+    gamma: Fraction = 0.95
+    tau: Rate = 1e-2
+    """Target update per step; the paper does not state it."""
+    actor_lr: Positive = 1e-4
+    critic_lr: Positive = 1e-3
+    critic_decay: NotNegative = 5e-3
+    """Weight decay of the critic's weights."""
+    decay: Literal["decoupled", "coupled"] = "decoupled"
+    """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    adam_eps: Positive = 1e-8
+    reward_scale: Positive = 1e-3
+
+
+class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
+    implementation = "dqn:Dqn"
+    on_rig = False
+    single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
@@ -30,7 +84,6 @@ class DqnConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beta2: Fraction = 0.999
     adam_eps: Positive = 1e-8
     reward_scale: Positive = 1e-3
-    """Factor on every reward before it is learned from; 1e-3 pendulum."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
     ``onrig.runtime.explore.schedule.interpolate`` reads it."""
@@ -45,47 +98,87 @@ def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:
     return problems
 
 
-Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
 
-
-class DdpgConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
-
-    network: Literal["small", "ddpg_original"] = "small"
-    """Sizes of Table 8."""
-    batch: Batch = 16
-    gamma: Fraction = 0.95
-    tau: Rate = 1e-2
-    """Target update per step; the paper does not state it."""
-    actor_lr: Positive = 1e-4
-    critic_lr: Positive = 1e-3
-    critic_decay: NotNegative = 5e-3
-    """Weight decay of the critic's weights."""
-    decay: Literal["decoupled", "coupled"] = "decoupled"
-    """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.999
-    adam_eps: Positive = 1e-8
+    implementation = "td3:Td3"
+    hidden: Hidden = (256, 256)
+    """Units of the actor and of each critic."""
+    batch: Batch = 256
+    gamma: Fraction = 0.99
+    tau: Rate = 5e-3
+    lr: Positive = 1e-3
+    """Of actor and critics."""
+    delay: Annotated[int, msgspec.Meta(ge=1)] = 2
+    """Critic updates per actor update."""
+    targets: Literal["every", "delayed"] = "delayed"
+    """Whether targets follow after every update, or with the actor only."""
+    target_noise: NotNegative = 0.2
+    """Standard deviation of the noise on the target policy's action."""
+    noise_clip: NotNegative = 0.5
     reward_scale: Positive = 1e-3
-    """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
 
 
-Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-TRIALS_ONLY: Final = frozenset({"dqn"})
-"""Algorithms whose policies no rig can run."""
+class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
+
+    sigma: Positive = 0.1
+    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
+    reading: Literal["covariance", "std"] = "covariance"
+    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
+
+    @property
+    def variance(self) -> float:
+        """Of each normalised action."""
+        return self.sigma if self.reading == "covariance" else self.sigma**2
 
 
-class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Learner settings: algorithm, update rate, threads."""
+class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The algorithm that learns, and the settings of every algorithm under its name: the list of all there are.
 
-    algorithm: Literal["ddpg", "dqn"] = "ddpg"
-    """A rig runs DDPG; DQN is for trials on plants (de Bruin et al. 2018, §6.3)."""
+    A resolved configuration has the newer sections only where they are selected or given, so that what identifies a run
+    does not change with the number of algorithms.
+    """
+
+    algorithm: AlgorithmName = "ddpg"
     ddpg: DdpgConfig = DdpgConfig()
     dqn: DqnConfig = DqnConfig()
+    td3: Td3Config | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if getattr(self, self.algorithm) is UNSET:
+            section = get_args(get_type_hints(Algorithms)[self.algorithm])[0]
+            msgspec.structs.force_setattr(self, self.algorithm, section())
+
+    @property
+    def selected(self) -> AlgorithmConfig:
+        """Section of the selected algorithm."""
+        section: AlgorithmConfig = getattr(self, self.algorithm)
+        return section
+
+    @property
+    def batch(self) -> int:
+        """Minibatch size of the selected algorithm."""
+        return self.selected.batch
+
+
+ALGORITHMS: Final = Algorithms.__struct_fields__[1:]
+"""Names of the algorithms."""
+if TYPE_CHECKING:
+    AlgorithmName = str
+else:
+    AlgorithmName = Literal[ALGORITHMS]
+
+Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
+
+
+class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
+    """Learner settings: algorithm, update rate, threads."""
+
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
+    klper: KlperSettings | UnsetType = UNSET
+    """Left out: the defaults of ``KlperSettings``."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -97,10 +190,9 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
     @property
-    def batch(self) -> int:
-        """Minibatch size of the selected algorithm."""
-        batch: int = getattr(self, self.algorithm).batch
-        return batch
+    def klper_variance(self) -> float:
+        """Variance of the Gaussian of KLPER."""
+        return (KlperSettings() if self.klper is UNSET else self.klper).variance
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
@@ -115,6 +207,6 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
 
 def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
     """Settings that only trials on plants support, as (path, message) pairs."""
-    if settings.algorithm not in TRIALS_ONLY:
+    if settings.selected.on_rig:
         return []
     return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]

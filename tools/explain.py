@@ -15,6 +15,7 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
+from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.terminal import Table
@@ -24,6 +25,9 @@ _THEN: Final = {
     "lower": "exploration is scaled by {factor:g} from the next episode on",
     "fall_back": "the run waits, disarmed, between episodes until the learner answers, {wait:g} s at most",
 }
+
+_RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
+"""Settings of an algorithm that its row names, where it has them."""
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
@@ -51,9 +55,9 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
     """Mean number of replays per experience: batch size times updates over experiences written."""
     if learner.updates_per_transition is not None:
-        return learner.ddpg.batch * learner.updates_per_transition
+        return learner.batch * learner.updates_per_transition
     written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
-    return learner.ddpg.batch * (learner.updates_per_episode or 0) / written
+    return learner.batch * (learner.updates_per_episode or 0) / written
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
@@ -138,7 +142,9 @@ def _envelope(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        box = f"the fallback can keep this limit, for parameters within {100 * plants.spread:g} % ('onrig safety')"
+        band = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
+        within = f"parameters within {100 * plants.spread:g} %{band}"
+        box = f"the fallback can keep this limit, for {within} ('onrig safety')"
         rows.append(("predicted", "", f"{plants.velocity}: {box}", ""))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
@@ -216,7 +222,8 @@ def _learning(config: RunConfig) -> Table:
     layout = Layout(len(config.rig.signals), len(config.rig.actuators))
     stored = capacity * layout.row_bytes / 1e6
     beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
-    ddpg = learner.ddpg
+    chosen = learner.selected
+    rates = [f"{name} {getattr(chosen, name):g}" for name in _RATES if hasattr(chosen, name)]
     if learner.updates_per_transition is not None:
         rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps
         total = round(total * config.selection.write_probability)
@@ -224,18 +231,18 @@ def _learning(config: RunConfig) -> Table:
     else:
         per_episode = learner.updates_per_episode or 0
         rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
-    horizon = 1.0 / (1.0 - ddpg.gamma)
+    horizon = 1.0 / (1.0 - chosen.gamma)
     budget = config.selection.capacity_bytes
     within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
         *_altered(config.selection),
-        ("updates", rate, f"{updates} in the run, batches of {ddpg.batch}"),
+        ("updates", rate, f"{updates} in the run, batches of {chosen.batch}"),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
-        ("network", ddpg.network, f"DDPG, tau {ddpg.tau:g}, learning rates {ddpg.actor_lr:g} and {ddpg.critic_lr:g}"),
-        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {ddpg.gamma:g}"),
-        ("reward scale", f"{ddpg.reward_scale:g}", "factor on every reward in learning"),
+        ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
+        ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {chosen.gamma:g}"),
+        ("reward scale", f"{chosen.reward_scale:g}", "factor on every reward in learning"),
     )
     return Table("learning", (), rows)
 

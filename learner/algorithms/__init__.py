@@ -1,17 +1,20 @@
-"""Learning algorithms: what they have in common, and the registry of their names.
+"""Learning algorithms: what they have in common.
 
-An algorithm trains S trials side by side; a rig has one trial.  A new one is a file here, its settings
-(``onrig.learner.settings``), and one line of ``onrig.learner.algorithms.registry``.
+An algorithm trains S trials side by side; a rig has one trial.  A new one is a file here and its settings
+(``onrig.learner.settings``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
@@ -40,7 +43,14 @@ class Signals(NamedTuple):
     """Feedback of K updates to samplers and keepers about the replayed experiences."""
 
     td: NDArray[np.floating]
-    """(K, S, B): TD error before the update, in units of the scaled reward."""
+    """(K, S, B): TD error before the update, in units of the scaled reward; of twin critics the mean of the two."""
+    largest: NDArray[np.floating] | None = None
+    """(K, S, B): larger |TD error| of twin critics; None for one critic."""
+
+    @property
+    def priority(self) -> NDArray[np.floating]:
+        """(K, S, B): |TD error| that samplers and keepers rank by; of twin critics the larger."""
+        return np.abs(self.td) if self.largest is None else self.largest
 
 
 class DiscreteActions(NamedTuple):
@@ -87,3 +97,12 @@ class Exportable(Protocol):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""
         ...
+
+
+def algorithm_for(
+    settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
+) -> Algorithm:
+    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over."""
+    module, _, name = settings.selected.implementation.partition(":")
+    build: Callable[..., Algorithm] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return build(settings.selected, n_observations, n_actions, streams)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from onrig.learner.algorithms.registry import ALGORITHMS
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
@@ -28,7 +27,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
-    if ALGORITHMS[settings.algorithm].single_action and len(config.rig.actuators) != 1:
+    if settings.selected.single_action and len(config.rig.actuators) != 1:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
     if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
         problems.append("trials explore with process ou or none")

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.settings import DdpgConfig, DqnConfig, LearnerSettings, rig_problems, settings_problems
+from onrig.learner.settings import ALGORITHMS, DdpgConfig, DqnConfig, LearnerSettings, rig_problems, settings_problems
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -32,7 +32,7 @@ def test_what_does_not_fit_together_is_told_at_its_place(
     assert [at for at, _ in problems] == places
 
 
-def test_a_rig_takes_ddpg_only() -> None:
+def test_a_rig_refuses_what_is_for_trials() -> None:
     assert rig_problems(SOUND) == []
     ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
@@ -43,10 +43,16 @@ def test_the_batch_is_that_of_the_algorithm() -> None:
     assert (both.batch, msgspec.structs.replace(both, algorithm="dqn").batch) == (7, 9)
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_section_names_the_size_of_its_networks(name: str) -> None:
+    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in ("small", "256-256")
+
+
 @pytest.mark.parametrize(
     "section",
     [
-        {"algorithm": "sac"},
+        {"algorithm": "ddgp"},
+        {"algorithm": "batch"},
         {"per_alpha": -0.1},
         {"dqn": {"tau": 0.01}},
         {"dqn": {"epsilon": [[1, 1.1]]}},

@@ -176,22 +176,21 @@ def _setting(strategy: Strategy, per_alpha: float | None, conditions: Mapping[st
 
 
 def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy) -> dict[str, Value]:
-    selection, dqn = config.selection, learner.algorithm == "dqn"
+    selection, selected = config.selection, learner.selected
     synthetic = selection.synthetic
     states, actions = (synthetic.states, synthetic.actions) if synthetic else (0.0, 0.0)
     fraction = states + actions
     sensor, actuator, inertia = _of_twin(config)
     whole = strategy.retention == "FULL" and selection.capacity is None and selection.capacity_bytes is None
     kind = "states and actions" if states and actions else "states" if states else "actions"
-    gamma = learner.dqn.gamma if dqn else learner.ddpg.gamma
     values: dict[str, Value] = {
         "plant": config.rig.name + (f" ({inertia})" if inertia else ""),
         "algorithm": learner.algorithm.upper(),
-        "network": learner.dqn.network if dqn else learner.ddpg.network,
+        "network": selected.size,
         "rate": float(config.rate_hz),
-        "discount": _discount(gamma, config.rate_hz),
+        "discount": _discount(selected.gamma, config.rate_hz),
         "kept": _kept(selection.write_probability, config.rate_hz),
-        "noise": float(sensor) if sensor == actuator else f"{sensor:g} (sensors), {actuator:g} (actuators)",
+        "noise": _noise(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
         "refresh": float(synthetic.refresh) if synthetic and fraction else None,
@@ -201,7 +200,15 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     return {axis: values[axis] for axis in AXES}
 
 
-def _of_twin(config: RunConfig) -> tuple[float, float, str]:
+def _noise(sensors: float | dict[str, float], actuators: float) -> Value:
+    """Noise of both, as one number where they are equal."""
+    if sensors == actuators:
+        return float(actuators)
+    told = f"{sensors:g}" if not isinstance(sensors, dict) else ", ".join(f"{n} {s:.2g}" for n, s in sensors.items())
+    return f"{told} (sensors), {actuators:g} (actuators)"
+
+
+def _of_twin(config: RunConfig) -> tuple[float | dict[str, float], float, str]:
     """Noise of sensors and actuators, and the preset of the inertia where it is not the paper's."""
     if config.device.twin is None:
         return 0.0, 0.0, ""

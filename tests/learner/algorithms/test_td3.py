@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithms.td3 import Td3
+from onrig.learner.settings import Td3Config
+from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from tests.learner.numpy_nets import data_of, td3_update, trial_state
+from tests.learner.reference import minibatch_of, minibatches, numpy_policy, trial_of
+
+SMALL = Td3Config(hidden=(24, 17), batch=6, reward_scale=0.1, tau=0.05)
+
+
+def _td3(
+    config: Td3Config, n: int = 3, m: int = 2, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+) -> Td3:
+    return Td3(config, n, m, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("changes", "weighted"), [({}, True), ({"targets": "every"}, False), ({"delay": 1, "hidden": (9,)}, True)]
+)
+def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
+    config = msgspec.structs.replace(SMALL, **changes)
+    td3 = _td3(config, seeds=(3, 4), dtype=torch.float64)
+    # Some steps first, so that targets differ from the online networks.
+    td3.update(minibatches(np.random.default_rng(5), (21, 2, 6), 3, 2))
+    before = td3.state()
+    # Adam divides by next to nothing where a gradient is: all parameters get one big enough to compare.
+    data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
+    signals, after = td3.update(data), td3.state()
+    for trial in range(2):
+        stream = np.random.default_rng()
+        restore_stream(stream, before["streams"][trial])
+        wanted = trial_state(before, trial)
+        errors = [td3_update(wanted, config, data_of(data, k, trial), stream.standard_normal((6, 2))) for k in range(2)]
+        np.testing.assert_allclose(signals.td[:, trial], np.mean(errors, axis=1), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(signals.priority[:, trial], np.abs(errors).max(axis=1), rtol=1e-9, atol=1e-12)
+        for key, values in trial_state(after, trial).items():
+            np.testing.assert_allclose(values, wanted[key], rtol=1e-6, atol=1e-10, err_msg=key)
+    assert after["updates"] == 23
+
+
+def test_the_actor_moves_up_the_first_critic_by_finite_differences() -> None:
+    config = msgspec.structs.replace(SMALL, delay=1, hidden=(7,), batch=4, lr=1e-9)
+    td3 = _td3(config, dtype=torch.float64)
+    data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
+    state = td3.state()
+    td3.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    gradient = 10.0 * np.asarray(td3.state()["adam_mean_actor"], np.float64)[0, 0]
+    critic = td3.state()["online_critic"][0, 0]
+
+    def loss(actor: np.ndarray) -> float:
+        td3.restore({**state, "online_actor": actor[None, None]})
+        a = td3.policy(data.observation[0])
+        x = np.concatenate((data.observation[0, 0], a[0]), axis=1)
+        weight, bias = critic[: 6 * 7].reshape(6, 7)[:5], critic[5 * 7 : 6 * 7]
+        return -float((np.maximum(x @ weight + bias, 0.0) @ critic[42:49] + critic[49]).mean())
+
+    at = np.asarray(state["online_actor"], np.float64)[0, 0]
+    step = 1e-6
+    for i in range(0, len(at), 3):
+        moved = [loss(at + sign * step * (np.arange(len(at)) == i)) for sign in (1, -1)]
+        assert gradient[i] == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5, abs=1e-8)
+    assert np.abs(gradient).max() > 1e-3
+
+
+@pytest.mark.parametrize(("batch", "m"), [(16, 1), (5, 3), (13, 4)])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, m: int) -> None:
+    config = msgspec.structs.replace(SMALL, batch=batch)
+    data = minibatches(np.random.default_rng(0), (40, 5, batch), 3, m)
+    together = _td3(config, 3, m, (10, 11, 12, 13, 14))
+    observation = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
+    signals, policy, state = together.update(data), together.policy(observation), together.state()
+    for trial in (0, 3):
+        alone = _td3(config, 3, m, (10 + trial,))
+        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], signals.td[:, trial])
+        assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
+        for name, values in alone.state().items():
+            pair = (values[0], state[name][trial]) if values.ndim else (values, state[name])
+            assert np.array_equal(*pair), name
+
+
+def test_updates_at_once_equal_updates_one_by_one() -> None:
+    data = minibatches(np.random.default_rng(0), (7, 2, 6), 3, 2)
+    at_once, one_by_one = (_td3(SMALL, seeds=(1, 2)) for _ in range(2))
+    td = at_once.update(data).td
+    for k in range(7):
+        assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
+    assert all(np.array_equal(value, one_by_one.state()[name]) for name, value in at_once.state().items())
+
+
+def test_a_restored_learner_goes_on_bit_for_bit_noise_included() -> None:
+    data = minibatches(np.random.default_rng(0), (11, 2, 6), 3, 2)
+    td3 = _td3(SMALL, seeds=(1, 2))
+    td3.update(data)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **td3.state())
+    other = _td3(SMALL, seeds=(8, 9))
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as state:
+        other.restore(state)
+    assert np.array_equal(td3.update(data).td, other.update(data).td)
+    assert other.updates == 22
+    assert all(np.array_equal(value, other.state()[name]) for name, value in td3.state().items())
+
+
+def test_a_state_of_other_networks_or_trials_is_refused() -> None:
+    for other in (_td3(SMALL, m=4), _td3(SMALL, seeds=(0, 1))):
+        with pytest.raises(ValueError, match="parameter vectors of shape"):
+            _td3(SMALL).restore(other.state())
+    with pytest.raises(KeyError):
+        _td3(SMALL).restore({})
+
+
+def test_what_it_cannot_learn_from_is_refused() -> None:
+    with pytest.raises(ValueError, match="one random stream per trial"):
+        _td3(SMALL, seeds=())
+    with pytest.raises(ValueError, match="expected"):
+        _td3(SMALL).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
+
+
+def test_termination_takes_the_bootstrap_away() -> None:
+    data = minibatches(np.random.default_rng(0), (1, 1, 6), 3, 2)
+    ended, running = (replace(data, terminated=np.full((1, 1, 6), end)) for end in (True, False))
+    elsewhere, bootstrapped = (replace(x, next_observation=-data.next_observation) for x in (ended, running))
+    td = [_td3(SMALL).update(x).td for x in (ended, elsewhere, running, bootstrapped)]
+    assert np.array_equal(td[0], td[1])
+    assert not np.array_equal(td[2], td[3])
+
+
+def test_a_diverged_trial_disturbs_no_other() -> None:
+    data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
+    sound, poisoned = (_td3(SMALL, seeds=(1, 2, 3)) for _ in range(2))
+    state = poisoned.state()
+    state["online_actor"][1] = np.nan
+    poisoned.restore(state)
+    expected, got = sound.update(data).td, poisoned.update(data).td
+    assert np.array_equal(expected[:, [0, 2]], got[:, [0, 2]])
+    assert np.isnan(got[-1, 1]).all()
+
+
+def test_the_policy_is_the_exported_actor() -> None:
+    td3 = _td3(SMALL, seeds=(1, 2))
+    td3.update(minibatches(np.random.default_rng(0), (30, 2, 6), 3, 2))
+    observation = np.random.default_rng(1).uniform(-2, 2, (2, 3, 3))
+    for trial in range(2):
+        wanted = numpy_policy(td3.actor_layers(trial), observation[trial])
+        np.testing.assert_allclose(td3.policy(observation)[trial], wanted, atol=1e-6)
+
+
+def test_the_policy_climbs_to_the_best_action_of_a_bandit() -> None:
+    config = Td3Config(hidden=(24, 24), batch=32, gamma=0.0, lr=5e-3, reward_scale=1.0)
+    td3 = _td3(config, 1, 1, (0, 1))
+    data = minibatches(np.random.default_rng(0), (400, 2, 32), 1, 1, weighted=False)
+    td3.update(replace(data, reward=-((data.action - 0.5 * data.observation)[..., 0] ** 2)))
+    observation = np.broadcast_to(np.array([[-0.8], [0.0], [0.8]]), (2, 3, 1))
+    np.testing.assert_allclose(td3.policy(observation), 0.5 * observation, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"hidden": []}, {"hidden": [0]}, {"delay": 0}, {"targets": "never"}, {"target_noise": -0.1}, {"network": "small"}],
+)
+def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(section, Td3Config)

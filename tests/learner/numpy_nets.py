@@ -1,0 +1,131 @@
+"""Networks, gradients and Adam in float64 NumPy, and an update of TD3 and of SAC made of them: nothing of torch.
+
+Networks are plain vectors, layer by layer weights (in, out), then the bias (``onrig.learner.networks``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.settings import Td3Config
+
+Vector = NDArray[np.float64]
+State = dict[str, Vector]
+
+
+class Pass(NamedTuple):
+    """Inputs of each layer, and the output of the last."""
+
+    inputs: list[Vector]
+    output: Vector
+
+
+class Mlp:
+    """Layers of the given widths, relu between them, linear at the end."""
+
+    def __init__(self, vector: Vector, widths: Sequence[int]) -> None:
+        self.weights, self.biases, start = [], [], 0
+        for fan_in, fan_out in itertools.pairwise(widths):
+            block = vector[start : start + (fan_in + 1) * fan_out].reshape(fan_in + 1, fan_out)
+            self.weights.append(block[:-1])
+            self.biases.append(block[-1])
+            start += block.size
+        assert start == len(vector)
+
+    def forward(self, x: Vector) -> Pass:
+        inputs = []
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            inputs.append(x if i == 0 else np.maximum(x, 0.0))
+            x = inputs[-1] @ weight + bias
+        return Pass(inputs, x)
+
+    def backward(self, done: Pass, d: Vector) -> tuple[Vector, Vector]:
+        """Gradients by parameters, as a plain vector, and by inputs, of a loss with gradient ``d`` by the output."""
+        parts = []
+        for i in reversed(range(len(self.weights))):
+            parts.append(np.concatenate((done.inputs[i].T @ d, d.sum(axis=0, keepdims=True))).reshape(-1))
+            d = d @ self.weights[i].T
+            if i:
+                d = d * (done.inputs[i] > 0.0)
+        return np.concatenate(parts[::-1]), d
+
+
+def adam_step(state: State, name: str, gradient: Vector, lr: float) -> None:
+    """Kingma and Ba 2015, Algorithm 1, on one trial's vectors of ``name`` in ``state``."""
+    state[f"adam_step_{name}"] = t = state[f"adam_step_{name}"] + 1.0
+    m = state[f"adam_mean_{name}"] = 0.9 * state[f"adam_mean_{name}"] + 0.1 * gradient
+    v = state[f"adam_square_{name}"] = 0.999 * state[f"adam_square_{name}"] + 0.001 * gradient**2
+    state[f"online_{name}"] = state[f"online_{name}"] - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+
+def follow(state: State, name: str, tau: float) -> None:
+    state[f"target_{name}"] = (1 - tau) * state[f"target_{name}"] + tau * state[f"online_{name}"]
+
+
+def trial_state(state: Mapping[str, NDArray[np.generic]], trial: int) -> State:
+    """What of an algorithm's state belongs to one trial, in float64; counts as they are."""
+    return {key: np.asarray(v if v.ndim == 0 else v[trial], np.float64) for key, v in state.items() if key != "streams"}
+
+
+class Data(NamedTuple):
+    """One minibatch of one trial."""
+
+    s: Vector
+    a: Vector
+    r: Vector
+    s_next: Vector
+    alive: Vector
+    w: Vector
+
+
+def data_of(batches: Minibatches, k: int, trial: int) -> Data:
+    at = k, trial
+    fields = batches.observation, batches.action, batches.reward, batches.next_observation
+    weights = np.ones_like(batches.reward) if batches.weights is None else batches.weights
+    return Data(*(np.asarray(f[at], np.float64) for f in (*fields, ~batches.terminated, weights)))
+
+
+def critic_step(state: State, widths: Sequence[int], data: Data, y: Vector, lr: float) -> Vector:
+    """One step of both critics down the sum of mean w (Q - y)^2; returns y - Q before it, (2, B)."""
+    x, gradients, errors = np.concatenate((data.s, data.a), axis=1), [], []
+    for vector in state["online_critic"]:
+        critic = Mlp(vector, widths)
+        done = critic.forward(x)
+        errors.append(y - done.output[:, 0])
+        gradients.append(critic.backward(done, (-2.0 * data.w * errors[-1] / len(y))[:, None])[0])
+    adam_step(state, "critic", np.stack(gradients), lr)
+    return np.stack(errors)
+
+
+def q_of(vector: Vector, widths: Sequence[int], s: Vector, a: Vector) -> Vector:
+    return Mlp(vector, widths).forward(np.concatenate((s, a), axis=1)).output[:, 0]
+
+
+def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> Vector:
+    """Fujimoto et al. 2018, Algorithm 1, lines 8 to 15, on ``state`` in place; returns both critics' errors (2, B)."""
+    (B, n), m = data.s.shape, data.a.shape[1]
+    actor_widths, widths = (n, *config.hidden, m), (n + m, *config.hidden, 1)
+    noise = np.clip(config.target_noise * normal, -config.noise_clip, config.noise_clip)
+    a_next = np.clip(np.tanh(Mlp(state["target_actor"][0], actor_widths).forward(data.s_next).output) + noise, -1, 1)
+    q_next = np.min([q_of(vector, widths, data.s_next, a_next) for vector in state["target_critic"]], axis=0)
+    y = config.reward_scale * data.r + config.gamma * data.alive * q_next
+    errors = critic_step(state, widths, data, y, config.lr)
+    state["updates"] = state["updates"] + 1
+    delayed = state["updates"] % config.delay == 0
+    if delayed:
+        actor, critic = Mlp(state["online_actor"][0], actor_widths), Mlp(state["online_critic"][0], widths)
+        acted = actor.forward(data.s)
+        a = np.tanh(acted.output)
+        valued = critic.forward(np.concatenate((data.s, a), axis=1))
+        by_action = critic.backward(valued, np.full((B, 1), -1.0 / B))[1][:, n:]
+        adam_step(state, "actor", actor.backward(acted, by_action * (1 - a**2))[0][None], config.lr)
+    if delayed or config.targets == "every":
+        follow(state, "actor", config.tau)
+        follow(state, "critic", config.tau)
+    return errors
