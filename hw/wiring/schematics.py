@@ -11,6 +11,7 @@ from typing import Final
 
 import schemdraw
 import schemdraw.elements as elm
+from schemdraw.util import Point
 
 schemdraw.use("svg")  # text stays text
 
@@ -29,7 +30,9 @@ def _pico(pins: dict[str, int]) -> elm.Ic:
     """The board: signals on the right, USB and supplies on the left."""
     signals = [elm.IcPin(name=f"GP{pin}", side="right", anchorname=name) for name, pin in reversed(pins.items())]
     left = [elm.IcPin(name=n, side="left", anchorname=n) for n in ("GND", "3V3", "VBUS", "USB")]
-    return elm.Ic(pins=[*left, *signals], edgepadW=1.6, pinspacing=1.3).right().label("Raspberry Pi Pico", "top")
+    ic = elm.Ic(pins=[*left, *signals], edgepadW=1.6, pinspacing=1.3)
+    ic.right().label("Raspberry Pi Pico", "top")
+    return ic
 
 
 def _driver(d: schemdraw.Drawing, at: tuple[float, float], name: str) -> elm.Ic:
@@ -38,10 +41,11 @@ def _driver(d: schemdraw.Drawing, at: tuple[float, float], name: str) -> elm.Ic:
     outputs = [elm.IcPin(name=n, side="right", anchorname=n) for n in ("GND", "OUT2", "OUT1", "VM")]
     below = [elm.IcPin(name=n, side="bottom", anchorname=n, slot=at) for n, at in (("IPROPI", "1/3"), ("VREF", "3/3"))]
     ic = elm.Ic(pins=[*inputs, *outputs, *below], size=(5.4, 7.0), edgepadH=1.2, pinspacing=1.5)
-    return d.add(ic.at(at).right().label(name, "top"))
+    d.add(ic.at(at).right().label(name, "top"))
+    return ic
 
 
-def _to(d: schemdraw.Drawing, start: object, length: float, text: str, side: str = "right") -> None:
+def _to(d: schemdraw.Drawing, start: Point, length: float, text: str, side: str = "right") -> None:
     """A short lead from a pin that ends in a net's name."""
     line, tag = elm.Line().at(start).length(length), elm.Tag(width=0.9 + 0.19 * len(text)).label(text, fontsize=SMALL)
     for element in (line, tag):
