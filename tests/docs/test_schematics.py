@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 RIGS = {"pendulum": 0, "magman": 1}
 """Place of each rig in the table of docs/wiring.md."""
 
@@ -17,7 +17,7 @@ RIGS = {"pendulum": 0, "magman": 1}
 @pytest.fixture(scope="module")
 def schematics() -> ModuleType:
     pytest.importorskip("schemdraw")
-    spec = importlib.util.spec_from_file_location("schematics", ROOT / "hw" / "wiring" / "schematics.py")
+    spec = importlib.util.spec_from_file_location("schematics", ROOT / "docs" / "wiring" / "schematics.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -46,7 +46,7 @@ def test_no_two_signals_share_a_pin(rig: str, schematics: ModuleType) -> None:
 @pytest.mark.parametrize("rig", RIGS)
 def test_the_picture_is_the_one_that_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
     getattr(schematics, rig)().save(str(tmp_path / "drawn.svg"))
-    drawn, kept = ((path).read_text() for path in (tmp_path / "drawn.svg", ROOT / "hw" / "wiring" / f"{rig}.svg"))
+    drawn, kept = ((path).read_text() for path in (tmp_path / "drawn.svg", ROOT / "docs" / "wiring" / f"{rig}.svg"))
     assert re.findall(r">([^<>]+)</", drawn) == re.findall(r">([^<>]+)</", kept)
     for name, pin in schematics.pins_of(rig).items():
         assert f"GP{pin}  {name.replace('_', ' ')}" in drawn

@@ -1,6 +1,6 @@
 """The schematics of both rigs on a Raspberry Pi Pico, drawn from the pins of ``hw/firmware/rigs/*.h``.
 
-python hw/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
+python docs/wiring/schematics.py        # writes pendulum.svg and magman.svg beside this file; needs schemdraw
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from schemdraw.util import Point
 schemdraw.use("svg")  # text stays text
 
 HERE: Final = Path(__file__).parent
-RIGS: Final = HERE.parent / "firmware" / "rigs"
+RIGS: Final = HERE.parents[1] / "hw" / "firmware" / "rigs"
 _PIN: Final = re.compile(r"^#define \w+?_PIN_(\w+) (\d+)$", re.MULTILINE)
 SMALL: Final = 11.0
 
