@@ -306,3 +306,11 @@ def test_an_image_is_what_the_boot_rom_starts_and_its_uf2_file_the_same(rig: str
         head = (0x0A324655, 0x9E5D5157, 0x2000, 0x10000000 + 256 * n, 256, n, len(blocks), 0xE48BFF56)
         assert struct.unpack_from("<8I", block) == head
         assert block[508:] == bytes.fromhex("306fb10a")
+
+
+def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
+    need("arm-none-eabi-gcc")
+    built("flash", RIG="magman", NAME="ball-on-a-track", DRIVE=str(tmp_path))
+    (image,) = tmp_path.iterdir()
+    assert image.name == "pico-magman@ball-on-a-track.uf2"
+    assert b"ball-on-a-track\0" in image.read_bytes()
