@@ -231,7 +231,8 @@ class DeviceSession:
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
 
-        Everything else that arrives is counted, never raised; LinkError once the link is closed.
+        A hello that shows a reboot ends the wait.  Everything else that arrives is counted, never raised; LinkError
+        once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
         drains = 0
@@ -252,7 +253,7 @@ class DeviceSession:
             state = intake.newest
             # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
             settled = state is not None and len(data) <= self._one_frame_bytes
-            if settled or not data or drains >= _MAX_DRAIN_READS:
+            if settled or not data or self.rebooted or drains >= _MAX_DRAIN_READS:
                 intake.newest = None
                 return state
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Exportable, algorithm_for
 from onrig.learner.export import export_policy
 from onrig.learner.mirror import Mirror
-from onrig.learner.samplers import Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.policy.contract import contract_for
@@ -74,8 +74,20 @@ class Agent:
         return sampler_for(
             parse_strategy(self._config.selection.strategy),
             stream(self._config.seed, Role.SAMPLER),
-            Setting(capacity, settings.batch, self._config.episodes, settings.per_alpha),
+            Setting(
+                capacity,
+                settings.batch,
+                self._config.episodes,
+                settings.per_alpha,
+                settings.klper_variance,
+                self._departures,
+            ),
         )
+
+    def _departures(self, slots: Slots) -> NDArray[np.floating]:
+        stored, _ = self._mirror.gather(Draw(slots, None))
+        departures: NDArray[np.floating] = self._algorithm.policy(stored.observation[0]) - stored.action[0]
+        return departures
 
     def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
         """Bring the sampler up to date with a complete mirror.

@@ -145,6 +145,20 @@ def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
     return [] if low < high else [("log_std", f"expected [low, high], got {low:g} and {high:g}")]
 
 
+class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
+
+    sigma: Positive = 0.1
+    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
+    reading: Literal["covariance", "std"] = "covariance"
+    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
+
+    @property
+    def variance(self) -> float:
+        """Of each normalised action."""
+        return self.sigma if self.reading == "covariance" else self.sigma**2
+
+
 class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The algorithm that learns, and the settings of every algorithm under its name: the list of all there are.
 
@@ -190,6 +204,8 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
 
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
+    klper: KlperSettings | UnsetType = UNSET
+    """Left out: the defaults of ``KlperSettings``."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -199,6 +215,11 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """torch threads; always one in lockstep."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
+
+    @property
+    def klper_variance(self) -> float:
+        """Variance of the Gaussian of KLPER."""
+        return (KlperSettings() if self.klper is UNSET else self.klper).variance
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:

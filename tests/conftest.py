@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pytest
 from tests.sockets import short_folder
 
 DEAR: Final = ("docs", "processes", "tools/test_attack.py", "tools/web", "tools/experiments", "tools")
-"""Where the dearest files are (whole rigs): they come first, so that all workers end at about the same time."""
+"""The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""
 
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A folder for Unix sockets, which must not lie deep."""
+    """A folder for Unix sockets, whose paths must be short."""
     with short_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="module")
 def no_pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Start runs that draw no picture at their end, as on a board without matplotlib: it costs each a second."""
+    """Hide matplotlib from the runs that a test starts, because the final picture takes a second each."""
     folder = tmp_path_factory.mktemp("no-pictures")
     (folder / "matplotlib.py").write_text("raise ImportError('left out')\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -36,7 +36,7 @@ def no_pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the dearest files first, each file's tests in their order."""
+    """Put the most expensive files first, keeping the order within each file."""
     here = Path(__file__).parent
 
     @cache
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """Settle what this process and all that tests start inherit."""
+    """Set what this process and all processes that tests start inherit."""
     _compile_once()
     _hear_signals()
 
@@ -60,9 +60,9 @@ def _compile_once() -> None:
 
 
 def _hear_signals() -> None:
-    """Hear signals even where whoever started the tests ignores them (nohup, a job in the background).
+    """Restore default signal handling if the caller ignores signals (nohup, a background job).
 
-    What the tests start would inherit it, and a run that is told to ignore SIGHUP rightly does.
+    Processes that the tests start would inherit it, and a run that inherits an ignored SIGHUP rightly ignores it.
     """
     for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         if signal.getsignal(signum) is signal.SIG_IGN:

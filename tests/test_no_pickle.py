@@ -1,4 +1,4 @@
-"""Pickle runs whatever it is sent: no module of ours may load it, or make a library load it."""
+"""Loading a pickle executes code: no module may load one, or make a library load one."""
 
 from __future__ import annotations
 

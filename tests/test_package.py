@@ -1,4 +1,4 @@
-"""What is installed: one package called onrig, whole, that no file of its user's gets in the way of."""
+"""The installed package: complete, only ``onrig``, and not shadowed by the user's files."""
 
 from __future__ import annotations
 

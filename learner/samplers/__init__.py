@@ -7,7 +7,7 @@ gathers the columns.  A new one is a file here and one line of ``SAMPLERS`` (``o
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.strategy import SAMPLERS, SAMPLINGS, Strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import SAMPLERS, Strategy, parts_of_sampling
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
+
+
+Departures = Callable[[NDArray[np.int64]], NDArray[np.floating]]
+"""Present policy's action minus the stored action, normalised, for slots (S, n) of S trials: (S, n, m)."""
 
 
 class Draw(NamedTuple):
@@ -39,6 +43,12 @@ class Setting(NamedTuple):
     """Training episodes of the run, over which exponents are scheduled."""
     per_alpha: float = 0.7
     """Exponent of rank-based prioritised sampling."""
+    klper_variance: float = 0.1
+    """Variance of the policy that KLPER compares batches with."""
+    departures: Departures | None = None
+    """For samplers that look at the policy; None where there is none."""
+    argument: float | None = None
+    """Number in the strategy's notation."""
 
 
 class Sampler(Protocol):
@@ -99,9 +109,8 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Settin
 
     if setting.capacity < setting.batch:
         raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
-    if strategy.sampling not in SAMPLINGS:
-        raise ValueError(f"unknown sampling '{strategy.sampling}'")
-    name, correction = parts_of_sampling(strategy.sampling)
+    name, correction, argument = parts_of_sampling(strategy.sampling)
+    setting = setting._replace(argument=argument)
     sampler = sampler_class(name)
     beta = Linear(sampler.first_beta, 1.0, setting.episodes)
     if correction == "FIS":

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,6 @@ from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
-from onrig.sim.twin.options import TwinOptions
 
 CHUNK: Final = 100
 """Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
@@ -62,8 +60,8 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        twin = msgspec.convert(config.device.twin, TwinOptions)
-        self.memories = Memories(config, settings, seeds, noisy=twin.sensor_noise > 0 or twin.actuator_noise > 0)
+        noisy = self._rollouts.is_noisy
+        self.memories = Memories(config, settings, seeds, noisy=noisy, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0

@@ -6,7 +6,8 @@ experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +33,8 @@ from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.options import TwinOptions
 
 Rows = NDArray[np.float32]
+Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+"""Noise-free actions of S trials: normalised observations (S, E, n) to actions (S, E, m)."""
 
 
 class Altered(NamedTuple):
@@ -48,7 +51,16 @@ class Altered(NamedTuple):
 class Memories:
     """The memories of S trials."""
 
-    def __init__(self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], *, noisy: bool) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: LearnerSettings,
+        seeds: Sequence[int],
+        *,
+        noisy: bool,
+        policy: Policy | None = None,
+    ) -> None:
+        """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
         self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
         self._noise_at = 2 * self._n + self._m + 2
         self.width = self._noise_at + (self._n + self._m if noisy else 0)
@@ -70,7 +82,16 @@ class Memories:
             for seed in seeds
         ]
         self._sampling = sampling_for(
-            strategy, seeds, Setting(self._capacity, self._batch, config.episodes, settings.per_alpha)
+            strategy,
+            seeds,
+            Setting(
+                self._capacity,
+                self._batch,
+                config.episodes,
+                settings.per_alpha,
+                settings.klper_variance,
+                None if policy is None else partial(self._departures, policy),
+            ),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -161,8 +182,7 @@ class Memories:
     def draw(self, updates: int) -> tuple[Minibatches, NDArray[np.float64] | None]:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
-        first = np.arange(len(self.rows), dtype=np.int64)[:, None] * self._capacity
-        rows = self.rows.reshape(-1, self.width).take(self.slots + first, axis=0)
+        rows = self._taken(self.slots)
         n, m = self._n, self._m
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._noisy else None
         minibatches = Minibatches(
@@ -174,6 +194,16 @@ class Memories:
             weights=weights,
         )
         return minibatches, noise
+
+    def _taken(self, slots: Slots) -> Rows:
+        """Rows in slots (..., S, B)."""
+        first = np.arange(len(self.rows), dtype=np.int64)[:, None] * self._capacity
+        return self.rows.reshape(-1, self.width).take(slots + first, axis=0)
+
+    def _departures(self, policy: Policy, slots: Slots) -> NDArray[np.floating]:
+        rows = self._taken(slots)
+        departures: NDArray[np.floating] = policy(rows[..., : self._n]) - rows[..., self._n :][..., : self._m]
+        return departures
 
     def updated(self, td: NDArray[np.floating]) -> None:
         """Pass the TD errors (K, S, B) of the minibatches drawn last to samplers and keepers."""

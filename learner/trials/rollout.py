@@ -61,9 +61,11 @@ class Rollouts:
         self._seeds = seeds
         self._plant, self._substeps = plant or options.plant, options.substeps
         self._sigma = np.array(
-            [options.sensor_noise] * len(rig.observations) + [options.actuator_noise] * len(rig.actuators)
+            [options.noise_of(o.sensor or o.name) for o in rig.observations]
+            + [options.actuator_noise] * len(rig.actuators)
         )
-        self._noisy = bool(self._sigma.any())
+        self.is_noisy: Final = bool(self._sigma.any())
+        """Whether sensors or actuators add noise."""
         self._period_s = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
         """T, transitions per episode."""
@@ -99,7 +101,7 @@ class Rollouts:
     def __call__(self, episode: int, act: Act) -> Rollout:
         """Run episode ``episode`` of every trial."""
         S, T, n, m = len(self._seeds), self.steps, len(self._seen_at), len(self._action_half)
-        noise = self._noise(episode) if self._noisy else None
+        noise = self._noise(episode) if self.is_noisy else None
         state: tuple[Values, ...] = tuple(np.full(2 * S, value) for value in self._start)
         states = np.empty((T + 1, S, 2, n))
         seen = np.empty((T + 1, S, 2, n))

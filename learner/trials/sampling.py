@@ -13,10 +13,12 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_class, sampler_for
+from onrig.learner.samplers import Departures, Draw, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
+from onrig.learner.samplers.klper import Klper, closest
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
+from onrig.learner.samplers.uniform import Uniform
 from onrig.learner.trials.ranked import RankedKeys
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -70,7 +72,7 @@ class RankPerTrials:
         self._rows: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         self._episode = episode
         self._stale = True
 
@@ -159,7 +161,7 @@ class Sampling(Protocol):
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         ...
 
     def written(self, slots: Sequence[Slots]) -> None:
@@ -171,7 +173,7 @@ class Sampling(Protocol):
         ...
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear the TD errors (updates, S, batch) of what was drawn last."""
+        """Note the TD errors (updates, S, batch) of the last draw."""
         ...
 
 
@@ -185,12 +187,12 @@ class Each:
         self.looks_at: Final = samplers[0].looks_at
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of new experiences."""
+        """Note new experiences."""
         for sampler, of_trial in zip(self._samplers, slots, strict=True):
             sampler.written(of_trial)
 
@@ -202,11 +204,40 @@ class Each:
         return Draw(self._slots, np.stack(weights, axis=1) if weights else None)
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear TD errors."""
+        """Note TD errors."""
         if not self.looks_at:
             return
         for trial, sampler in enumerate(self._samplers):
             sampler.updated(self._slots[:, trial].reshape(-1), td[:, trial].reshape(-1))
+
+
+class Closest:
+    """KLPER for all trials at once: their candidates pass through the policies together."""
+
+    looks_at: Final = Klper.looks_at
+
+    def __init__(self, within: Each, candidates: int, departures: Departures, variance: float) -> None:
+        self._within: Final = within
+        self._candidates: Final = candidates
+        self._departures: Final = departures
+        self._variance: Final = variance
+
+    def begin_episode(self, episode: int) -> None:
+        """No effect: draws do not depend on the episode."""
+
+    def written(self, slots: Sequence[Slots]) -> None:
+        """Note new experiences."""
+        self._within.written(slots)
+
+    def draw(self, updates: int) -> Draw:
+        """Draw one minibatch of each trial; ValueError for more, since the policies change between them."""
+        if updates != 1:
+            raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
+        candidates = self._within.draw(self._candidates).slots
+        return Draw(closest(candidates, self._departures, self._variance)[None], None)
+
+    def updated(self, td: NDArray[np.float32]) -> None:
+        """No effect: draws do not depend on TD errors."""
 
 
 class Ranked:
@@ -220,13 +251,13 @@ class Ranked:
         self._fis: Final = fis
 
     def begin_episode(self, episode: int) -> None:
-        """Hear how far the run is."""
+        """Note the progress of the run."""
         self._per.begin_episode(episode)
         for fis, _ in self._fis:
             fis.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Hear of new experiences."""
+        """Note new experiences."""
         self._per.written(slots)
         for (fis, _), of_trial in zip(self._fis, slots, strict=False):
             fis.written(of_trial)
@@ -245,7 +276,7 @@ class Ranked:
         return Draw(draw.slots[None], None if weights is None else weights[None])
 
     def updated(self, td: NDArray[np.float32]) -> None:
-        """Hear TD errors."""
+        """Note TD errors."""
         self._per.updated(td[0])
 
 
@@ -282,8 +313,11 @@ class Drawn:
 def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
     """Build the sampling half of ``strategy`` for trials of ``seeds``, as ``sampler_for`` does for one."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
-    name, correction = parts_of_sampling(strategy.sampling)
+    name, correction, candidates = parts_of_sampling(strategy.sampling)
     one_trial: type = sampler_class(name)
+    if one_trial is Klper and setting.departures is not None and candidates is not None:
+        uniform = Each([Uniform(s) for s in streams], setting.batch)
+        return Closest(uniform, int(candidates), setting.departures, setting.klper_variance)
     if one_trial is not RankPer:
         return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
     if setting.capacity < setting.batch:

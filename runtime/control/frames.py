@@ -66,6 +66,10 @@ _SILENCE_NS: Final = 1_000_000_000
 """A link without a frame for this long (and for ten periods) is lost."""
 _LOCKSTEP_SILENCE_NS: Final = 10_000_000_000
 _POLL_NS: Final = 50_000_000
+_PATIENCE: Final = 1.5
+"""Periods without a frame before the device is asked who it is; it has then restarted at most three ago."""
+_LEAST_PATIENCE_NS: Final = 1_500_000
+"""Above 1 kHz the line would be busier with that question than with frames."""
 _LONG_PERIOD_NS: Final = 5_000_000
 _REHEARSALS_LONG: Final = (900_000, 2)
 _REHEARSALS_SHORT: Final = (550_000, 1)
@@ -110,6 +114,8 @@ class FrameSource:
         self._stop_requested = stop_requested
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
+        patience_ns = max(round(_PATIENCE * self._period_ns), _LEAST_PATIENCE_NS)
+        self._poll_ns = _POLL_NS if self._lockstep else min(_POLL_NS, patience_ns)
         self._rehearse = not self._lockstep and self._period_ns >= _SHORTEST_REHEARSED_NS
         long = self._period_ns >= _LONG_PERIOD_NS
         self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
@@ -150,7 +156,7 @@ class FrameSource:
                         self._rehearsal.run()
                 self.busy_until_ns = time.monotonic_ns()
         while state is None:
-            state = session.wait_state(time.monotonic_ns() + _POLL_NS)
+            state = session.wait_state(time.monotonic_ns() + self._poll_ns)
             if state is not None:
                 break
             if self._stop_requested():

@@ -121,7 +121,7 @@ class Ledger:
                 account.used = 0.0
 
     def factor(self) -> float:
-        """Return what the amplitude is multiplied with: the scarcest budget's room."""
+        """Return the factor on the amplitude: the room of the scarcest budget."""
         least = 1.0
         for account in self._accounts:
             if not account.used <= account.ample < account.limit:  # in every tick: most accounts cost a comparison
@@ -129,12 +129,12 @@ class Ledger:
         return min(least, self._cool())
 
     def pause(self) -> Pause | None:
-        """Return the pause that spent budgets ask for, the longest one; None while there is room."""
+        """Return the longest pause required by spent budgets; None while there is room."""
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
         t = self._temperature
         if t is not None and self._cool() <= 0.0:
             cause = f"'{t.sensor}' reads {self._degrees:g}, its limit is {t.limit:g}"
-            pauses.append(Pause(cause, "let it cool, or see exploration.budgets.temperature", t.cool_s))
+            pauses.append(Pause(cause, "let it cool, or adjust exploration.budgets.temperature", t.cool_s))
         return max(pauses, key=lambda p: p.wait_s, default=None)
 
     def _cool(self) -> float:
@@ -146,7 +146,7 @@ class Ledger:
     def _pause(self, account: _Account) -> Pause:
         at = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
         wait_s = self._until_room(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
-        return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "see why, or raise it", wait_s)
+        return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "find the cause, or raise it", wait_s)
 
     def _until_room(self, account: _Account) -> float:
         """Seconds without use until at most the ``warn`` fraction of an hour's budget is used, and not all of it."""
@@ -157,7 +157,7 @@ class Ledger:
         return (minutes * _MINUTE_US - self._minute_us) / 1e6
 
     def state(self) -> dict[str, float]:
-        """Return what a resumed run goes on from, as plain numbers."""
+        """Return the state for a resumed run, as plain numbers."""
         state = {"minute_us": float(self._minute_us)}
         if self._degrees is not None:
             state["degrees"] = self._degrees
@@ -168,7 +168,7 @@ class Ledger:
         return state
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Go on from a saved state; accounts that were not kept then begin empty."""
+        """Restore a saved state; accounts missing from it start empty."""
         self._minute_us = int(state.get("minute_us", 0))
         self._degrees = state.get("degrees")
         for account in self._accounts:

@@ -1,7 +1,7 @@
 """Explorer: an episode's exploration signal, its amplitude in each tick, and pauses of the run.
 
 Decisions are pure functions of the configuration, the seed and past events; all state goes through ``state`` and
-``restore``, so that a resumed run continues as if it had never stopped.
+``restore``, so a resumed run continues as if uninterrupted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Explorer:
 
     @property
     def explores(self) -> bool:
-        """Whether the episode in progress has noise: a training episode that is no quiet one."""
+        """Whether the episode in progress has noise: a training episode that is not a quiet one."""
         return self._explores
 
     @property
@@ -207,7 +207,7 @@ class Explorer:
         self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
 
     def state(self) -> dict[str, float]:
-        """Return what a resumed run goes on from, between episodes, as plain numbers."""
+        """Return the state between episodes for a resumed run, as plain numbers."""
         return {
             "training_steps": self._training_steps,
             "retreat.level": self._retreat.level,
@@ -219,7 +219,7 @@ class Explorer:
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         self._training_steps = int(state["training_steps"])
         self._retreat = Retreat(int(state["retreat.level"]), int(state["retreat.clean"]))
         self._scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
@@ -232,16 +232,16 @@ _WARM_UPS: Final = 3
 
 
 def perturbed_session(explorer: Explorer, policy: PolicySession | None) -> PolicySession | None:
-    """Return the policy with this episode's noise on its weights; None where the episode asks for none.
+    """Return the policy with this episode's noise on its weights; None if the episode has no such noise.
 
-    A policy that cannot be perturbed is told of, and the episode goes without.
+    If a policy cannot be perturbed, a warning is reported and the episode runs without noise.
     """
     if policy is None or not (explorer.perturbs and explorer.explores):
         return None
     try:
         session = PolicySession(explorer.perturb(policy.model))
     except ModelRefused as refusal:
-        report("control", "warning", f"the policy cannot be explored with: {refusal}")
+        report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None
     session.warm_up(_WARM_UPS)
     return session

@@ -1,11 +1,11 @@
-"""Exploration noise, drawn per episode from a stream of its own: on actions, and on a policy's weights.
+"""Exploration noise, drawn from a separate stream per episode: on actions, and on a policy's weights.
 
 Noise on actions lives in normalised action units and is added to the normalised policy action; the sum is clipped to
 [-1, 1].
 
 Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
 "Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma times ``adaption`` after N steps with
-less than the wished distance in action space, else divided by it.  Deviations: the distance is measured on the states
+less than the target distance in action space, else divided by it.  Deviations: the distance is measured on the states
 that the perturbed policy visits (there is no memory to draw from in the loop), and a new sigma takes effect with the
 next episode's perturbation.
 """
@@ -57,8 +57,8 @@ def unit_signal(
 ) -> list[tuple[float, ...]]:
     """Draw an episode's signal clipped to [-1, 1], one (m,) tuple per step; empty where none is added to actions.
 
-    The amplitude multiplies the *clipped* noise: scaled before the clip it would never become small (docs/methods.md,
-    "Clipped noise").
+    The amplitude multiplies the *clipped* noise: noise scaled before clipping would never become small
+    (docs/methods.md, "Clipped noise").
     """
     raw = raw_signal(exploration, rng, steps, dimensions)
     return [] if raw is None else [tuple(row) for row in np.clip(raw, -1.0, 1.0).tolist()]
@@ -69,7 +69,7 @@ def episode_noise(
 ) -> list[tuple[float, ...]]:
     """Exploration signal of one training episode as scheduled over episodes, before any gate, (m,) for each step.
 
-    Raises ValueError for parameter noise, which is no signal but depends on the policy.
+    Raises ValueError for parameter noise, which depends on the policy.
     """
     if isinstance(exploration, ParameterNoise):
         raise ValueError("parameter noise depends on the policy")
@@ -117,7 +117,7 @@ def perturbed_model(
     ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
     has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the
     same in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on
-    the bias.  Raises ModelRefused for a model without weights that it can find.
+    the bias.  Raises ModelRefused if no weights are found in the model.
     """
     graph = read_model(model)
     patched = bytearray(model)
@@ -173,7 +173,7 @@ def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
 
 
 def _added(graph: OnnxModel, product: Node) -> str | None:
-    """Return what an Add puts on the product of a MatMul, as exporters without Gemm write a bias."""
+    """Return the term that an Add puts on the product of a MatMul: the bias of exporters that do not use Gemm."""
     output = product.outputs[0]
     for node in graph.nodes:
         if node.op_type == "Add" and output in node.inputs:
@@ -182,6 +182,6 @@ def _added(graph: OnnxModel, product: Node) -> str | None:
 
 
 def _write(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
-    """Put ``new`` where the view ``old`` of ``model`` lies, as float32."""
+    """Write ``new`` as float32 over the view ``old`` of ``model``."""
     at = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
     patched[at : at + old.nbytes] = new.astype("<f4").tobytes()

@@ -30,7 +30,7 @@ def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def schedules(amplitude: Points | dict[str, Points], actuators: Sequence[str]) -> tuple[Points, ...]:
-    """Return the schedule of each actuator, in order; raises KeyError for one that a mapping leaves out."""
+    """Return the schedule of each actuator, in order; raises KeyError for one missing from a mapping."""
     if isinstance(amplitude, dict):
         return tuple(amplitude[name] for name in actuators)
     return (amplitude,) * len(actuators)
@@ -42,7 +42,7 @@ def amplitudes(exploration: Scheduled, actuators: Sequence[str], x: float) -> tu
 
 
 def is_quiet(quiet: Quiet | None, episode: int) -> bool:
-    """Tell whether training episode ``episode`` (from 1) is one without noise."""
+    """Tell whether training episode ``episode`` (from 1) has no noise."""
     return quiet is not None and (episode - 1) % quiet.every >= quiet.every - quiet.episodes
 
 
@@ -55,9 +55,9 @@ def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
 
 
 def follows_episode_alone(exploration: Exploration) -> bool:
-    """Tell whether the noise of an episode follows from its number and the seed: no gate, no schedule over steps.
+    """Tell whether the noise of an episode depends only on its number and the seed: no gate, no schedule over steps.
 
-    Synthetic experiences and trials on plants, which draw it again, rely on that.
+    Synthetic experiences and trials on plants rely on that, because they redraw it.
     """
     budgeted = exploration.budgets != Budgets(warn=exploration.budgets.warn)
     if isinstance(exploration, NoExploration | ParameterNoise):

@@ -28,7 +28,7 @@ class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attenuation by the shield's margin of the tick before: 1 deep inside the envelope, 0 at its edge."""
 
     start: PositiveShare = msgspec.field(default=0.3, name="from")
-    """Margin from which on the amplitude is whole."""
+    """Margin above which the amplitude is not reduced."""
     floor: Share = 0.0
     """Factor at the edge; linear in between."""
 
@@ -41,11 +41,11 @@ class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least: Inside = 0.1
     """Lower bound of the factor."""
     clean_episodes: Count = 5
-    """Consecutive training episodes with noise and without a trip for one step of return."""
+    """Consecutive training episodes with noise and without a trip that undo one step."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits per quantity; null for none.  Evaluation episodes count as well, since they cause wear, too."""
+    """Limits per quantity; null for none.  Evaluation episodes count as well, because they cause wear too."""
 
     interventions: Count | None = None
     """Ticks in which a rule of the shield acted."""
@@ -74,13 +74,13 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Budgets of exploration and all other motion of the rig."""
 
     warn: Share = 0.8
-    """Used fraction from which on the amplitude falls, to 0 where the budget is spent."""
+    """Used fraction above which the amplitude is reduced, down to 0 when the budget is spent."""
     episode: Quota = Quota()
-    """Spent: the episode ends."""
+    """When spent, the episode ends."""
     hour: Quota = Quota()
-    """Of any 60 minutes of device time; spent: the run pauses until there is room again."""
+    """For any 60 minutes of device time; when spent, the run pauses until there is room again."""
     session: Quota = Quota()
-    """Of the whole run; spent: it pauses until a person resumes it, which opens the budget anew."""
+    """For the session; when spent, the run pauses until a person resumes it, which renews the budget."""
     temperature: Temperature | None = None
 
 
@@ -101,7 +101,7 @@ class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings of every process that adds noise."""
 
     over: Literal["episodes", "steps", "seconds"] = "episodes"
-    """What the amplitude advances over: the number of the training episode, or training steps or seconds so far."""
+    """Unit of the schedule: the number of the training episode, or training steps or seconds so far."""
     amplitude: Points | dict[str, Points] = ((1, 1.0),)
     """One schedule, or one for each actuator by name."""
     near_envelope: NearEnvelope | None = None
@@ -118,7 +118,7 @@ class OrnsteinUhlenbeck(
     gain: AboveZero = 5.14
     friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="where the process is stable")] = 0.3
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
-    """By default that of de Bruin et al. 2018, §4."""
+    """Default from de Bruin et al. 2018, §4."""
 
 
 class Gaussian(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian", tag_field="process"):
@@ -133,19 +133,19 @@ class ParameterNoise(
     """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (de Bruin et al. 2018,
     §8.5; Plappert et al. 2018).
 
-    The amplitude multiplies how far the perturbed policy's action lies from the policy's.
+    The amplitude multiplies the deviation of the perturbed policy's action from the policy's.
     """
 
     target_std: PositiveShare = 0.2
-    """Root mean square of the distance in action space, normalised, that the scale is adapted to."""
+    """Target of the adaptation: root mean square distance in action space, normalised."""
     adapt_every: Count = 50
-    """Steps between adaptions."""
+    """Steps between adaptations."""
     adaption: Annotated[float, msgspec.Meta(gt=1.0, le=2.0)] = 1.01
-    """Factor of one adaption."""
+    """Factor of one adaptation."""
 
 
 class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none", tag_field="process"):
-    """The policy's action as it is."""
+    """The policy's action, unchanged."""
 
 
 Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise
@@ -153,7 +153,7 @@ Exploration = Noisy | NoExploration
 
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
-    """List (path, message) for each value that does not fit the others; ``steps`` of an episode, 0 if unknown."""
+    """List (path, message) for each inconsistent value; ``steps`` of an episode, 0 if unknown."""
     for at, message in _findings(exploration, rig, steps, rate_hz):
         path: NodePath = ("exploration", *at)
         yield path, f"{message} at {format_path(path)}"
@@ -181,7 +181,7 @@ def _schedule_findings(exploration: Scheduled, rig: Rig) -> Iterator[Finding]:
             yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
         yield from _points_findings(("amplitude", name), points, exploration.over)
     missing = [name for name in actuators if name not in amplitude]
-    if missing and set(amplitude) <= set(actuators):  # else a name is misspelled, and that is told
+    if missing and set(amplitude) <= set(actuators):  # otherwise a misspelled name is reported
         yield ("amplitude",), f"no schedule for {', '.join(missing)}"
 
 
@@ -197,7 +197,7 @@ def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> 
     for name, limit in _set(budgets.session):
         hourly = getattr(budgets.hour, name)
         if hourly is not None and limit < hourly:
-            yield ("budgets", "hour", name), f"{hourly:g} an hour are more than the {limit:g} of the whole session"
+            yield ("budgets", "hour", name), f"{hourly:g} an hour is more than the {limit:g} of the whole session"
     worst = _worst_episode(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
         for name, limit in _set(getattr(budgets, span)):
@@ -207,7 +207,7 @@ def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> 
 
 
 def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
-    """What an episode uses at most, where exploration alone may use as much."""
+    """Largest use of an episode, for quantities that exploration alone may use up."""
     driven_s, m = steps / rate_hz, len(rig.actuators)
     return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
 

@@ -57,7 +57,7 @@ EVENT: Final = Message(
 """A line of ``events.jsonl``: the whole of it in ``json``."""
 LOOP: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
 """Between two episodes, before the record ``tick``: what the loop knows that no record tells, the state of the
-exploration above all.  A run is resumed from it, and a replay goes on from it where records were lost."""
+exploration above all.  A run is resumed from it, and a replay continues from it after lost records."""
 LOG: Final = Message(
     "Log",
     (
@@ -132,7 +132,7 @@ class LoggedEvent(NamedTuple):
 
 
 def read_event(line: bytes) -> LoggedEvent | None:
-    """Read a line; None where it is none of ours."""
+    """Read a line; None if it is not an event of ours."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):

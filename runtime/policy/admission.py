@@ -1,8 +1,8 @@
 """Admission of a policy: all conditions it must meet before it reaches the loop (docs/architecture.md).
 
-The steps, cheapest and safest first: size of the bytes; format (``onnx_wire``); operators; contract equal to the
-rig's; shapes and costs (``graph``); then onnxruntime builds it, outputs finite and within the actuators' limits on
-every probe state, latency within the budget.  onnxruntime sees only what passed the steps before it.
+The steps, cheapest and safest first: size in bytes; format (``onnx_wire``); operators; contract equal to the rig's;
+shapes and costs (``graph``); then onnxruntime builds it: outputs finite and within the actuators' limits on every probe
+state, latency within the budget.  onnxruntime only sees models that passed the earlier steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
-"""Of the half range of an action: a saturated tanh, scaled in float32, may end a rounding error beyond the limit."""
+"""Share of the half range by which an action may exceed its limit: float32 rounding of a scaled, saturated tanh."""
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 HOPELESS: Final = 20.0
@@ -43,13 +43,13 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: int = 4 << 20
     max_parameters: int = 1_000_000
     max_operations: int = 4_000_000
-    """Multiply-adds, or comparable, of one run."""
+    """Multiply-adds, or comparable operations, per run."""
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
 
 
 class Admitted(NamedTuple):
-    """The policy may run; latencies are of one run on this board."""
+    """An admitted policy; latencies are of one run on this board."""
 
     contract: PolicyContract
     latency_p50_us: float
@@ -59,7 +59,7 @@ class Admitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The policy must not run: at which step, and why in one line with the figures."""
+    """A refused policy: the step that refused it, and a one-line reason with figures."""
 
     stage: Stage
     reason: str
@@ -75,8 +75,9 @@ def admit(
     """Judge the bytes of a policy for the rig that ``wanted`` describes.
 
     ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory; rows
-    that are not finite are left out.  Latency is refused by its median, which the scheduler hardly moves; a p99 beyond
-    the budget warns.  Raises ValueError for probes of another width; nothing that is in ``model`` makes it raise.
+    that are not finite are ignored.  Latency is judged by its median, which the scheduler hardly affects; a p99 beyond
+    the budget gives a warning.  Raises ValueError for probes of the wrong width, but never because of the content of
+    ``model``.
     """
     limits = limits or AdmissionLimits()
     if probes.ndim != 2 or probes.shape[1] != len(wanted.observations):
@@ -138,7 +139,7 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
     if difference is not None:
         raise ModelRefused("contract", difference)
     for name, value, least in (
-        ("policy_id", contract.policy_id, -(1 << 63)),  # its maker's word, of which nothing depends here
+        ("policy_id", contract.policy_id, -(1 << 63)),  # stated by the sender; nothing depends on it
         ("training_step", contract.training_step, 0),
     ):
         if not least <= value < 1 << 63:
@@ -200,11 +201,11 @@ def _check_outputs(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.floa
 
 
 def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:
-    """Make ``n`` observations in SI units, float32 (n, width), for ``admit``; the same for the same arguments.
+    """Probe observations for ``admit`` in SI units, float32 (n, width); deterministic in the arguments.
 
-    The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them,
-    or a random choice where there are more); the rest uniform over the widened range.  ``widen`` is the factor on each
-    half range: a rig that misbehaves leaves its range, and a policy must be harmless there too.
+    The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them, or
+    a random choice if there are more); the rest uniform over the widened range.  ``widen`` is the factor on each half
+    range: a rig may leave its range, and the policy's outputs must be finite and bounded there too.
     """
     rng = np.random.default_rng(seed)
     low = np.array([s.low for s in contract.observations])

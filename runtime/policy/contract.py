@@ -1,8 +1,8 @@
-"""The contract in a policy's ONNX metadata, what a rig asks of it, and the refusal of a policy that breaks it.
+"""The contract in a policy's ONNX metadata, the one that a rig requires, and the refusal of a policy that differs.
 
 A policy is an ONNX graph with one float32 input ``observation`` of shape (1, n) and one float32 output ``action`` of
-shape (1, m), both in the rig's SI units and in the rig's order: normalisation is baked into the graph, so that a
-policy can be judged and run without knowing how it was trained.
+shape (1, m), both in SI units and in the rig's order: normalisation is part of the graph, so that a policy can be
+judged and run without knowledge of its training.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class PolicyContract(msgspec.Struct, frozen=True):
-    """What a policy says of itself; stored as JSON under the metadata key ``onrig.contract``."""
+    """A policy's description of itself, stored as JSON under the metadata key ``onrig.contract``."""
 
     rig: str
     observations: tuple[Signal, ...]
     actions: tuple[Signal, ...]
     rate_hz: float
     policy_id: int
-    """What its maker calls it, for people; the rig gives each policy that it admits an id of its own."""
+    """Id given by the sender, for information; the rig assigns its own id to each admitted policy."""
     parent_run: str
     training_step: int
     delay_periods: float = 1.0
@@ -48,7 +48,7 @@ class PolicyContract(msgspec.Struct, frozen=True):
 
 
 def contract_for(rig: Rig, rate_hz: float, *, policy_id: int, parent_run: str, training_step: int) -> PolicyContract:
-    """Build the contract that a policy for ``rig`` at ``rate_hz`` has to carry."""
+    """Build the contract that a policy for ``rig`` at ``rate_hz`` must have."""
     return PolicyContract(
         rig=rig.name,
         observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in rig.signals),
@@ -71,7 +71,7 @@ def decode_contract(text: str | bytes) -> PolicyContract:
 
 
 def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | None:
-    """Name the first difference that makes a policy unfit for a rig, with both values; None when it fits."""
+    """Describe the first difference that rules a policy out for a rig, with both values; None if it fits."""
     for field in ("format", "rig", "normalisation", "behaviour"):
         a, b = getattr(offered, field), getattr(wanted, field)
         if a != b:
@@ -90,20 +90,20 @@ def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | 
 
 
 Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "latency", "ids"]
-"""The steps of admission, in order; last, whether there is an id left."""
+"""The steps of admission in order; ``ids``: none is left."""
 
 MAX_REASON: Final = 300
 
 
 def one_line(text: str) -> str:
-    """Make untrusted text fit for a log line: its first line, printable characters only, at most 300 of them."""
+    """Sanitise untrusted text for a log line: its first line, printable characters only, at most 300."""
     first = text.strip().split("\n", 1)[0]
     line = "".join(c if c.isprintable() else "?" for c in first[: MAX_REASON + 1])
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
 class ModelRefused(ValueError):
-    """A model that must not be run; ``reason`` is one line with the figures, ``stage`` the step that refused it."""
+    """Refusal of a model; ``reason`` is one line with figures, ``stage`` the step that refused it."""
 
     def __init__(self, stage: Stage, reason: str) -> None:
         self.stage: Stage = stage

@@ -1,4 +1,4 @@
-"""Judge a policy's graph without running it: names, static shapes, and what one run costs."""
+"""Static checks of a policy's graph: names, shapes, and the cost of one run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from onrig.runtime.policy.operators import check_operator, evaluate
 from onrig.runtime.policy.shape_rules import Value, value_of
 
 OPSETS: Final = range(13, 27)
-"""Operator sets whose specifications the shape rules follow; older ones keep axes and bounds in attributes."""
+"""Operator sets that the shape rules cover; older ones have axes and bounds in attributes."""
 MAX_ELEMENTS: Final = 1 << 18
-"""Elements of all values that one run computes, together: 2 MiB at 8 bytes each."""
+"""Total elements of all values computed in one run: 2 MiB at 8 bytes each."""
 
 
 class Cost(NamedTuple):
-    """What a graph needs: parameters (elements of initializers and constants), and per run operations and elements."""
+    """Cost of a graph: parameters (elements of initializers and constants), operations and elements per run."""
 
     parameters: int
     operations: int
@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 def check_operators(model: OnnxModel) -> None:
-    """Raise ModelRefused (``operators``) unless all operators are allowed and of an operator set known here."""
+    """Raise ModelRefused (``operators``) unless all operators are allowed and of a supported operator set."""
     opset = model.opsets.get("")
     if opset is None or opset not in OPSETS:
         raise ModelRefused("operators", f"operator set {opset}, allowed are {OPSETS.start} to {OPSETS.stop - 1}")
@@ -36,12 +36,12 @@ def check_operators(model: OnnxModel) -> None:
 
 
 def _agrees(declared: int | str | None, actual: int) -> bool:
-    """Tell whether a dimension may be declared so; a symbol can only be the batch, which is 1 on a rig."""
+    """Tell whether a declared dimension is consistent; a symbol can only be the batch, which is 1 on a rig."""
     return declared is None or actual == (1 if isinstance(declared, str) else declared)
 
 
 def _check_port(what: str, ports: tuple[ValueInfo, ...], name: str, shape: tuple[int, int]) -> None:
-    """Check that a graph has the one float32 input or output asked for; a named batch dimension stands for 1."""
+    """Check that a graph has exactly the required float32 input or output; a symbolic batch dimension counts as 1."""
     if [port.name for port in ports] != [name]:
         names = [port.name for port in ports]
         raise ModelRefused("shapes", f"{len(names)} {what}s {names[:8]}, must be exactly one, named {name!r}")
@@ -54,7 +54,7 @@ def _check_port(what: str, ports: tuple[ValueInfo, ...], name: str, shape: tuple
 
 
 def _check_declared(info: ValueInfo, value: Value) -> None:
-    """Check a declared type against the computed one; onnxruntime plans its memory by the declaration."""
+    """Check a declared type against the inferred one; onnxruntime plans its memory from the declaration."""
     shape = value.shape if info.shape is None else info.shape
     if info.elem_type != value.elem_type or len(shape) != len(value.shape) or not all(map(_agrees, shape, value.shape)):
         told, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
@@ -68,11 +68,11 @@ def check_graph(
     max_parameters: int,
     max_operations: int,
 ) -> Cost:
-    """Follow the shapes through a graph whose operators were checked; returns its cost or raises ModelRefused.
+    """Infer the shapes of a graph with checked operators; returns its cost or raises ModelRefused.
 
     ``observation`` and ``action`` are the (name, width) of the only input and output, of shape (1, width).  Refused
-    (``shapes``) are names used twice or before they are defined, shapes that do not fit and declarations that are not
-    true; (``size``) costs beyond the caps; (``finite``) constants that are not finite.
+    (``shapes``) are names defined twice or used before definition, inconsistent shapes and false declarations;
+    (``size``) costs beyond the limits; (``finite``) constants that are not finite.
     """
     _check_port("input", model.inputs, observation[0], (1, observation[1]))
     _check_port("output", model.outputs, action[0], (1, action[1]))

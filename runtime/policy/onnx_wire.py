@@ -1,10 +1,10 @@
-"""Read an ONNX model from bytes, as far as a policy may use ONNX (docs/architecture.md).
+"""Parser for the subset of ONNX that a policy may use (docs/architecture.md).
 
-A policy comes from a process that is not trusted, and onnxruntime is a large body of C++ that was not written against
-hostile models; this reader therefore sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that
-a plain feed-forward graph needs: functions, training info, subgraphs, sparse and external tensors, and every unknown
-field are refused.  The nesting is fixed (model, graph, node, attribute, tensor), hence no recursion; tensors are views
-into the bytes, hence bounded memory.
+A policy comes from an untrusted process, and onnxruntime is a large C++ program that was not hardened against hostile
+models, so this parser sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that a plain
+feed-forward graph needs, and refuses functions, training info, subgraphs, sparse and external tensors, and all unknown
+fields.  The nesting is fixed (model, graph, node, attribute, tensor), so there is no recursion; tensors are views into
+the bytes, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_RANK: Final = 6
 MAX_NAME_BYTES: Final = 512
 MAX_METADATA_BYTES: Final = 64 * 1024
 IR_VERSIONS: Final = range(4, 15)
-"""IR 3 still lists every weight among the inputs; 14 is the newest whose fields were compared with this reader."""
+"""IR 3 lists every weight among the inputs; 14 is the newest that this parser was checked against."""
 
 FLOAT: Final = 1
 INT64: Final = 7
@@ -34,7 +34,7 @@ DTYPES: Final[Mapping[int, np.dtype[np.generic]]] = {
     INT64: np.dtype("<i8"),
     DOUBLE: np.dtype("<f8"),
 }
-"""The element types a policy may use; integers only for axes, shapes and indices."""
+"""Element types that a policy may use; integers only for axes, shapes and indices."""
 
 Array = npt.NDArray[np.generic]
 AttributeValue = int | float | bytes | Array | tuple[int, ...] | tuple[float, ...]
@@ -66,7 +66,7 @@ class ValueInfo(NamedTuple):
 
 
 class OnnxModel(NamedTuple):
-    """What admission needs of a ModelProto; the initializers are read-only views into the model's bytes."""
+    """The parts of a ModelProto that admission needs; initializers are read-only views into the model's bytes."""
 
     ir_version: int
     opsets: dict[str, int]
@@ -131,7 +131,7 @@ def _float(raw: int) -> float:
 
 
 def _tensor(reader: Reader, span: Span) -> tuple[str, Array]:
-    """Read a TensorProto as (name, read-only array); checks that its bytes and its dimensions agree."""
+    """Read a TensorProto as (name, read-only array); checks its size against its dimensions."""
     fields = reader.fields(span, _TENSOR)
     name = reader.text(fields.span(8))
     dims = fields.numbers.get(1, [])
@@ -165,7 +165,7 @@ def _tensor(reader: Reader, span: Span) -> tuple[str, Array]:
 
 
 def _attribute(reader: Reader, span: Span) -> tuple[str, Attribute]:
-    """Read an AttributeProto as (name, attribute); the value must stand in the field its type names."""
+    """Read an AttributeProto as (name, attribute); the value must be in the field for its type."""
     fields = reader.fields(span, _ATTRIBUTE)
     name, kind = reader.text(fields.span(1)), fields.number(20)
     field = _ATTRIBUTE_FIELDS.get(kind)
@@ -204,7 +204,7 @@ def _node(reader: Reader, span: Span) -> Node:
 
 
 def _value_info(reader: Reader, span: Span) -> ValueInfo:
-    """Read a ValueInfoProto; only dense tensors are understood."""
+    """Read a ValueInfoProto; only dense tensors are supported."""
     fields = reader.fields(span, _VALUE_INFO)
     name = reader.text(fields.span(1))
     kind = reader.fields(fields.span(2), _TYPE)
@@ -223,10 +223,9 @@ def _value_info(reader: Reader, span: Span) -> ValueInfo:
 
 
 def read_model(data: bytes) -> OnnxModel:
-    """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) with the first thing that is wrong.
+    """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) for the first error.
 
-    The caller bounds ``len(data)`` beforehand.  Nothing is said about the graph's meaning: names, operators and
-    shapes are ``onrig.runtime.policy.operators``' to judge.
+    The caller bounds ``len(data)``.  Names, operators and shapes are checked in ``onrig.runtime.policy.graph``.
     """
     reader = Reader(data)
     model = reader.fields((0, len(data)), _MODEL)

@@ -1,13 +1,13 @@
-"""The operators a policy may use, and what they cost, known before anything runs.
+"""The operators that a policy may use, with shape rules and costs that are known before it runs.
 
-onnxruntime allocates and computes whatever a graph asks for: a few hundred bytes of Concat or broadcast can demand
-terabytes.  So each operator here comes with its shape rule, every shape in the graph is static, and a model is refused
-by its element and operation counts before onnxruntime sees it.  That only works for operators whose output shape
-follows from input shapes and constants, hence the list; it covers what exporters make of feed-forward networks
-(Gemm or MatMul and Add; activations; normalisation, squashing and clipping of actions; taking observations apart and
-together; sine and cosine for angles).  Left out with purpose: everything with a subgraph (If, Loop, Scan), whose shape
-depends on data (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), that is random (not replayable), or that
-keeps state.  Arithmetic is on floats alone: an integer division by zero kills a process on x86 with SIGFPE.
+onnxruntime allocates and computes whatever a graph requests: a few hundred bytes of Concat or broadcasting can demand
+terabytes.  So each operator has a shape rule, every shape in the graph is static, and a model is refused by its element
+and operation counts before onnxruntime sees it.  That requires operators whose output shape follows from input shapes
+and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations; normalisation,
+squashing and clipping of actions; splitting and joining of observations; sine and cosine of angles).  Excluded on
+purpose: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape,
+Tile, Shape chains), with randomness (not replayable), or with state.  Arithmetic is on floats only: an integer division
+by zero kills a process on x86 with SIGFPE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.runtime.policy.shape_rules import MAX_PARTS, Call, Result, Value
 
 
 class Operator(NamedTuple):
-    """An allowed operator: its rule, its attributes and their types, how many inputs and outputs, since which set."""
+    """An allowed operator: shape rule, attributes with types, numbers of inputs and outputs, first operator set."""
 
     rule: Callable[[Call], Result]
     attributes: Mapping[str, int]
@@ -86,7 +86,7 @@ def check_operator(node: Node, opset: int) -> None:
 
 
 def evaluate(node: Node, inputs: tuple[Value | None, ...]) -> Result:
-    """Work out what a node that passed ``check_operator`` yields; raises ModelRefused (``shapes``)."""
+    """Infer the result of a node that passed ``check_operator``; raises ModelRefused (``shapes``)."""
     call = Call(node, inputs)
     result = OPERATORS[node.op_type].rule(call)
     if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):

@@ -1,7 +1,7 @@
-"""Probation of a new policy: what it does in its first ticks, and the limits on that.
+"""Probation of a new policy: limits on its behaviour in its first ticks.
 
-Pure: a tenure is a function of the intervening rule and the policy's duration in each tick, both of which the step
-record holds.  In lockstep the time does not count, so that the run stays reproducible bit for bit.
+Pure: a tenure is a function of the intervening rule and the policy's duration in each tick, both of which are in the
+step record.  In lockstep the duration is ignored, so that the run stays reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class Terms(NamedTuple):
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
-        """One line on the reason."""
+        """One-line description of a reason."""
         match reason:
             case Reason.FINITE:
-                return "its answer is no finite number"
+                return "its output is not finite"
             case Reason.SLOW:
                 return f"it took more than {(self.slow_ns or 0) / 1e3:.0f} us in {self.slow_ticks} ticks in a row"
             case Reason.FALLBACK:
                 more = f"over {100 * self.excess_fallback:g} % more of the {self.ticks} ticks of its probation"
                 return f"the fallback acted in {more} than under its predecessor"
             case Reason.UNKNOWN:
-                return "the loop says so; the record of it was lost"
+                return "reported by the loop; the record was lost"
 
 
 def terms_of(config: RunConfig) -> Terms | None:
-    """Compile the section ``probation``; None where it is turned off."""
+    """Limits from the section ``probation``; None if it is disabled."""
     rules = config.probation
     if rules is None:
         return None
@@ -71,7 +71,7 @@ def terms_of(config: RunConfig) -> Terms | None:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A tenure as a resumed run takes it up; the fields are the tenure's."""
+    """State of a tenure for a resumed run; the fields are the tenure's."""
 
     ticks: int = 0
     fallback: int = 0
@@ -81,9 +81,9 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Tenure:
-    """What one policy has done since it became active; on probation for its first ``terms.ticks`` ticks.
+    """Record of one policy since it became active; on probation for its first ``terms.ticks`` ticks.
 
-    ``predecessor_share``: of the ticks in which the fallback acted under the predecessor; None without one, and then
+    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; None without one, and then
     the fallback's share is not judged.
     """
 
@@ -107,23 +107,23 @@ class Tenure:
 
     @property
     def passed(self) -> bool:
-        """Whether its probation is over, and well."""
+        """Whether it has passed its probation."""
         return self._terms is not None and self.failed is None and self.ticks >= self._terms.ticks
 
     def record(self) -> Record:
-        """Write it down."""
+        """State for a checkpoint."""
         return Record(self.ticks, self.fallback, self._slow, self.failed or "", self.predecessor_share)
 
     @classmethod
     def of(cls, terms: Terms | None, record: Record) -> Tenure:
-        """Take it up again."""
+        """Restore a tenure."""
         tenure = cls(terms, record.predecessor_share)
         tenure.ticks, tenure.fallback, tenure._slow = record.ticks, record.fallback, record.slow
         tenure.failed = Reason(record.failed) if record.failed else None
         return tenure
 
     def take(self, rule: Rule, policy_ns: int) -> Reason | None:
-        """Take one tick in which the policy was asked; returns why it has failed, in the tick in which it does."""
+        """Take one tick of the policy; returns the reason in the tick in which the probation fails."""
         judged = self.on_probation
         self.ticks += 1
         self.fallback += rule.falls_back

@@ -1,10 +1,10 @@
-"""Split protobuf messages into their fields, strictly: what two readers could take differently is refused.
+"""Strict protobuf parser: bytes that two parsers could interpret differently are refused.
 
-A small reader for bytes from a process that is not trusted (wire format: https://protobuf.dev/programming-guides/encoding).
-protobuf itself skips unknown fields, merges a singular message given twice, and takes the last of several numbers; here
-each of them is refused, for the library that reads the same bytes afterwards must not find another model in them than
-the one judged.  Nothing recurses; every length is checked against the message that holds it; the number of fields is
-capped, hence time is bounded.
+A small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding). protobuf itself
+skips unknown fields, merges a singular message given twice, and takes the last of several numbers.  All of these are
+refused here, so that the library that parses the same bytes afterwards cannot see a different model from the one
+judged.  There is no recursion; every length is checked against the enclosing message; the number of fields is limited,
+so time is bounded.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ BYTES: Final = 2
 FIXED32: Final = 5
 
 Span = tuple[int, int]
-"""First byte, and the one behind the last."""
+"""First byte, and one past the last."""
 
 
 def malformed(reason: str) -> ModelRefused:
-    """Make the refusal of bytes that are not a model as understood here."""
+    """Refusal of bytes that are not a supported model."""
     return ModelRefused("format", reason)
 
 
 class Message(NamedTuple):
-    """Fields of one message by number: (wire type, whether repeated); and those refused, with their names."""
+    """Fields of one message type by number: (wire type, whether repeated); and the names of refused ones."""
 
     name: str
     fields: Mapping[int, tuple[int, bool]]
@@ -39,35 +39,35 @@ class Message(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields of one message: its numbers (varints signed, fixed32 raw), and where its byte strings lie."""
+    """The fields of one message: numbers (varints signed, fixed32 raw), and spans of byte strings."""
 
     numbers: dict[int, list[int]]
     spans: dict[int, list[Span]]
 
     def number(self, field: int) -> int:
-        """Return the singular number ``field``, 0 where it is absent."""
+        """Return the singular number ``field``, 0 if absent."""
         values = self.numbers.get(field)
         return values[0] if values else 0
 
     def span(self, field: int) -> Span:
-        """Return where the singular ``field`` lies, an empty span where it is absent."""
+        """Return the span of the singular ``field``, empty if absent."""
         spans = self.spans.get(field)
         return spans[0] if spans else (0, 0)
 
     def has(self, field: int) -> bool:
-        """Tell whether ``field`` is there at all."""
+        """Tell whether ``field`` is present."""
         return field in self.numbers or field in self.spans
 
 
 class Reader:
-    """Reads messages out of ``data`` by span; counts the fields it has read, over all calls."""
+    """Parser of messages in ``data`` by span; counts the fields over all calls."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._fields_left = MAX_FIELDS
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Decode a varint as a signed 64-bit number; returns it and the position behind it."""
+        """Decode a varint as a signed 64-bit number; returns it and the position after it."""
         data, value, shift = self.data, 0, 0
         while at < end:
             byte = data[at]

@@ -1,7 +1,7 @@
-"""One policy bound to fixed buffers: the call the tick makes.
+"""One policy bound to fixed buffers, for the tick to call.
 
-Default sessions spin a thread per core; this one has none of its own, writes into the same two arrays for ever, and
-leaves nothing for the garbage collector.
+Default sessions busy-wait in a thread per core; this one has no threads of its own, always uses the same two arrays,
+and creates no garbage.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import onnxruntime
 from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME, ModelRefused
 
 MAX_WIDTH: Final = 4096
-"""Components of an observation or an action at most."""
+"""Largest number of components of an observation or an action."""
 _SILENT: Final = 4
-"""Log severity "fatal": an error is raised as an exception as well, and stderr belongs to the terminal's display."""
+"""Log severity "fatal": errors are raised as exceptions too, and stderr belongs to the terminal display."""
 _OPTIONS: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
-    # Otherwise bytes that look like onnxruntime's own format are read as that, which no check here understands.
+    # Otherwise bytes in onnxruntime's own format would be accepted, which the checks here do not cover.
     "session.load_model_format": "ONNX",
 }
 
@@ -32,7 +32,7 @@ def _options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    # BASIC builds in 60 % of the time of ALL, and the small networks here run no slower.
+    # BASIC builds in 60 % of the time of ALL, and small networks run no slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = _SILENT
     for key, value in _OPTIONS.items():
@@ -46,7 +46,7 @@ def _build(model: bytes) -> onnxruntime.InferenceSession:
         model,
         _options(),
         providers=["CPUExecutionProvider"],
-        # Without these two, onnxruntime retries with a message on stdout, and takes options from the model itself.
+        # Otherwise onnxruntime would retry with a message on stdout, and take options from the model.
         enable_fallback=0,
         read_config_from_model=0,
     )
@@ -67,9 +67,9 @@ def _width(kind: str, name: str, ports: list[onnxruntime.NodeArg]) -> int:
 class PolicySession:
     """An onnxruntime session of one policy; ``observation`` (1, n) in, ``run``, ``action`` (1, m) out, all float32.
 
-    The arrays belong to the session and stay the same for its life: write into ``observation``, never replace it.
-    Raises ModelRefused where onnxruntime does not take the model (``format``) or its ports are others (``shapes``).
-    It does not judge the model: that is ``onrig.runtime.policy.admission``'s.
+    The arrays belong to the session and never change: write into ``observation``, do not replace it. Raises
+    ModelRefused if onnxruntime refuses the model (``format``) or the ports differ (``shapes``). The model is judged
+    elsewhere, in ``onrig.runtime.policy.admission``.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -93,11 +93,11 @@ class PolicySession:
         self._call, self._arguments = _hot_call(session, binding)
 
     def run(self) -> None:
-        """Compute ``action`` from ``observation``; what onnxruntime raises shares no base below Exception."""
+        """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
         self._call(*self._arguments)
 
     def warm_up(self, runs: int) -> None:
-        """Run ``runs`` times, so that the first call of the loop finds buffers, pages and caches in place."""
+        """Run ``runs`` times, so that buffers, pages and caches are ready for the loop's first call."""
         for _ in range(runs):
             self.run()
 
@@ -105,7 +105,7 @@ class PolicySession:
 def _hot_call(
     session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding
 ) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Choose the call beneath ``run_with_iobinding`` where there is one: its checks for GPUs cost 0.4 of 4.4 us."""
+    """Choose the call below ``run_with_iobinding`` if available: the checks for GPUs take 0.4 of 4.4 us."""
     inner = getattr(getattr(session, "_sess", None), "run_with_iobinding", None)
     inner_binding = getattr(binding, "_iobinding", None)
     if callable(inner) and inner_binding is not None:

@@ -16,7 +16,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     duration_s: Annotated[
-        float, msgspec.Meta(gt=0.0, le=86_400.0, description="null instead of the section turns it off")
+        float, msgspec.Meta(gt=0.0, le=86_400.0, description="null instead of the section disables it")
     ] = 2.0
     """Length of the probation in device time; it may span episodes."""
     slow_share: PositiveShare = 0.5
@@ -24,6 +24,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_ticks: Count = 10
     """Number of consecutive slow ticks that fails the probation."""
     excess_fallback: NotNegative = 0.5
-    """Share of the ticks of the probation in which the fallback may act more than it did under the predecessor; from
-    1 on nothing is too much.  A policy that learns its way into new states trips: over 10 000 policies of the shipped
-    tasks the excess stayed below 0.35."""
+    """Share of the ticks of the probation by which the fallback may act more often than under the predecessor; 1 or
+    more disables the check.  Policies that reach new states trip: over 10 000 policies of the shipped tasks the excess
+    stayed below 0.35.
+    """

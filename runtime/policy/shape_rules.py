@@ -1,7 +1,7 @@
 """Output shapes and operation counts of the allowed operators, from input shapes and constants alone.
 
-A ``NodeCall`` is what a node gets and yields: values with static types and shapes.  Each rule follows the operator's
-specification for operator sets 13 to 26, or a part of it: what the rule does not cover it refuses.
+A ``Call`` is a node with its inputs: values with static types and shapes.  Each rule follows the operator's
+specification for operator sets 13 to 26, or a part of it, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TYPE_CODES: Final[Mapping[np.dtype[np.generic], int]] = {dtype: code for code, 
 
 
 class Value(NamedTuple):
-    """Type (ONNX element type) and shape of a value in the graph; ``constant`` where it is an initializer."""
+    """ONNX element type and shape of a value in the graph; ``constant`` if it is an initializer."""
 
     elem_type: int
     shape: Shape
@@ -32,33 +32,33 @@ class Value(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a node yields: element type, shape of each output, and operations spent (multiply-adds or alike)."""
+    """Result of a node: element type, shape of each output, and operations (multiply-adds or comparable)."""
 
     elem_type: int
     shapes: tuple[Shape, ...]
     operations: int
     constant: Array | None = None
-    """The value itself, where the node is a Constant."""
+    """The value, if the node is a Constant."""
 
 
 def value_of(array: Array) -> Value:
-    """Make the value of an initializer."""
+    """Value of an initializer."""
     return Value(_TYPE_CODES[array.dtype], array.shape, array)
 
 
 class Call:
-    """One node with the values it gets; the accessors refuse what does not fit."""
+    """One node with its input values; the accessors refuse inputs that do not fit."""
 
     def __init__(self, node: Node, inputs: tuple[Value | None, ...]) -> None:
         self.node = node
         self._inputs = inputs
 
     def refused(self, reason: str) -> ModelRefused:
-        """Make the refusal of this node."""
+        """Refusal of this node."""
         return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
 
     def value(self, index: int) -> Value:
-        """Return a float input; raises ModelRefused where it is missing or of integers."""
+        """Return a float input; raises ModelRefused if it is missing or has integers."""
         value = self.optional(index)
         if value is None:
             raise self.refused(f"input {index} is missing")
@@ -78,7 +78,7 @@ class Call:
         return values
 
     def indices(self, index: int, rank: int = 1) -> list[int] | None:
-        """Return the constant integers of an optional input of one dimension, or of none where ``rank`` is 0."""
+        """Return the constant integers of an optional input with one dimension, or a scalar if ``rank`` is 0."""
         value = self.optional(index)
         if value is None:
             return None
@@ -94,7 +94,7 @@ class Call:
         if attribute is None:
             return default
         if not isinstance(attribute.value, int):
-            raise self.refused(f"attribute {name!r} is no integer")
+            raise self.refused(f"attribute {name!r} is not an integer")
         return attribute.value
 
     def axis(self, axis: int, rank: int) -> int:
@@ -122,7 +122,7 @@ class Call:
         return tuple(out)
 
     def constant(self) -> Array:
-        """Return what a Constant node holds: one tensor, number or list of numbers."""
+        """Return the content of a Constant node: a tensor, a number or a list of numbers."""
         if len(self.node.attributes) == 1:
             [(name, (_, value))] = self.node.attributes.items()
             if isinstance(value, np.ndarray):
@@ -135,7 +135,7 @@ class Call:
 
 
 def constant(call: Call) -> Result:
-    """Yield what the node holds."""
+    """Yield the node's content."""
     elem_type, shape, array = value_of(call.constant())
     return Result(elem_type, (shape,), 0, array)
 
@@ -147,7 +147,7 @@ def same(call: Call) -> Result:
 
 
 def transcendental(call: Call) -> Result:
-    """Keep the shape, at 16 operations per element (measured ratio of Exp and the like to Relu: below that)."""
+    """Keep the shape, at 16 operations per element (more than the measured ratio of Exp and the like to Relu)."""
     value = call.value(0)
     return Result(value.elem_type, (value.shape,), 16 * math.prod(value.shape))
 
@@ -215,7 +215,7 @@ def moved(call: Call, *shapes: Shape) -> Result:
 
 
 def concat(call: Call) -> Result:
-    """Join along one axis what agrees in all others."""
+    """Join along one axis; all others must agree."""
     shapes = [v.shape for v in call.values()]
     if "axis" not in call.node.attributes or any(len(s) != len(shapes[0]) for s in shapes):
         raise call.refused(f"of shapes {shapes[:8]} without a common axis")
@@ -317,7 +317,7 @@ def gather(call: Call) -> Result:
 
 
 def layer_normalization(call: Call) -> Result:
-    """Normalise over the last dimensions, with scale and bias of their very shape."""
+    """Normalise over the last dimensions, with scale and bias of the same shape."""
     values = call.values()
     shape = values[0].shape
     axis = call.axis(call.integer("axis", -1), len(shape))

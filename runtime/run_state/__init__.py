@@ -1,1 +1,1 @@
-"""What is said and written of a run, by whatever process: states, faults, reports, events, rows."""
+"""States, faults, reports, events and files of a run, shared by all its processes."""

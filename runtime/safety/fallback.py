@@ -1,6 +1,6 @@
-"""Fallback controllers, which act when a policy may not.
+"""Fallback controllers, which act instead of the policy when a rule fails.
 
-Each maps an observation (SI, the rig's order) to an action (SI), has no memory and is exempt from the rate limit.
+Each maps an observation (SI, in the rig's order) to an action (SI), is stateless and exempt from the rate limit.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
-    """Coils off while fast, then hold at the nearest magnet: its coil is on up to the speed ``slow``, and from there up
-    to ``brake_below`` only while the body moves away from it, which brakes."""
+    """Coils off at high speed, else hold at the nearest magnet: its coil is on below the speed ``slow``, and between
+    ``slow`` and ``brake_below`` only while the body moves away from it, which brakes.
+    """
 
     position: str
     velocity: str
     magnets: dict[str, Quantity]
-    """Actuator to position of its magnet (m)."""
+    """Magnet position (m) by actuator."""
     slow: Quantity = 0.05
     """m/s."""
     brake_below: Quantity = 0.2
@@ -46,7 +47,7 @@ Fallback = Damp | Hold | SafeOutput
 
 
 def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
-    """Turn a fallback's configuration into a controller; raises KeyError for a name the rig does not have."""
+    """Build the controller of a configuration; raises KeyError for a name that the rig does not have."""
     match fallback:
         case Damp():
             return _damp(fallback, rig)
@@ -84,7 +85,7 @@ def _hold(fallback: Hold, rig: Rig) -> Controller:
     slow, brake_below = fallback.slow, fallback.brake_below
 
     def hold(observation: Sequence[float]) -> tuple[float, ...]:
-        """Take speed out at the nearest magnet, never bring more than ``slow`` in."""
+        """Brake at the nearest magnet, without accelerating beyond ``slow``."""
         position, velocity = observation[position_at], observation[velocity_at]
         if not (isfinite(position) and abs(velocity) <= brake_below):
             return safe

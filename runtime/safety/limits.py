@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Predicted = PlantBox
 else:
     Predicted = reduce(or_, with_foreign((PendulumBox, MagmanBox), "onrig.plant_boxes"))
-"""What ``limits.predicted`` may be: the registry of plant families; ``kind`` tells which."""
+"""Type of ``limits.predicted``: the union of the registered plant families, tagged by ``kind``."""
 
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
@@ -38,7 +38,7 @@ _MAX_RATE_HZ: Final = 10_000.0
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits enforced by the shield; only tighter than the device's own."""
+    """Limits enforced by the shield; they may only be tighter than the device's own."""
 
     range: dict[str, tuple[Quantity, Quantity]] = {}
     """Per actuator [low, high] in SI; default: the rig's."""
@@ -48,29 +48,29 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
     predicted: Predicted | None = None
-    """Commands must lead to states from which the fallback keeps the velocity's envelope for all these plants."""
+    """Plants for which every command must lead to states where the fallback can keep the velocity's envelope."""
     fallback: Fallback = SafeOutput()
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accept a rig on a port without an envelope; only its device's own limits then apply."""
+    """Accept a rig on a port without an envelope, guarded only by its device's own limits."""
     fallback_dwell_s: Quantity = 0.1
-    """The fallback acts at least this long."""
+    """Minimum duration of the fallback."""
 
     def setting(self, rig: Rig, period_s: float) -> Setting:
-        """What a prediction under these limits depends on."""
+        """The parameters of a prediction under these limits."""
         ranges = {a.name: self.range.get(a.name, (a.low, a.high)) for a in rig.actuators}
         return Setting(rig, period_s, ranges, self.envelope, self.fallback)
 
 
 def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction | None:
-    """Build the prediction that a configuration asks for; takes a few tenths of a second the first time.
+    """Build the configured prediction, or None; takes a few tenths of a second the first time.
 
-    Raises ValueError where nothing can be promised, KeyError for a name the rig does not have.
+    Raises ValueError if no guarantee is possible, KeyError for a name that the rig does not have.
     """
     return None if limits.predicted is None else limits.predicted.prediction(limits.setting(rig, period_s))
 
 
 class _Run(Protocol):
-    """What the limits are checked against."""
+    """The parts of a run that the limits are checked against."""
 
     @property
     def limits(self) -> Limits: ...
@@ -83,7 +83,7 @@ class _Run(Protocol):
 
 
 def limit_findings(run: _Run) -> Iterator[Finding]:
-    """List (path, message) for each value that does not fit the others; rate and rig of the run must be sound."""
+    """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
     alone = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
     for at, message in alone or _predicted_findings(run):
         path: NodePath = ("limits", *at)
@@ -124,7 +124,7 @@ def _change_findings(run: _Run, what: str, limits: Mapping[str, float], per: str
             yield (
                 at,
                 f"{value:g} {a.unit}/{per} at {run.rate_hz:g} Hz is less than one count ({a.resolution:g} {a.unit}) "
-                "per period: it could never move",
+                "per period: the output could never change",
             )
 
 
@@ -156,7 +156,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def _predicted_findings(run: _Run) -> Iterator[Finding]:
-    """What keeps the prediction from promising anything; the rest of the section is sound."""
+    """Problems that prevent a prediction; the rest of the section must be valid."""
     box = run.limits.predicted
     if box is not None and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         yield from box.findings(run.limits.setting(run.rig, run.period_us * 1e-6))

@@ -1,10 +1,12 @@
-"""The shield's magnetic manipulators: what the coils can still give, as energy.
+"""The shield's magnetic manipulators: a bound on the kinetic energy that the coils can still add.
 
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
-c2)^2), friction only takes energy, and a wall leaves almost none.  So v^2 / 2 never exceeds its present value by more
-than the potential's fall to its deepest point, however long the command is held: neither lease nor lost frames matter,
-and the fallback (coils off) can only lower |v|.  A command passes where that keeps |v| within its envelope for the
-strongest coils of the box (the gain is proportional to c1/m, and friction counts as none).
+c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  So v^2 / 2 never exceeds its present
+value by more than the potential's drop to its deepest point, however long the command is held: neither the lease nor
+lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v| within its
+envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).  A dead band
+subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position with u_j
+less the largest dead band.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     Sketch,
     common_findings,
+    dead_band_of,
     error_bound,
     magnet_findings,
 )
@@ -36,11 +39,11 @@ from onrig.runtime.safety.plant_box import (
 Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
-"""Of a table: a track of fifty metres."""
+"""Largest table: a track of fifty metres."""
 _HERE_M: Final = 2.5e-4
-"""Width of the cells that a measured position falls into."""
+"""Cell width for measured positions."""
 _DEEP_SHARE: Final = 6
-"""Cells per magnet spacing in which the deepest point is looked for."""
+"""Cells per magnet spacing in the search for the deepest point."""
 
 Row = tuple[float, float, float, float]
 
@@ -54,24 +57,26 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """Plants x'' = -(b/m) x' - (c1/m) sum_j u_j d_j / (d_j^2 + c2)^3, d_j = x - x_j; c1/m and b/m within ``spread``."""
 
     position: str
-    """Observation; its range is the track between the walls."""
+    """Observation whose range is the track between the walls."""
     velocity: str
-    """Observation; its envelope is what is promised."""
+    """Observation whose envelope is guaranteed."""
     magnets: dict[str, Quantity]
-    """Actuator to position x_j of its magnet (m), four at most."""
+    """Magnet position x_j (m) by actuator, at most four."""
     pull_m6_per_a2_s2: Positive
     """c1 / m."""
     friction_per_s: NotNegative
     """b / m."""
     c2_m2: Positive
+    dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
+    """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
     spread: Quantity = 0.3
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
-    # A held command has a potential only where its pull is constant: one that was strong downhill and weak uphill
-    # would give energy for nothing.
+    # A held command has a potential only if the pull is constant: one that is strong downhill and weak uphill would add
+    # energy.
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
 
     @property
@@ -85,7 +90,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         return {"pull_m6_per_a2_s2": self.pull_m6_per_a2_s2, "friction_per_s": self.friction_per_s}
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
-        """List what keeps the prediction from promising anything."""
+        """List the problems that prevent a prediction."""
         found = [*common_findings(self, setting, "position"), *magnet_findings(setting.rig, "predicted", self.magnets)]
         yield from found or self._infeasible(setting)
 
@@ -116,7 +121,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
 
 class MagmanPrediction:
-    """Energy now and to come, from tables of the magnets' potentials."""
+    """Bound on future kinetic energy, from tables of the magnets' potentials."""
 
     def __init__(self, box: MagmanBox, setting: Setting) -> None:
         rig = setting.rig
@@ -138,19 +143,21 @@ class MagmanPrediction:
         track = rig.observations[self._position]
         self._start, self._here = track.low, _least_potentials(at, box.c2_m2, pull, track.low, track.high, blur)
         self._deep = _deepest_potentials(at, box.c2_m2, pull)
+        self._dead_band = dead_band_of(box)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
-        a, b, c, d = (*[action[i] for i in self._coils], *self._none)
-        here = self._here
+        a, b, c, d = held = (*[action[i] for i in self._coils], *self._none)
+        here, dead_band = self._here, self._dead_band
         at = int((position - self._start) // _HERE_M)
         now = 0.0  # beyond the track: as if the coils were infinitely far
         if 0 <= at < len(here):
             p, q, r, s = here[at]
-            now = a * p + b * q + c * r + d * s
+            e, f, g, h = [max(u - dead_band, 0.0) for u in held] if dead_band else held
+            now = e * p + f * q + g * r + h * s
         gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._deep]) - now
         speed = abs(velocity) + self._speed_error
         reached = sqrt(speed * speed + 2.0 * max(gain, 0.0))
@@ -160,7 +167,7 @@ class MagmanPrediction:
 
 
 def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
-    """Say why there can be no tables of the potentials; None where there can."""
+    """Reason why the potentials cannot be tabulated; None if they can."""
     track = next(o for o in rig.observations if o.name == box.position)
     at = sorted(box.magnets.values())
     if (track.high - track.low) / _HERE_M > MAX_CELLS:
@@ -171,9 +178,9 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
 
 
 def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
-    """Say why holding at a magnet would not keep the envelope; None where it does.
+    """Reason why holding at a magnet would not keep the envelope; None if it does.
 
-    A coil is switched on below ``brake_below`` only, and may then stay on as long as it likes.
+    A coil is switched on only below ``brake_below``, and may then stay on indefinitely.
     """
     envelope = setting.envelope[box.velocity]
     fastest = min(-envelope.low, envelope.high)
@@ -186,30 +193,32 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     if reached <= fastest:
         return None
     return (
-        f"a coil switched on at {hold.brake_below:g} m/s may bring the body to {reached:.3g} m/s, the envelope allows "
-        f"{fastest:g}"
+        f"a coil switched on at {hold.brake_below:g} m/s may accelerate the body to {reached:.3g} m/s, the envelope "
+        f"allows {fastest:g}"
     )
 
 
 def _hardest(magnets: Values, most: Values, pull: float, c2: float) -> float:
-    """Largest acceleration (m/s^2) that any command gives anywhere."""
+    """Largest acceleration (m/s^2) over all commands and positions."""
     x = np.linspace(magnets.min() - 0.05, magnets.max() + 0.05, 4001)[:, None] - magnets
     force = pull * most * x / (x * x + c2) ** 3
     sums = np.maximum(np.maximum(force, 0.0).sum(axis=1), np.maximum(-force, 0.0).sum(axis=1))
-    return float(sums.max()) * 1.01  # the grid's error is 1e-4 of it
+    return float(sums.max()) * 1.01  # the relative error of the grid is 1e-4
 
 
 def _least_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
-    """For each cell of the track and each magnet, a lower bound of its potential for a position measured there."""
+    """Lower bounds of each magnet's potential for positions measured in each cell of the track."""
     edges = low + _HERE_M * np.arange(math.ceil((high - low) / _HERE_M - 1e-9) + 1)
     farthest = np.maximum(np.abs(edges[:-1, None] - blur - magnets), np.abs(edges[1:, None] + blur - magnets))
     return _rows(pull * potential(farthest, c2))
 
 
 def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """For each stretch where the deepest point may lie (between the magnets and a little beyond), upper bounds."""
+    """Upper bounds of the potentials in each cell that may contain the deepest point (between the magnets and just
+    beyond).
+    """
     width = _spacing(np.sort(magnets).tolist()) / _DEEP_SHARE
-    # Stretches centred on a magnet, so that its own depth is exact; from the outermost on inwards.
+    # Cells centred on a magnet, so that its own depth is exact; from the outermost inwards.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
@@ -217,7 +226,7 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
 
 
 def _spacing(at: Sequence[float]) -> float:
-    """Smallest distance of neighbours, in ascending order; arbitrary for a lone magnet."""
+    """Smallest distance between neighbours of ascending positions; arbitrary for a single magnet."""
     return min((b - a for a, b in pairwise(at)), default=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""The shield's pendulums: a command passes only where it leads into the safe set (``phase_plane``)."""
+"""The shield's pendulums: a command passes only if it leads into the safe set (``phase_plane``)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     Sketch,
     common_findings,
+    dead_band_of,
     error_bound,
     unknown,
 )
@@ -41,12 +42,12 @@ _MAX_DELAY_S: Final = 5.0
 
 
 class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pendulum", tag_field="kind"):
-    """Plants theta'' = -A sin(theta) - D theta' + G u; each parameter within ``spread`` of the one given."""
+    """Plants theta'' = -A sin(theta) - D theta' + G u, with each parameter within ``spread`` of its nominal value."""
 
     angle: str
-    """Observation, 0 hanging down."""
+    """Observation of the angle, 0 hanging down."""
     velocity: str
-    """Observation; its envelope is what is promised."""
+    """Observation whose envelope is guaranteed."""
     actuator: str
     gravity_per_s2: NotNegative
     """A = M g l / J."""
@@ -54,13 +55,15 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """D = (b + K^2 / R) / J."""
     gain_per_v_s2: Positive
     """G = K / (R J)."""
+    dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
+    """Largest dead band of the actuator (V): voltages up to it may do nothing, larger ones act by the excess."""
     spread: Quantity = 0.3
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
-    varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2"})
+    varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dead_band"})
 
     @property
     def place(self) -> str:
@@ -77,7 +80,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         }
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
-        """List what keeps the prediction from promising anything."""
+        """List the problems that prevent a prediction."""
         found = [*common_findings(self, setting, "angle")]
         if message := unknown(setting.rig, "actuator", self.actuator):
             found.append((("predicted", "actuator"), message))
@@ -108,9 +111,9 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
 
 def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
-    """What the upper and the (mirrored) lower side of the safe set depend on.
+    """Parameters of the upper and the (mirrored) lower side of the safe set.
 
-    The longest delay is the lease and one tick; the rounding of a command to counts goes to the velocity's error.
+    The longest delay is the lease plus one tick; the rounding of a command to counts is added to the velocity's error.
     """
     rig, period_s, fallback = setting.rig, setting.period_s, setting.fallback
     if not isinstance(fallback, Damp):
@@ -118,7 +121,9 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     actuator = next(a for a in rig.actuators if a.name == box.actuator)
     gain = _around(box.gain_per_v_s2, box.spread)
     case = Case(
-        box=Box(_around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain),
+        box=Box(
+            _around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain, dead_band_of(box)
+        ),
         command=Span(*setting.ranges[actuator.name]),
         limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,
@@ -157,7 +162,7 @@ class PendulumPrediction:
             return inf, 0.0
         at = int((angle + pi) * _PER_RAD // 1.0) % NODES
         level = (action[self._actuator] - self._lowest) * self._per_volt
-        # Between two levels the next worse one counts.
+        # Between two levels, use the worse one.
         high = self._high[min(ceil(level), _TOP) * NODES + at]
         low = self._low[max(floor(level), 0) * NODES + at]
         if velocity > high:
@@ -171,7 +176,7 @@ class PendulumPrediction:
 
 @lru_cache(maxsize=8)
 def _tables(upper: Case, lower: Case) -> tuple[array[float], array[float]]:
-    """Highest and lowest velocity, flat: command by command, angle by angle."""
+    """Highest and lowest velocity as flat tables: by command, then by angle."""
     lowest = -upper_side(lower).cells[::-1, ::-1]
     return array("d", upper_side(upper).cells.tobytes()), array("d", lowest.tobytes())
 

@@ -1,8 +1,8 @@
-"""Boxes of plants: what the shield needs to know of a family of plants to predict where a command leads.
+"""Boxes of plants: the interface by which the shield predicts the effect of a command on a family of plants.
 
-A family is one file of this package (``pendulum``, ``magman``): what ``limits.predicted`` says of it, what is wrong
-with that, and the prediction.  Packages of other people join by an entry point of the group ``onrig.plant_boxes``,
-whose object is a msgspec struct (frozen, ``tag_field="kind"``) with the members of :class:`PlantBox`.
+A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
+prediction.  Other packages add families by an entry point of the group ``onrig.plant_boxes``, whose object is a msgspec
+struct (frozen, ``tag_field="kind"``) with the members of :class:`PlantBox`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
 Sketch = dict[str, object]
-"""How a rig is drawn: ``kind`` (pendulum, track, bars) and what that kind needs, by the rig's names."""
+"""Drawing of a rig: ``kind`` (pendulum, track, bars) and its parameters, by the rig's names."""
 
 FARTHEST: Final = 1e6
-"""Readings beyond are no place or speed, in whatever unit; NaN and infinity fail the same comparison."""
+"""Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""
 MAX_MAGNETS: Final = 4
 
 
 class Setting(NamedTuple):
-    """What a prediction depends on beside the plants."""
+    """Parameters of a prediction other than the plants."""
 
     rig: Rig
     period_s: float
     ranges: Ranges
-    """Commands that may go out, for every actuator."""
+    """Range of commands of each actuator."""
     envelope: Mapping[str, Envelope]
     fallback: Fallback
 
@@ -43,8 +43,8 @@ class Prediction(Protocol):
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """Return (excess, margin) of a command (m,) in a state (n,), both SI, for one period and what may follow.
 
-        excess: by how much the worst plant would pass what is allowed, in normalised units of the velocity; the
-        command may go out where it is 0.  margin: 1 far inside, 0 where the command is refused.
+        excess: how far the worst plant would exceed the limit, in normalised units of the velocity; the command may be
+        sent if it is 0.  margin: 1 far inside, 0 if the command is refused.
         """
 
 
@@ -52,7 +52,10 @@ class PlantBox(Protocol):
     """All plants of a family whose lumped parameters lie within ``spread`` of the nominal ones."""
 
     varying: ClassVar[frozenset[str]]
-    """Parameters that may change while the plant moves; the others are constant, anywhere in the box."""
+    """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
+
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).
+    """
 
     @property
     def place(self) -> str:
@@ -60,7 +63,7 @@ class PlantBox(Protocol):
 
     @property
     def velocity(self) -> str:
-        """Observation of its rate, whose envelope is what the shield promises to keep."""
+        """Observation of its rate, whose envelope the shield guarantees."""
 
     @property
     def spread(self) -> float:
@@ -79,13 +82,18 @@ class PlantBox(Protocol):
         """Lumped parameters by name."""
 
     def findings(self, setting: Setting) -> Iterator[Finding]:
-        """List what keeps the prediction from promising anything, by paths below ``limits``."""
+        """List the problems that prevent a prediction, by paths below ``limits``."""
 
     def prediction(self, setting: Setting) -> Prediction:
-        """Build the prediction; raises ValueError where nothing can be promised."""
+        """Build the prediction; raises ValueError if no guarantee is possible."""
 
     def sketch(self) -> Sketch:
-        """How these plants are drawn."""
+        """Drawing of these plants."""
+
+
+def dead_band_of(box: PlantBox) -> float:
+    """Largest dead band of the actuators that is covered (their unit); 0 for a family that covers none."""
+    return float(getattr(box, "dead_band", None) or 0.0)
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
@@ -99,7 +107,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterator[Finding]:
-    """List what is wrong with the members that every family has; ``place_field`` is what it calls the place."""
+    """List the problems of the members common to all families; ``place_field`` is the family's name for the place."""
     rig, place, velocity = setting.rig, box.place, box.velocity
     period_us = round(setting.period_s * 1e6)
     for field, name in ((place_field, place), ("velocity", velocity)):
@@ -121,7 +129,7 @@ def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterat
 
 
 def unknown(rig: Rig, kind: str, name: str) -> str | None:
-    """What to say of a name the rig does not have; None of one it has."""
+    """Message for a name that the rig does not have; None if it has it."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
     if name in names:
         return None
@@ -130,7 +138,7 @@ def unknown(rig: Rig, kind: str, name: str) -> str | None:
 
 
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:
-    """List what is wrong with magnets given as actuator to position (m)."""
+    """List the problems of magnets given as positions (m) by actuator."""
     for name, position in magnets.items():
         if message := unknown(rig, "actuator", name):
             yield (section, "magnets", name), message
@@ -141,9 +149,9 @@ def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Ite
 
 
 def with_foreign(own: Sequence[type], group: str) -> tuple[type, ...]:
-    """Structs of a registry: ours, then those that other installed packages name as entry points of ``group``.
+    """Structs of a registry: built-in ones, then those from entry points of ``group`` in other installed packages.
 
-    What cannot take part is left out with a warning: someone else's broken package must not stop a rig.
+    Invalid ones are skipped with a warning, so that a broken third-party package cannot stop a rig.
     """
     structs = [*own]
     for entry in entry_points(group=group):
@@ -151,11 +159,13 @@ def with_foreign(own: Sequence[type], group: str) -> tuple[type, ...]:
             struct = entry.load()
             config = struct.__struct_config__
             taken = config.tag in {s.__struct_config__.tag for s in structs}  # type: ignore[attr-defined]
-            reason = "is no struct tagged by 'kind'" if config.tag_field != "kind" else "has a kind of another"
+            reason = (
+                "is not a struct tagged by 'kind'" if config.tag_field != "kind" else "has a kind that is already taken"
+            )
             if config.tag_field == "kind" and not taken:
                 structs.append(struct)
                 continue
         except Exception as error:
             reason = f"cannot be loaded ({type(error).__name__}: {error})"
-        warnings.warn(f"the plant '{entry.name}' ({entry.value}) {reason}: it is left out", stacklevel=2)
+        warnings.warn(f"the plant '{entry.name}' ({entry.value}) {reason} and is ignored", stacklevel=2)
     return tuple(structs)

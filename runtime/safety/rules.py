@@ -1,7 +1,7 @@
-"""The shield's rules without a model: bounds on a command and its changes, and the envelope of the state.
+"""The shield's model-free rules: bounds on a command and its changes, and the envelope of the state.
 
-A rule on commands takes one, (m,) in SI, bounds it, and says by how much: ``amount`` is the largest change of a
-component in normalised units (half ranges), 0 where there was nothing to do.
+A rule on commands bounds a command (m,) in SI; ``amount`` is the largest change of a component in normalised units
+(half ranges), 0 if unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Range:
 
     def __init__(self, ranges: Ranges, rig: Rig) -> None:
         self.bounds = tuple([ranges.get(a.name, (a.low, a.high)) for a in rig.actuators])
-        # A float32 policy may pass its limits by a rounding error; less than half a count is no intervention.
+        # A float32 policy may exceed its limits by rounding; less than half a count is not an intervention.
         self._each = tuple(
             [
                 (low, high, 0.5 * a.resolution, a.half_range)
@@ -74,7 +74,7 @@ class Rate:
         self._halves = tuple([a.half_range for a in rig.actuators])
 
     def bound(self, wish: Sequence[float], previous: Sequence[float]) -> Bounded:
-        """Hold a command in range to the rate; ``previous`` went out last."""
+        """Limit the rate of a command in range; ``previous`` was sent last."""
         out, most = [], 0.0
         for value, last, step, half in zip(wish, previous, self.steps, self._halves, strict=True):
             # Rounding of the previous command to counts must not count as an intervention.
@@ -90,7 +90,7 @@ class Rate:
 
 
 class Jerk:
-    """Each component's step within a bound of the step before; where range and rate leave no room for it, they win."""
+    """Each component's step within a bound of the previous step; range and rate take precedence."""
 
     def __init__(self, jerk_per_s2: Mapping[str, float], rig: Rig, period_s: float, range_: Range, rate: Rate) -> None:
         self._each = tuple(
@@ -101,7 +101,7 @@ class Jerk:
         )
 
     def bound(self, wish: Sequence[float], previous: Sequence[float], before: Sequence[float]) -> Bounded:
-        """Hold a command in range and rate to the jerk; ``before`` went out before ``previous``."""
+        """Limit the jerk of a command within range and rate; ``before`` was sent before ``previous``."""
         out, most = [], 0.0
         for value, last, older, (change, low, high, step, half) in zip(wish, previous, before, self._each, strict=True):
             slack = change * (1 + 1e-6) + 1e-9
@@ -139,7 +139,7 @@ class _Bound(NamedTuple):
 
 
 class Envelopes:
-    """Where the state may be, entered and left with hysteresis."""
+    """Allowed region of the state, with hysteresis."""
 
     def __init__(self, envelope: Mapping[str, Envelope], rig: Rig) -> None:
         at = {o.name: i for i, o in enumerate(rig.observations)}
@@ -166,5 +166,5 @@ class Envelopes:
         return 0.0, margin
 
     def well_inside(self, observation: Sequence[float]) -> bool:
-        """Whether the fallback may let go."""
+        """Whether the fallback may release."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

@@ -2,9 +2,8 @@
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command; an invalid command, a state outside the envelope
-and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  It keeps
-acting until a dwell time has passed and both the state and what is wanted of it are well inside again (reverse
-switching).
+and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  It acts until
+a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
 """
 
 from __future__ import annotations
@@ -21,26 +20,27 @@ from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 MOST: Final = 1e6
-"""Amounts are told up to here: records hold float32."""
+"""Cap on recorded amounts, which are float32."""
 
 
 class Verdict(NamedTuple):
-    """The action that may go out (SI), and the last rule that changed it."""
+    """The action to send (SI), and the last rule that changed it."""
 
     action: tuple[float, ...]
     rule: Rule
     amount: float = 0.0
-    """What the rule did, in normalised units: how far it moved the command (range, rate, jerk, fallback; ``finite``:
-    the whole range), or by how much the state was, or would have been, out of bounds (envelope, predicted)."""
+    """Size of the intervention in normalised units: change of the command (range, rate, jerk, fallback; ``finite``: the
+    whole range), or excess of the present or predicted state (envelope, predicted).
+    """
     margin: float = 1.0
-    """1 far inside, 0 at the edge of what is allowed and where a rule handed over to the fallback."""
+    """1 far inside, 0 at the edge and when a rule handed over to the fallback."""
 
 
 class Shield:
-    """The rules in order, with the little state they need (is the fallback acting, and for how much longer).
+    """The rules in order; the only state is the fallback's activity and remaining dwell time.
 
-    Raises ValueError for limits under which the prediction can promise nothing; the first shield of a configuration
-    takes a few tenths of a second to build.
+    Raises ValueError for limits under which no guarantee is possible; the first shield of a configuration takes a few
+    tenths of a second to build.
     """
 
     def __init__(self, limits: Limits, rig: Rig, period_s: float) -> None:
@@ -69,8 +69,8 @@ class Shield:
     ) -> Verdict:
         """Judge one action.
 
-        observation: (n,) SI; action: as the policy and the exploration want it, (m,) SI if they are sane, possibly
-        not finite, of another length or None; previous: (m,) SI, the command that went out last.
+        observation: (n,) SI; action: output of policy and exploration, normally (m,) SI, possibly not finite, of
+        another length or None; previous: (m,) SI, the command sent last.
         """
         before = previous if self._previous is None else self._previous
         self._previous = previous
@@ -98,7 +98,7 @@ class Shield:
     def _within_rules(
         self, action: Sequence[float], previous: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
-        """The rules about the command alone; the last one that changed it is told of."""
+        """Apply the rules on the command alone; returns the last one that changed it."""
         out, amount = self._range.bound(action)
         rule = Rule.RANGE if amount else Rule.NONE
         if self._rate is not None:

@@ -1,4 +1,4 @@
-"""Plants: the physics of what is driven, each one an object, written once for a single system and for batches.
+"""Plants: the physics of the driven systems, written once for a single system and for batches.
 
 In YAML a plant is ``{kind: pendulum, inertia: hardware}``; every parameter has the paper's value by default.
 """

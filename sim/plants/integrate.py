@@ -20,7 +20,7 @@ V = TypeVar("V", float, Array)
 
 _OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
-"""Steps per control period: the paper's authors take two of Ts/2, and near a magnet one is not enough."""
+"""Steps per control period: two of Ts/2, as in the paper's code; near a magnet one is not enough."""
 
 
 class Maths(Protocol[V]):
@@ -102,13 +102,17 @@ def advance(
     """
     xp = maths_for(state[0])
     h = dt / substeps
-    if plant.dead_band is not _OFF:
-        action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
+    action = effective(xp, plant, action)
     friction = plant.dry_friction
     for _ in range(substeps):
         after = rk4(xp, plant, state, action, h)
         state = after if friction is _OFF else _rubbed(xp, state, after, friction * h)
     return state
+
+
+def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
+    """What the plant's dead band leaves of an action."""
+    return action if plant.dead_band is _OFF else tuple([_beyond(xp, u, plant.dead_band) for u in action])
 
 
 def step(

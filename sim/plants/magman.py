@@ -38,14 +38,14 @@ class Magman(Plant, frozen=True, tag="magman"):
     c2: Annotated[Positive, unit("m^2")] = 1.75e-4
     first_magnet: Annotated[Quantity, unit("m")] = 0.025
     """Centre of the first coil: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre of the
-    first magnet" to the letter."""
+    first magnet" literally."""
     magnet_spacing: Annotated[Positive, unit("m")] = 0.025
     wall_low: Annotated[Quantity, unit("m")] = -0.035
     wall_high: Annotated[Quantity, unit("m")] = 0.105
     wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
-    """Speed away from a wall after meeting it."""
+    """Rebound speed at a wall."""
     magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Centre of each coil (m) where they are not four at equal distances; the two fields above then do not count."""
+    """Centre of each coil (m), if they are not four at equal distances; the two fields above are then ignored."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
     told_apart: ClassVar[tuple[str, ...]] = ("c2",)

@@ -79,7 +79,7 @@ class SafeSet(NamedTuple):
 class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and three imperfections.
 
-    The imperfections are off by default, and then cost and change nothing.
+    The imperfections are off by default, at no cost.
     """
 
     dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
@@ -136,7 +136,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
                 raise ValueError(f"{name}: expected {low:g} to {high:g}, got {value}")
         return msgspec.structs.replace(self, **values)
 
-    # -- beside the shield ---------------------------------------------------------------------------------------------
+    # -- safety and identification -------------------------------------------------------------------------------------
 
     @property
     def lumped(self) -> dict[str, Any]:

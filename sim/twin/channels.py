@@ -155,10 +155,10 @@ class Sensing:
             for s in rig.sensors
         )
         self._sensor_sigma = np.array(
-            [options.sensor_noise * (sensor_half_range(rig, s.name) or 0.0) for s in rig.sensors]
+            [options.noise_of(s.name) * (sensor_half_range(rig, s.name) or 0.0) for s in rig.sensors]
         )
         self._actuator_sigma = np.array([options.actuator_noise * a.half_range for a in rig.actuators])
-        self._sensor_noise = options.sensor_noise > 0
+        self._sensor_noise = bool(self._sensor_sigma.any())
         self._actuator_noise = options.actuator_noise > 0
         self._no_offsets = (0.0,) * len(rig.actuators)
         self.reseed(0)

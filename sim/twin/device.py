@@ -56,6 +56,8 @@ class TwinDevice:
         self._sensing = Sensing(rig, options)
         self.plant_state = self._start_state
         """State of the plant at the last sample, without noise (SI)."""
+        self.configurations = 0
+        """Number of restarts of the sampling grid, reboots or not; the shell restarts its period when it changes."""
         self._boot()
         self._delay = self._delay_line()
 
@@ -66,8 +68,6 @@ class TwinDevice:
         """Device time of the latest sample."""
         self.period_us = 0
         """0 until configured: the device then samples nothing."""
-        self.configurations = 0
-        """Number of restarts of the sampling grid; the shell restarts its period when it changes."""
         self.fault = Fault.NONE
         """The most severe latched fault."""
         self._unnamed = False

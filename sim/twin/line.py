@@ -79,7 +79,7 @@ class SocketLine:
     """
 
     def __init__(self, path: Path) -> None:
-        """Listen at ``path``, for this user alone; raises OSError where that cannot be."""
+        """Listen at ``path`` for this user only; raises OSError if that fails."""
         self.path = str(path)
         """Where the host finds the device."""
         self.hung_up = True

@@ -1,9 +1,14 @@
-"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG."""
+"""The twin's process: ``python -m onrig.sim.twin.main CONFIG [--port PORT] [--link FILE]``, with a resolved CONFIG.
+
+SIGTERM ends it.  Faults on demand: SIGUSR1 presses the e-stop and SIGUSR2 releases it; SIGRTMIN cuts the sensors off
+and SIGRTMIN + 1 connects them again; SIGRTMIN + 2 switches the device off and on.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -21,10 +26,17 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.line import Line, LinkError, SocketLine
-from onrig.sim.twin.options import TwinOptions
-from onrig.sim.twin.pacing import TraceWriter, TwinLoop
+from onrig.sim.twin.options import DRAWN, TwinOptions
+from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
 _ME: Final = "twin"
+_ON_DEMAND: Final[dict[int, FaultOnDemand]] = {
+    signal.SIGUSR1: "press",
+    signal.SIGUSR2: "release",
+    signal.SIGRTMIN: "cut",
+    signal.SIGRTMIN + 1: "connect",
+    signal.SIGRTMIN + 2: "reboot",
+}
 
 
 def twin_options(config: RunConfig) -> TwinOptions:
@@ -53,6 +65,8 @@ def serve(
     to this user, holds its socket and its trace, if any (default: a temporary one).
     """
     options = twin_options(config)
+    if options.boot_id == DRAWN:
+        options = msgspec.structs.replace(options, boot_id=secrets.randbits(32))
     trace: TraceWriter | None = None
     device = TwinDevice(config.rig, options, config.task.start, time_scale=time_scale(config))
     with contextlib.ExitStack() as passing:
@@ -92,6 +106,8 @@ def _serve(
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
     loop = TwinLoop(device, line, lambda: stop, trace=trace)
+    for signum in _ON_DEMAND:
+        signal.signal(signum, lambda signum, frame: loop.demand(_ON_DEMAND[signum]))
     try:
         if link is not None:
             replace_file(link, f"{line.path}\n".encode())

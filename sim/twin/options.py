@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,9 @@ from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
+DRAWN: Final = 1
+"""Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
+
 
 class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physics, imperfections and limits of a simulated device."""
@@ -21,15 +24,17 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plant: AnyPlant
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
-    sensor_noise: NotNegative = 0.0
-    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1)."""
+    sensor_noise: NotNegative | dict[str, NotNegative] = 0.0
+    """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1): of
+    all sensors, or by their names; one that is not named has none."""
     sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
     """What a sensor reads where the plant is at 0 (SI), for those that do not read 0 there."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
-    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 1
+    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
+    """As given; by default the twin's process draws another one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
@@ -43,6 +48,11 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether it tells in the run's shared memory when each frame was due and sent, as `onrig bench loop` wants to
     know; in real or scaled time."""
     faults: FaultPlan = FaultPlan()
+
+    def noise_of(self, sensor: str) -> float:
+        """Standard deviation of a sensor's noise in normalised units."""
+        noise = self.sensor_noise
+        return noise.get(sensor, 0.0) if isinstance(noise, dict) else noise
 
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -64,19 +74,19 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
     for name in start:
         if name not in plant.state_names:
             problems.append(("plant.kind", f"the task's start state names '{name}', unknown to the plant ({there})"))
-    for field in ("sensor_noise", "actuator_noise"):
-        if not math.isfinite(getattr(options, field)):
-            problems.append((field, "must be a finite number"))
-    if options.sensor_noise > 0:
-        problems.extend(
-            ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
-            for s in rig.sensors
-            if sensor_half_range(rig, s.name) is None
-        )
     known = [s.name for s in rig.sensors]
+    noise = {"sensor_noise": [options.noise_of(name) for name in known], "actuator_noise": [options.actuator_noise]}
+    problems += [(f, "must be a finite number") for f, sigmas in noise.items() if not all(map(math.isfinite, sigmas))]
+    problems.extend(
+        ("sensor_noise", f"no observation gives the range of sensor '{s.name}' that the noise is relative to")
+        for s in rig.sensors
+        if options.noise_of(s.name) > 0 and sensor_half_range(rig, s.name) is None
+    )
+    noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
-        (f"sensor_zero.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
-        for name in options.sensor_zero or ()
+        (f"{field}.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
+        for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
+        for name in named
         if name not in known
     ]
     if options.period_min_us > options.period_max_us:

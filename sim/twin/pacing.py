@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,8 @@ class TraceReader:
         self._segment.close()
 
 
+FaultOnDemand = Literal["press", "release", "cut", "connect", "reboot"]
+"""The e-stop pressed or released, the sensors cut off or connected again, the device switched off and on."""
 _IDLE_NS: Final = 20_000_000
 _HAND_OVER_NS: Final = 300_000
 _SHARE: Final = 0.25
@@ -109,6 +112,7 @@ class TwinLoop:
         trace: TraceWriter | None = None,
     ) -> None:
         self._trace = trace
+        self._demanded: deque[FaultOnDemand] = deque()
         self._device, self._line, self._stop_requested, self._now_ns = device, line, stop_requested, clock.monotonic_ns
         self._reader = FrameReader()
         plan = device.options.faults
@@ -119,6 +123,10 @@ class TwinLoop:
         self.samples = 0
         self.pauses = 0
         self.longest_pause_ns = 0
+
+    def demand(self, fault: FaultOnDemand) -> None:
+        """Have a fault happen as soon as the loop looks; from a signal's handler, too."""
+        self._demanded.append(fault)
 
     def run(self) -> None:
         """Serve until asked to stop."""
@@ -135,6 +143,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost()
             connected = not line.hung_up
+            self._fail_as_demanded(0)
             for body in self._incoming(data, 0):
                 self._answer(body, 0)
                 if device.sample_due:
@@ -169,13 +178,14 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost(offset_us)
             connected = not line.hung_up
+            self._fail_as_demanded(offset_us)
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
 
     def _emit(self, not_before_ns: int = 0) -> None:
         """End the period and send the state frame, as punctually as can be if it is not yet time for it."""
         if self._injector is not None and self._injector.begin_frame():
-            self._device.reboot()
+            self._reboot()
             return
         self.samples += 1
         injector, device = self._injector, self._device
@@ -196,6 +206,22 @@ class TwinLoop:
         if self._trace is not None and not_before_ns:
             self._trace.note(self._device.frame, not_before_ns, self._now_ns())
         self._send(wire)
+
+    def _reboot(self) -> None:
+        """Reboot the device and send its hello."""
+        self._device.reboot()
+        self._send(encode_frame(encode_hello(self._device.hello())))
+
+    def _fail_as_demanded(self, offset_us: int) -> None:
+        device = self._device
+        while self._demanded:
+            match self._demanded.popleft():
+                case "press" | "release" as act:
+                    device.press_estop(pressed=act == "press", offset_us=offset_us)
+                case "cut" | "connect" as act:
+                    device.sensors_dead = act == "cut"
+                case "reboot":
+                    self._reboot()
 
     def _answer(self, body: bytes, offset_us: int) -> None:
         for reply in self._device.handle(body, offset_us):

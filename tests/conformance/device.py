@@ -1,4 +1,4 @@
-"""What every device that speaks the protocol must do, as far as a host can see it (``hw/PROTOCOL.md``).
+"""Conformance tests for every device that implements the protocol, as observable by a host (``hw/PROTOCOL.md``).
 
 A device is put to the test by inheriting from PacedConformance (hardware, a twin in real or scaled time) or from
 LockstepConformance and saying how to connect to it.  Nothing here looks at the host's clock: frame numbers and device
@@ -17,6 +17,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import MessageType, Op, Result, State, Status
 from tests.conformance.faults import FaultConformance
 from tests.conformance.framing import FramingConformance
+from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import LONG, Host, continuous
 from tests.conformance.refusals import RefusalConformance
 from tests.conformance.states import StateConformance
@@ -29,7 +30,7 @@ def flags(state: State) -> Status:
     return Status(state.status) & ~Status.CLAMPED
 
 
-class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance):
+class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance, FreshConformance):
     """The rules that hold in every kind of time."""
 
     period_us: ClassVar[int] = 10_000
@@ -136,7 +137,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             bytes([MessageType.RESPONSE, 1, 0, Op.DISARM, 0]),
             bytes([MessageType.STATE]) + bytes(36),
         )
-        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # in order, so whatever was to be answered has been
+        assert armed.result(Op.DESCRIBE, b"\0") == Result.OK  # replies come in order, so everything has been answered
         kinds = [body[0] for body in armed.wire.bodies[sent:] if body[0] != MessageType.STATE]
         assert kinds == [MessageType.RESPONSE]
         armed.act(armed.latest(), armed.part(4))
@@ -228,7 +229,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
             armed.session.limit(index, min(a, b), max(a, b))
         clamped = armed.act(armed.latest(), beyond)
-        assert continuous(armed)  # what was in force already stays
+        assert continuous(armed)  # the command in force stays
         assert clamped.u_end == limit
         assert clamped.status & Status.CLAMPED
         armed.begin(self.period_us, LONG)

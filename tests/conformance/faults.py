@@ -1,4 +1,4 @@
-"""What a device does when its e-stop is pressed, its sensors die or its host is gone (``hw/PROTOCOL.md`` §3)."""
+"""Behaviour of a device when its e-stop is pressed, its sensors fail or its host is gone (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class FaultConformance:
     def kill_sensors(self, *, dead: bool) -> None:
         """Cut the sensors off, or connect them again, where that can be done."""
         pytest.skip("nobody is there to pull the sensors' cable")
+
+    def reboot(self) -> None:
+        """Switch the device off and on while the line stays open, where that can be done."""
+        pytest.skip("nobody is there to switch the device off and on")
 
     def hang_up(self, host: Host) -> Host:
         """Close the line and come back, where the device can tell."""
@@ -81,6 +85,25 @@ class FaultConformance:
         host.fresh()
         assert Fault(host.fresh().fault) is Fault.ESTOP
         assert cleared(host)
+
+    @pytest.mark.rules("P220", "P301", "P306", "P310")
+    def test_a_restart_is_noticed_within_three_periods_and_needs_arming(self, host: Host) -> None:
+        last = host.begin(self.period_us, LONG)
+        last = host.act(last, host.part(2))
+        self.reboot()
+        since_ns = host.now_ns
+        host.until_rebooted()
+        if host.is_virtual:
+            assert host.now_ns - since_ns <= 3 * host.period_ns
+        host.send(host.command(last.frame, host.part(2)))
+        assert host.result(Op.ARM) == Result.NOT_NOW
+        again = host.again()
+        again.begin(self.period_us, LONG, arm=False)
+        first = again.wire.states[0]
+        assert (first.frame, first.answers, first.u_start, first.u_end) == (1, 0, host.safe, host.safe)
+        assert Status(first.status) & ~Status.FIRST == Status.SAFE
+        assert again.result(Op.ARM) == Result.OK
+        again.act(again.fresh(), again.part(2))
 
     @pytest.mark.rules("P314")
     def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, host: Host) -> None:

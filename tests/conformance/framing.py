@@ -1,4 +1,4 @@
-"""What a device makes of the bytes on its line, and what it sends itself (``hw/PROTOCOL.md`` §1)."""
+"""Framing in both directions (``hw/PROTOCOL.md`` §1)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FramingConformance:
         for size in (255, 256, 1000):
             host.send_raw(b"\0" + b"\x02" * size + b"\0")
             assert host.replies() == []
-        # What follows the zero that ends such a run is heard, and nothing of the run itself.
+        # The frame after the zero that ends such a run is received, and nothing of the run itself.
         frame = encode_frame(host.request(Op.DESCRIBE, b"\0"))
         host.send_raw(b"\x07" * 300 + frame[1:])
         assert host.replies() == []

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from onrig.hw import messages as m
-from onrig.hw.clock import Clock
+from onrig.hw.clock import Clock, VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status
 from onrig.hw.rig import Rig
@@ -26,7 +26,7 @@ class Wire:
     """A Transport that keeps what passes through it to the host, frame by frame."""
 
     def __init__(self, transport: Transport, layout: m.StateLayout) -> None:
-        self._transport, self._layout = transport, layout
+        self._transport, self.layout = transport, layout
         self._reader = FrameReader()
         self.states: list[State] = []
         """Every state frame since the last CONFIGURE, in order."""
@@ -58,7 +58,7 @@ class Wire:
         for body in self._reader.feed(data):
             self.bodies.append(body)
             if body[0] == MessageType.STATE:
-                self.states.append(self._layout.decode(body))
+                self.states.append(self.layout.decode(body))
                 self.count += 1
             elif body[0] == MessageType.RESPONSE and m.decode_response(body)[1:3] == (Op.CONFIGURE, Result.OK):
                 self.last_before_configure = self.states[-1].frame if self.states else 0
@@ -96,6 +96,21 @@ class Host:
     def lockstep(self) -> bool:
         """Whether the device waits for its commands."""
         return self.hello.time_scale == 0.0
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether time passes by waiting alone, so that durations are exact."""
+        return isinstance(self._clock, VirtualClock)
+
+    @property
+    def now_ns(self) -> int:
+        """Time of the host's clock."""
+        return self._now()
+
+    @property
+    def period_ns(self) -> int:
+        """Period by the host's clock; by the device's own in lockstep, where the host's says nothing."""
+        return round(self.period_us * 1000 / (self.hello.time_scale or 1.0))
 
     @property
     def last_before_configure(self) -> int:
@@ -178,6 +193,20 @@ class Host:
             if told is not None and told.frame == answered + 1:
                 return told
         raise AssertionError(f"none of {_TRIES} commands was accepted")
+
+    def until_rebooted(self) -> None:
+        """Wait for a HELLO of another start, asking for it in each period without a frame, as the loop does."""
+        limit_ns = self._now() + _PATIENCE_NS
+        while not self.session.rebooted:
+            assert self._now() < limit_ns, "no HELLO of another start came"
+            if self.session.wait_state(self._now() + self.period_ns) is None:
+                self.session.ask_hello()
+
+    def listen(self, periods: int) -> None:
+        """Read whatever comes for so many periods of ``period_us``, if any was set, else of 10 ms."""
+        until_ns = self._now() + periods * (self.period_ns or 10_000_000)
+        while self._now() < until_ns:
+            self.session.wait_state(until_ns)
 
     def latest(self) -> State:
         """The newest state frame that has been read."""

@@ -1,4 +1,4 @@
-"""What a device whose time runs by itself must do: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
+"""Conformance of a device that runs in its own time: samples, the lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import ClassVar
 import pytest
 
 from onrig.hw import messages as m
-from onrig.hw.messages import Fault, Op, Result, State, Status
+from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
 from tests.conformance.device import DeviceConformance, flags
 from tests.conformance.host import LONG, Host
+from tests.conformance.states import sound_payload
+
+_ANSWERED_US = 50_000
+_TRIES = 50
 
 
 class PacedConformance(DeviceConformance):
@@ -54,6 +58,26 @@ class PacedConformance(DeviceConformance):
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
         assert {(s.tau_us, s.fault) for s in states} == {(self.period_us, 0)}
+
+    @pytest.mark.rules("P267")
+    @pytest.mark.parametrize("op", list(Op))
+    def test_every_operation_is_answered_within_50_ms(self, host: Host, op: Op) -> None:
+        """Between the frame before the request and the one after the answer; a host that was late tries again."""
+        if op is Op.RESET and not host.can_reset:
+            pytest.skip("not a simulator")
+        took_us: list[int] = []
+        while len(took_us) < _TRIES:
+            host.begin(self.period_us, LONG, arm=False)
+            asked, read = host.fresh(), len(host.wire.bodies)
+            assert host.result(op, sound_payload(op, host, self.period_us)) == Result.OK
+            host.fresh()
+            kinds = [body[0] for body in host.wire.bodies[read:]]
+            answered = read + kinds.index(MessageType.RESPONSE)
+            after = next(b for b in host.wire.bodies[answered:] if b[0] == MessageType.STATE)
+            took_us.append(host.wire.layout.decode(after).t_us - asked.t_us)
+            if took_us[-1] <= _ANSWERED_US:
+                return
+        raise AssertionError(f"{op.name} took {min(took_us)} us at best")
 
     @pytest.mark.rules("P236", "P407")
     def test_a_switch_lies_within_its_period(self, armed: Host) -> None:

@@ -1,4 +1,4 @@
-"""What the tests read from the protocol's page."""
+"""Content of the protocol's page for the tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A device behind a pseudo terminal or a socket: what it can tell from its host's hanging up."""
+"""A device process behind a pseudo terminal or a socket: faults on demand, and what it can tell of its host."""
 
 from __future__ import annotations
 
+import signal
 import time
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import pytest
@@ -11,20 +13,38 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import MessageType, Op, Status
 from onrig.hw.rig import Rig
 from onrig.hw.transport import open_port
+from onrig.tools.load import load
 from tests.conformance.host import LONG, Host
 from tests.processes.rig import Process, until
 
 
+@pytest.mark.usefixtures("device_process")
 class OnPty:
     """How to connect, and what holds for every device that sees its line."""
 
     period_us: ClassVar[int]
-    rig: ClassVar[Rig]
-    port: ClassVar[str]
+    pace: ClassVar[str]
+    config: ClassVar[str] = "pendulum"
+    rig: ClassVar[Rig] = load(config, []).rig
     process: ClassVar[Process]
+    port: ClassVar[str]
+
+    @classmethod
+    def started(cls) -> AbstractContextManager[tuple[Process, str]]:
+        """A process of the device, and the path of its line."""
+        raise NotImplementedError
 
     def connect(self) -> Host:
         return Host(open_port(self.port), self.rig, time)
+
+    def press_estop(self, *, pressed: bool) -> None:
+        self.process.kill(signal.SIGUSR1 if pressed else signal.SIGUSR2)
+
+    def kill_sensors(self, *, dead: bool) -> None:
+        self.process.kill(signal.SIGRTMIN if dead else signal.SIGRTMIN + 1)
+
+    def reboot(self) -> None:
+        self.process.kill(signal.SIGRTMIN + 2)
 
     def hang_up(self, host: Host) -> Host:
         """Close the line, leave it closed until the device must have read from it, and come back.
@@ -36,6 +56,13 @@ class OnPty:
         slept = self.process.sleeps()
         until(lambda: self.process.sleeps() >= slept + 2, "the device looked at its line", self.process)
         return self.connect()
+
+    @pytest.mark.rules("P220")
+    def test_each_process_starts_with_a_boot_id_of_its_own(self, host: Host) -> None:
+        with self.started() as (_, port):
+            other = Host(open_port(port), self.rig, time)
+            assert other.hello.boot_id != host.hello.boot_id
+            other.close()
 
     def test_a_disarmed_device_has_nothing_against_it(self, host: Host) -> None:
         host.begin(self.period_us, LONG, arm=False)

@@ -1,4 +1,4 @@
-"""What a device answers: which result, what to a request that comes again, what stays zero (``hw/PROTOCOL.md`` §2)."""
+"""Replies of a device: results, repeated requests, reserved zeros (``hw/PROTOCOL.md`` §2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from onrig.hw import messages as m
-from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
+from onrig.hw.messages import Fault, MessageType, Op, Response, Result, State, Status
 from tests.conformance.host import LONG, Host, continuous
 
 _STATUS_BITS = sum(Status)
@@ -17,8 +17,7 @@ _CAPABILITY_BITS = sum(m.Capability)
 
 def sent_states(host: Host) -> list[State]:
     """Every state frame that came, those from before the last CONFIGURE included."""
-    layout = m.StateLayout(host.hello.n_sensors, host.hello.n_actuators)
-    return [layout.decode(body) for body in host.wire.bodies if body[0] == MessageType.STATE]
+    return [host.wire.layout.decode(body) for body in host.wire.bodies if body[0] == MessageType.STATE]
 
 
 class RefusalConformance:
@@ -77,14 +76,19 @@ class RefusalConformance:
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != values for s in armed.wire.states)
 
-    @pytest.mark.rules("P260", "P270")
-    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
+    def reset_and_driven(self, armed: Host) -> tuple[bytes, Response]:
+        """A RESET and its response, and since then a command."""
         if not armed.can_reset:
             pytest.skip("seen by RESET alone")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
         response = armed.respond(reset)
         armed.wait()
         armed.act(armed.latest(), armed.part(2))
+        return reset, response
+
+    @pytest.mark.rules("P260", "P270")
+    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
+        reset, response = self.reset_and_driven(armed)
         resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
         assert armed.respond(reset) == response
         assert armed.respond(reset) == response
@@ -94,12 +98,7 @@ class RefusalConformance:
 
     @pytest.mark.rules("P213", "P271")
     def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
-        if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
-        reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
-        armed.wait()
-        armed.act(armed.latest(), armed.part(2))
+        reset, response = self.reset_and_driven(armed)
         assert armed.replies() == []
         again = armed.respond(reset)
         assert again.result == Result.OK

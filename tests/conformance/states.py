@@ -1,4 +1,4 @@
-"""What each operation does in each state (``hw/PROTOCOL.md`` §3), in what order, and within which bounds."""
+"""Effect, order and bounds of each operation in each state (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def state_of(frame: State) -> DeviceState:
     if frame.status & Status.FAULT:
         return "fault"
     return "armed" if frame.status & Status.ARMED else "disarmed"
+
+
+def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
+    """A payload with which an operation is not refused; LIMITS to the lowest output alone."""
+    low = host.actuators[0].low
+    return {
+        Op.DESCRIBE: b"\0",
+        Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(period_us, LONG),
+        Op.LIMITS: m.LIMITS_LAYOUT.pack(0, low, low),
+        Op.RESET: m.RESET_LAYOUT.pack(1),
+    }.get(op, b"")
 
 
 class StateConformance:
@@ -61,15 +72,10 @@ class StateConformance:
     def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
             pytest.skip("not a simulator")
-        low = host.actuators[0].low
-        payload = {
-            Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(self.period_us, LONG),
-            Op.LIMITS: m.LIMITS_LAYOUT.pack(0, low, low),
-            Op.RESET: m.RESET_LAYOUT.pack(1),
-        }
         self.bring_to(host, state)
         refused = op is Op.ARM and state == "fault"
-        assert host.result(op, payload.get(op, b"")) == (Result.NOT_NOW if refused else Result.OK)
+        result = host.result(op, sound_payload(op, host, self.period_us))
+        assert result == (Result.NOT_NOW if refused else Result.OK)
         assert state_of(host.fresh()) == _AFTER[op][STATES.index(state)]
 
     @pytest.mark.rules("P302", "P310")

@@ -6,15 +6,14 @@ from typing import ClassVar
 
 from onrig.hw.clock import VirtualClock
 from onrig.tools.load import load
-from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.hw.firmware.loop import FirmwareLoop
 
 
-class Firmware(FreshConformance):
-    """A device that has just been switched on, for each test."""
+class Firmware:
+    """A new device for each test."""
 
     config: ClassVar[str] = "pendulum-hardware"
     time_scale: ClassVar[float] = 0.0
@@ -34,9 +33,8 @@ class Firmware(FreshConformance):
         self.device.link_lost()
         return host
 
-    def restart(self, host: Host) -> Host:
+    def reboot(self) -> None:
         self.device.restart()
-        return host.again()
 
 
 class TestLockstepPendulum(Firmware, LockstepConformance):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from typing import ClassVar
@@ -12,7 +11,6 @@ import pytest
 from onrig.hw.rig import Rig
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
@@ -28,14 +26,6 @@ def board(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def powered(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A board for each test."""
-    test_class: type[OnQemu] = request.cls
-    with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
-        yield
-
-
 class OnQemu:
     """How to connect.  A UART tells nothing of who is at its other end."""
 
@@ -45,7 +35,7 @@ class OnQemu:
 
     def connect(self) -> Host:
         host = Host(open_port(str(self.board.line)), self.rig, time)
-        host.wire.forget()  # what has stood in the socket since nobody read from it
+        host.wire.forget()  # stale bytes from before anybody read from the socket
         return host
 
     def press_estop(self, *, pressed: bool) -> None:
@@ -53,6 +43,9 @@ class OnQemu:
 
     def kill_sensors(self, *, dead: bool) -> None:
         self.board.set_pin(3, int(dead))
+
+    def reboot(self) -> None:
+        self.board.restart()
 
 
 @pytest.mark.usefixtures("board")
@@ -65,23 +58,3 @@ class TestRealTime(OnQemu, PacedConformance):
     image = "pendulum"
     period_us = 10_000
     lease = 20  # longer than a busy machine keeps the host waiting
-
-
-@pytest.mark.usefixtures("powered")
-class TestFresh(OnQemu, FreshConformance):
-    image = "pendulum"
-
-    @pytest.fixture
-    def host(self) -> Iterator[Host]:
-        with contextlib.ExitStack() as self.later:
-            host = self.connect()
-            yield host
-            host.close()
-
-    def restart(self, host: Host) -> Host:
-        host.close()
-        folder = self.later.enter_context(short_folder())
-        board = self.later.enter_context(qemu(self.image, folder, seed=2))
-        again = Host(open_port(str(board.line)), self.rig, time)
-        self.later.callback(again.close)
-        return again

@@ -10,7 +10,6 @@ from onrig.hw.clock import VirtualClock
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
-from tests.conformance.fresh import FreshConformance
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.loopback import LoopbackDevice
@@ -28,8 +27,8 @@ def switched_on(config_name: str, time_scale: float) -> tuple[Host, TwinDevice]:
     return Host(LoopbackDevice(device, clock).transport, config.rig, clock), device
 
 
-class Fresh(FreshConformance):
-    """A device that has just been switched on, for each test."""
+class Twin:
+    """A new device for each test."""
 
     config: ClassVar[str] = "pendulum"
     time_scale: ClassVar[float] = 0.0
@@ -48,24 +47,23 @@ class Fresh(FreshConformance):
         self.device.link_lost()
         return host
 
-    def restart(self, host: Host) -> Host:
+    def reboot(self) -> None:
         self.device.reboot()
-        return host.again()
 
 
-class TestLockstepPendulum(Fresh, LockstepConformance):
+class TestLockstepPendulum(Twin, LockstepConformance):
     pass
 
 
-class TestLockstepMagman(Fresh, LockstepConformance):
+class TestLockstepMagman(Twin, LockstepConformance):
     config = "magman"
 
 
-class TestPacedPendulum(Fresh, PacedConformance):
+class TestPacedPendulum(Twin, PacedConformance):
     time_scale = 1.0
 
 
-class TestPacedMagman(Fresh, PacedConformance):
+class TestPacedMagman(Twin, PacedConformance):
     config = "magman"
     time_scale = 10.0
 

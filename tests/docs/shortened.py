@@ -1,4 +1,4 @@
-"""Documented commands as a test can execute them: whole, or as short as they can be made, or not at all."""
+"""Documented commands as a test executes them: in full, shortened, or not at all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the documentation tells people to type works: options exist, arguments parse, and each page can be followed.
+"""The commands in the documentation work: options exist, arguments parse, and each page can be followed.
 
-What would take minutes is executed as short as it can be made (``tests/docs/shortened.py``).
+Commands that would take minutes are shortened (``tests/docs/shortened.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the repository refers to, it holds: pages, paths and papers."""
+"""Pages, paths and papers that the repository refers to exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a device safe when nobody knows what it was doing."""
+"""Disarming a device in an unknown state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a device is taken for another one than configured."""
+"""Detection of a device other than the configured one."""
 
 import math
 

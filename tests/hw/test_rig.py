@@ -1,4 +1,4 @@
-"""What makes a rig unsound."""
+"""Invalid rigs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The host's side of the conversation, against a device in the same process and in virtual time."""
+"""The host's session, against a device in the same process and in virtual time."""
 
 import os
 import struct

@@ -57,7 +57,7 @@ def test_plain_vectors_survive_the_flat_vector(layout: Layout, trials: int, seed
     assert np.array_equal(layout.read(flat, trials), vectors)
     assert len(flat) % FLAT_MULTIPLE == 0
     assert int(layout.trainable(trials).sum()) == trials * layout.n_parameters
-    # What is no parameter is 0, but for one constant unit per hidden layer.
+    # Everything that is not a parameter is 0, except for one constant unit per hidden layer.
     fixed = flat[layout.trainable(trials) == 0]
     assert set(fixed.tolist()) <= {0.0, 1.0}
     assert int(fixed.sum()) == trials * (len(layout.layers) - 1)

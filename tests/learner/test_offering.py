@@ -1,4 +1,4 @@
-"""What a learner makes of the rig's word on its policies."""
+"""Handling of the rig's verdicts by a learner."""
 
 from __future__ import annotations
 

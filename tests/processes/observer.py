@@ -1,4 +1,4 @@
-"""A learner that does nothing but mirror the memory of a run."""
+"""A learner that only mirrors the memory of a run."""
 
 from __future__ import annotations
 

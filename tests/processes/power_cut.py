@@ -1,4 +1,4 @@
-"""What a run that was ended at once and gone on with must be equal in to one that was left alone."""
+"""Comparison of a run that was cut off and resumed with an undisturbed one."""
 
 from __future__ import annotations
 

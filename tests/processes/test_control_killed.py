@@ -1,4 +1,4 @@
-"""What must hold when the loop dies or hangs: the device falls safe by itself, and the run ends."""
+"""A loop that dies or hangs: the device goes safe by itself, and the run ends."""
 
 from __future__ import annotations
 

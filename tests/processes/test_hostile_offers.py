@@ -1,4 +1,4 @@
-"""A learner that offers what it likes, as fast as it can: the run keeps its data, and its folder stays small."""
+"""A learner that offers arbitrary policies as fast as it can: the run keeps its data, and its folder stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold when a learner dies: the loop goes on, nothing kept is lost, another learner takes over."""
+"""A learner that dies: the loop continues, nothing stored is lost, another learner takes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lockstep run whose replay process or learner is killed, or stopped, ends as if it had been left alone."""
+"""A lockstep run whose replay process or learner is killed or stopped ends like an undisturbed one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The lockstep rule: same configuration and seed, same episodes, same memory, same policy, bit for bit.
 
-And what was logged of such a run is replayed to the same decisions.
+And the log of such a run replays to the same decisions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must be there to look at when a run was ended by a fault, whoever is dead."""
+"""Post-mortems of runs that a fault has ended, whichever process is dead."""
 
 from __future__ import annotations
 

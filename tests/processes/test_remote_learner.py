@@ -1,4 +1,4 @@
-"""A learner on "another machine": tcp, keys, a network that is cut; and what is said where keys do not fit."""
+"""A learner on "another machine": tcp, keys, a network that is cut; and the messages for wrong keys."""
 
 from __future__ import annotations
 

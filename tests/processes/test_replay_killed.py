@@ -1,4 +1,4 @@
-"""What must hold when the replay process dies: the loop stays in control, another one takes over the ring."""
+"""A replay process that dies: the loop stays in control, a new one takes over the ring."""
 
 from __future__ import annotations
 

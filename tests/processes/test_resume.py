@@ -1,4 +1,4 @@
-"""What must hold when a whole run dies and is resumed: nothing is lost but what came after the last checkpoint."""
+"""A whole run that dies and is resumed: only data after the last checkpoint are lost."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_finished_run_goes_on_to_more_episodes_as_if_it_had_been_asked_for_the
     assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
     assert once.policies["6.onnx"] == twice.policies["6.onnx"]
 
-    # A checkpoint that is damaged beyond use is told of in a line, and nothing has changed.
+    # An unusable checkpoint is reported in one line, and nothing has changed.
     before = tmp_path / "before"
     for manifest in (folder / "buffer").glob("manifest-*.json"):
         manifest.write_bytes(manifest.read_bytes()[:-3])

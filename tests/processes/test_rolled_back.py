@@ -1,4 +1,4 @@
-"""A learner offers a policy with a hidden fault to a whole rig: it acts, it goes, and it does not come back."""
+"""A policy with a hidden fault, offered to a whole rig: it acts, is rolled back, and is not admitted again."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def follow_to_the_roll_back(learner: Learner) -> bytes:
     learner.done(2)
     learner.until_closed(3)
     assert [(r.policy_id, r.verdict) for r in learner.rulings] == [(GOOD, "passed"), (BAD, "rolled_back")]
-    assert learner.rulings[1].reason == "its answer is no finite number"
+    assert learner.rulings[1].reason == "its output is not finite"
     return bad
 
 
@@ -112,7 +112,7 @@ def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool
         assert learner.offer(GOOD, learner.model(GOOD)).accepted
         learner.done(0)
         bad = follow_to_the_roll_back(learner)
-        if restart:  # from the checkpoint on all happens once more, while the loop waits
+        if restart:  # everything after the checkpoint is repeated while the loop waits
             learner.close()
             restart_replay(run)
             learner = Learner(run)
@@ -130,7 +130,7 @@ def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool
         assert run.ended() == ExitCode.OK
         assert run.leftovers() == []
     assert [row["policy_id"] for row in run.rows()] == ["1", "1", "2", "1", "3"]
-    *_, told = run.events("policy_rolled_back")  # once more where it happened once more
+    *_, told = run.events("policy_rolled_back")  # repeated if it happened again
     assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, "finite", 3)
     policies = msgspec.convert(run.summary()["policies"], dict[str, int])
     assert (policies["rolled_back"], policies["active"]) == (1, BETTER)

@@ -1,4 +1,4 @@
-"""A run as systemd sees it, and how it is halted past a supervisor that hangs."""
+"""A run under systemd, and halting it when the supervisor hangs."""
 
 from __future__ import annotations
 

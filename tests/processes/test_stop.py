@@ -1,4 +1,4 @@
-"""Stopping and resuming from another terminal, and faults told by their names."""
+"""Stopping and resuming from another terminal, and faults reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with synthetic experiences: its replay process has the plant, and everything else stays as it was."""
+"""A run with synthetic experiences: its replay process has the plant, and everything else is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rig on a port must not be without, and what a twin may."""
+"""Protections required for a rig on a port, but not for a twin."""
 
 from __future__ import annotations
 

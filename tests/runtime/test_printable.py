@@ -1,4 +1,4 @@
-"""Text of others on its way to a terminal."""
+"""Untrusted text for a terminal."""
 
 from __future__ import annotations
 

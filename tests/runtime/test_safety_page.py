@@ -1,4 +1,4 @@
-"""The safety case names its evidence: what it names must be there."""
+"""The evidence named in the safety case exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shield costs: seeds 0-9 of the swing-up with its limits and without, the same noise in both.
+"""Cost of the shield: seeds 0-9 of the swing-up with its limits and without, with the same noise.
 
 `make study` prints the table of runtime/SAFETY.md (an hour on two cores); ONRIG_SEEDS=3 tries the first three.
 """

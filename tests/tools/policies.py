@@ -1,4 +1,4 @@
-"""Policy files for the shipped pendulum: a sound one, and one for each way to be refused."""
+"""Policy files for the shipped pendulum: a valid one, and one for each reason of refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onrig check`: sound and unsound configurations, and what --explain makes of them."""
+"""`onrig check`: valid and invalid configurations, and --explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `onrig check` refuses because `onrig run` would."""
+"""`onrig check` rejects what `onrig run` would refuse."""
 
 from __future__ import annotations
 

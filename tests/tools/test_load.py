@@ -1,4 +1,4 @@
-"""The sections that other packages own, and what must fit across them."""
+"""Sections owned by other packages, and their cross checks."""
 
 from __future__ import annotations
 

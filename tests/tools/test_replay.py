@@ -1,4 +1,4 @@
-"""``onrig replay``: what it says and how it ends."""
+"""``onrig replay``: output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``onrig run`` does once the run is over."""
+"""``onrig run`` after the end of a run."""
 
 from __future__ import annotations
 

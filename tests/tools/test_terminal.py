@@ -1,4 +1,4 @@
-"""What the verbs print, whatever it is made of."""
+"""Output of the verbs with arbitrary text."""
 
 from __future__ import annotations
 

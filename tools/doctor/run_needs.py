@@ -13,9 +13,9 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
-"""The most that the rows of a memory on disk come to, in memories (``onrig.runtime.replay.checkpoint``)."""
+"""Largest size of a memory's rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES: Final = 3 * 16
-"""Requests on disk, per slot."""
+"""Order segments on disk, per slot."""
 _STAMP_BYTES: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOGGED: Final = 2.0

@@ -83,7 +83,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
-    """So many episodes of the job are done."""
+    """Progress of a job in episodes."""
 
     episodes: int
 
@@ -95,7 +95,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The job cannot be done; the worker goes on."""
+    """A failed job; the worker continues."""
 
     reason: str
 

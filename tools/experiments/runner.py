@@ -97,7 +97,7 @@ class Tally:
         self.total = there + sum(len(unit.seeds) for unit in units)
 
     def advanced(self, unit: Unit, episodes: int) -> None:
-        """So many episodes of a unit are done."""
+        """Progress of a unit in episodes."""
         self._running[_key(unit)] = (unit, episodes)
 
     def settled(self, unit: Unit, *, done: bool) -> None:

@@ -94,7 +94,7 @@ def read_trials(folder: Path, cell: Cell) -> CellTrials:
 
 
 def read_trial(folder: Path, cell: Cell, seed: int) -> Trial | None:
-    """Read one trial; None where there is none that is whole."""
+    """Read one trial; None if there is no complete one."""
     try:
         with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             noise = arrays["batch_noise"] if "batch_noise" in arrays.files else None
@@ -107,13 +107,13 @@ def read_trial(folder: Path, cell: Cell, seed: int) -> Trial | None:
 
 
 def missing_seeds(folder: Path, cell: Cell, seeds: Iterable[int]) -> list[int]:
-    """List the seeds of which there is no whole trial."""
+    """List the seeds without a complete trial."""
     there = _seeds_with_file(folder, cell)
     return [seed for seed in seeds if seed not in there or read_trial(folder, cell, seed) is None]
 
 
 def write_trial(folder: Path, cell: Cell, seed: int, trial: Trial) -> None:
-    """Keep a trial; a whole one that is there already stays as it is.  Raises OSError."""
+    """Save a trial; an existing complete one is left unchanged.  Raises OSError."""
     if read_trial(folder, cell, seed) is not None:
         return
     path = _trial_path(folder, cell, seed)

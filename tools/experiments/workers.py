@@ -33,7 +33,7 @@ _GRACE_S: Final = 1.0
 
 
 class Advanced(NamedTuple):
-    """So many episodes of a unit are done."""
+    """Progress of a unit in episodes."""
 
     unit: Unit
     episodes: int
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A unit that was not finished; the others go on."""
+    """An unfinished unit; the others continue."""
 
     unit: Unit
     reason: str
@@ -71,7 +71,7 @@ class Workers(Protocol):
         """Do units, the first first; None now and then while nothing happens.  Raises NoWorkers."""
 
     def close(self) -> None:
-        """End whatever is still being done, within a second or two."""
+        """End all remaining work within a second or two."""
 
 
 class _Process:

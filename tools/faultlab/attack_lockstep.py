@@ -36,7 +36,7 @@ SETTINGS: Final = (
 )
 """Short episodes, a checkpoint after every second one, and a memory in which every TD error shows."""
 _END_S: Final = 180.0
-"""A run that has not ended by then hangs."""
+"""Time after which a run counts as hung."""
 _ORPHANS_S: Final = 30.0
 _STARTS: Final = 12
 _LOOK_S: Final = 0.002
@@ -141,7 +141,7 @@ class HitRun:
                 self.completed = True
             elif not due:
                 found.append(f"ended with {code} although nothing had happened that ends a run")
-            if code == ExitCode.CONFIGURATION:  # it had not come far enough to be resumed, and says so
+            if code == ExitCode.CONFIGURATION:  # it ended too early to be resumed, and says so
                 if (self.folder / "episodes.csv").exists() and (self.folder / "buffer").exists():
                     return [*found, f"cannot be gone on with: {run.output.strip().splitlines()[-1]}"]
                 shutil.rmtree(self.folder, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 Compared are what a run says of itself, what is on disk (``run_folder``), what was counted beside it, and a mirror of
 the memory that only watched.  The mirror is written against the link's messages and the storage alone, without the
-learner's own: two readings of one protocol must come to the same bytes.
+learner's own: two implementations of one protocol must arrive at the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.faultlab.run_folder import Fields, Left, kept_memory
 
 AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
-"""Exit codes of a run that somebody ended."""
+"""Exit codes of a run ended by a request."""
 _ACCOUNTED: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
 """Ends after which a summary must exist and be true; the others say that a part of the rig was lost."""
 
@@ -79,7 +79,7 @@ def findings(left: Left, config: RunConfig, observed: Observed) -> list[str]:
 
 
 def unlike(ours: Left, reference: Left) -> list[str]:
-    """Differences from a run that was left alone; in lockstep there must be none."""
+    """Differences from an undisturbed run; in lockstep there must be none."""
     found = []
     if ours.rows != reference.rows:
         first = next((i for i, (a, b) in enumerate(zip(ours.rows, reference.rows, strict=False)) if a != b), None)
@@ -91,7 +91,7 @@ def unlike(ours: Left, reference: Left) -> list[str]:
 
 
 def unlike_policies(ours: dict[int, bytes], reference: dict[int, bytes]) -> list[str]:
-    """Policies, by id, that differ from those of a run that was left alone."""
+    """Ids of policies that differ from those of an undisturbed run."""
     other = sorted(i for i in ours.keys() | reference.keys() if ours.get(i) != reference.get(i))
     return [f"policies differ: {_ranges(other)}"] if other else []
 

@@ -23,7 +23,7 @@ from onrig.tools.faultlab.schedule import NATURES, Kind
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0
-"""A slope is judged where a process lived for so long after its warm-up; over less, one more page is a slope."""
+"""Shortest life after warm-up for which a slope is judged; over less time, a single page looks like a slope."""
 GROWN_S: Final = 20.0
 """Growth is judged over at least so much after the warm-up."""
 MOST: Final = 400
@@ -161,7 +161,7 @@ class Life:
     graceful: bool = False
     """Whether it left a summary; a rig that is killed as a whole leaves a checkpoint only."""
     before: Told = field(default_factory=Told)
-    """The rig's counts at the start (a resumed run goes on counting)."""
+    """The rig's counts at the start (a resumed run continues them)."""
     told: Told = field(default_factory=Told)
     written: int = 0
     """Records in the ring, by its own counter."""

@@ -220,7 +220,7 @@ def judge_configurations(count: int, seed: int, folder: Path) -> Judged:
 
 
 def judge_models(count: int, seed: int, folder: Path) -> Judged:
-    """Judge mutated models, and let those of sound form act; one that breaks something is found."""
+    """Judge mutated models, and run the well-formed ones, to find any that breaks something."""
     from onrig.tools.faultlab.models import MUTATIONS, campaign, subject
 
     judged, verdicts = Judged(), Counter[str]()

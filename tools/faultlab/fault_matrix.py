@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     """One repetition."""
 
     safe_ms: float | None
-    """From the fault to the safe output in force, by the device's clock; None where the loop is to go on."""
+    """Time from the fault to the safe output, by the device's clock; None if the loop continues."""
     named: bool
     """Whether the run reported the fault by its name."""
     kept: bool
@@ -85,7 +85,7 @@ def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]
 def _recovers(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
-    """A fault after which the same run goes on."""
+    """A fault after which the same run continues."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -156,7 +156,7 @@ def _estop(rig: WatchedRig) -> Outcome:
 def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
     """A device that contradicts itself: safe after the frame that shows it, which is the last one answered.
 
-    Where a person must act, the run waits, and goes on after frame ``until_released`` once it is resumed.
+    If a person must act, the run waits, and continues after frame ``until_released`` once resumed.
     """
 
     def attempt(rig: WatchedRig) -> Outcome:

@@ -1,4 +1,4 @@
-"""Mutated models: judged by admission, and those of sound form taken up as the loop does.
+"""Mutated models: judged by admission; well-formed ones also run as the loop would run them.
 
 A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
 One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had done so only later:
@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
     acted: int
     rolled_back: int
     unbuilt: int
-    """Sound by admission, and yet impossible to build or run in the loop."""
+    """Admitted, but impossible to build or run in the loop."""
     slowest_verdict_ms: float
     slowest_seat_ms: float
     grown_bytes: int
@@ -158,7 +158,7 @@ def mutated_fields(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutated_weights(data: bytes, rng: random.Random) -> bytes:
-    """Change weights only: such models are sound in form, whatever they answer."""
+    """Change weights only: such models are well-formed, whatever their outputs."""
     model = onnx.load_from_string(data)
     for _ in range(rng.choice((1, 2, 8))):
         tensor = rng.choice([t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT])
@@ -213,7 +213,7 @@ class Loop:
         return self.switch.policy_id == self._offered
 
     def tick(self, rng: random.Random) -> None:
-        """One tick at a random state; asserts that a sound command would go out."""
+        """One tick at a random state; asserts that a valid command would be sent."""
         if self._frame % 1000 == 0:
             self._tick.begin(1, Kind.TRAIN, [])
         self._frame += 1
@@ -233,7 +233,7 @@ class Loop:
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
-    """Judge mutants, and let those of sound form act; raises whatever one of them breaks."""
+    """Judge mutants, and run the well-formed ones; raises the error of any that breaks something."""
     rng = random.Random(seed)
     loop = Loop(folder, subject)
     probes = subject.probes

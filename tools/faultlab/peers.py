@@ -1,6 +1,6 @@
-"""Hostile clients of a rig's tcp door and of its page: idle, slow, garbled and deaf ones.  Loopback only.
+"""Hostile clients of a rig's tcp endpoint and of its page: idle, slow, malformed, and not reading.  Loopback only.
 
-Each is one socket or a crowd of them, without threads: the caller decides when they act.
+Each is one socket or many, without threads: the caller decides when they act.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from onrig.runtime.link.endpoint import Tcp
 
 MOST: Final = 4000
-"""Sockets of one crowd."""
+"""Largest number of sockets of one crowd."""
 HERE: Final = "127.0.0.1"
 CONNECT_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
@@ -33,7 +33,7 @@ def on_loopback(endpoint: Tcp) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """A tcp port on loopback that nobody listens on now."""
+    """An unused tcp port on loopback."""
     with socket.socket() as probe:
         probe.bind((HERE, 0))
         port: int = probe.getsockname()[1]
@@ -57,9 +57,9 @@ READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identit
 
 
 class Crowd:
-    """Up to MOST connections that send ``first``, and then only what ``trickle`` gives them; a context.
+    """Context manager of up to MOST connections that send ``first``, and then only the data of ``trickle``.
 
-    ``source`` is the loopback address they come from; ``receive_bytes`` limits what the kernel takes in for each.
+    ``source`` is their loopback address; ``receive_bytes`` sets the kernel's receive buffer of each.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Crowd:
             raise ValueError(f"a crowd has at most {MOST} members")
         address = on_loopback(endpoint)
         self.refused = 0
-        """Connections that could not be made."""
+        """Number of failed connection attempts."""
         self.members: list[socket.socket] = []
         for _ in range(count):
             member = socket.socket()
@@ -97,13 +97,13 @@ class Crowd:
         self.members.clear()
 
     def trickle(self, data: bytes) -> None:
-        """Let each send a little more."""
+        """Let each connection send more data."""
         for member in self.members:
             with contextlib.suppress(OSError):
                 member.send(data)
 
     def left(self) -> int:
-        """Connections that the other end has not closed."""
+        """Number of connections that the other end has not closed."""
         return sum(not _is_over(member) for member in self.members)
 
 
@@ -119,13 +119,13 @@ def _is_over(member: socket.socket) -> bool:
 
 
 def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:
-    """Visitors that ask a page for ``path`` and read nothing."""
+    """HTTP clients that request ``path`` and never read."""
     request = f"GET {path} HTTP/1.1\r\nHost: {HERE}:{port}\r\n\r\n".encode()
     return Crowd(Tcp(HERE, port), count, source=source, first=request, receive_bytes=2048)
 
 
 def garbled(endpoint: Tcp, count: int, seed: int, *, source: str = HERE) -> int:
-    """Make ``count`` connections in turn that send garbage or a damaged greeting; how many were not accepted."""
+    """Make ``count`` successive connections that send garbage or a damaged greeting; returns how many failed."""
     address = on_loopback(endpoint)
     rng = random.Random(seed)
     refused = 0
@@ -155,7 +155,7 @@ def _garbage(rng: random.Random) -> bytes:
 
 
 def garbled_locally(path: str, rng: random.Random) -> bool:
-    """Make a garbage connection to a Unix socket; whether it was accepted."""
+    """Send garbage to a Unix socket; returns whether the connection was accepted."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(CONNECT_S)
         try:
@@ -168,8 +168,8 @@ def garbled_locally(path: str, rng: random.Random) -> bool:
 
 
 def garbled_visit(port: int, rng: random.Random) -> bool:
-    """Send a garbage request to the page; whether the connection was accepted."""
-    # Damage could turn a bad order into a sound one, and a stop is obeyed.
+    """Send a garbage request to the page; returns whether the connection was accepted."""
+    # Random damage could make a bad request valid, and a stop would be obeyed.
     request = bytearray(rng.choice(list(bad_requests(port).values())).replace(b"/api/stop", b"/api/none"))
     match rng.randrange(4):
         case 0:
@@ -179,7 +179,7 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
         case 2:
             request = request[: rng.randrange(len(request))]
     try:
-        # The page may rightly have hung up before everything is sent.
+        # The page may legitimately close before everything is sent.
         with socket.create_connection((HERE, port), CONNECT_S) as line, contextlib.suppress(OSError):
             line.sendall(request)
         return True
@@ -188,7 +188,7 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
 
 
 def bad_requests(port: int) -> dict[str, bytes]:
-    """Malformed requests, by what is wrong with them; each must get an answer (4xx or 5xx)."""
+    """Malformed requests by kind; each must get an answer (4xx or 5xx)."""
     origin = f"http://{HERE}:{port}"
     order = (
         f"POST /api/stop HTTP/1.1\r\nHost: {HERE}:{port}\r\nOrigin: {origin}\r\nContent-Type: application/json\r\n"
@@ -223,7 +223,7 @@ def bad_requests(port: int) -> dict[str, bytes]:
 
 
 def answer(port: int, data: bytes) -> bytes:
-    """Send a request as it is and read the answer to its end."""
+    """Send a raw request and read the complete answer."""
     with socket.create_connection((HERE, port), timeout=_PATIENCE_S) as line:
         with contextlib.suppress(OSError):
             line.sendall(data)
@@ -235,6 +235,6 @@ def answer(port: int, data: bytes) -> bytes:
 
 
 def unanswered(port: int) -> list[str]:
-    """Malformed requests that get no answer that says so."""
+    """Kinds of malformed requests that get no error response."""
     asked = bad_requests(port).items()
     return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]

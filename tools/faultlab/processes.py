@@ -1,4 +1,4 @@
-"""Processes under test: found by descriptor, module or a mark in their environment; waited for, measured, ended."""
+"""Processes under test: found by descriptor, module or environment mark; waited for, measured, ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWIN, CONTROL, REPLAY, LEARNER = (
 )
 ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}
 PATIENCE_S: Final = 90.0
-"""Far more than anything here needs, because the machine may be busy with other things."""
+"""Default time limit, generous because the machine may be busy."""
 _LOOK_EVERY_S: Final = 0.005
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 
 class Impatient(Exception):
-    """Something did not happen in time, or cannot happen any more."""
+    """A condition was not met in time, or can no longer be met."""
 
 
 class Use(NamedTuple):
     """Resources of a process."""
 
     private_mb: float
-    """Resident memory that is neither shared nor mapped from files: a ring that fills is no leak."""
+    """Resident memory that is neither shared nor file-backed, so that a filling ring does not look like a leak."""
     descriptors: int
 
 
 class Process:
-    """A process by descriptor: never mistaken for another with the same number, and never waited for in vain."""
+    """A process by pidfd: safe against reuse of its id, and its end can be polled."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -47,7 +47,7 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended (its exit code may not have been collected yet)."""
+        """Whether it has ended (it may not have been reaped yet)."""
         return bool(select.select((self.fd,), (), (), 0)[0])
 
     def sleeps(self) -> int:
@@ -61,7 +61,7 @@ class Process:
             signal.pidfd_send_signal(self.fd, signum)
 
     def wait(self, limit_s: float = PATIENCE_S) -> None:
-        """Wait for its end; raises Impatient."""
+        """Wait for its end; raises Impatient after ``limit_s``."""
         if not select.select((self.fd,), (), (), limit_s)[0]:
             raise Impatient(f"process {self.pid} did not end within {limit_s:g} s")
 
@@ -79,7 +79,7 @@ def until(
 ) -> T:
     """Poll until ``condition`` returns something other than None or False, and return it.
 
-    Raises Impatient after ``limit_s``, or where one of ``processes`` ends first.
+    Raises Impatient after ``limit_s``, or if one of ``processes`` ends first.
     """
     limit = time.monotonic() + limit_s
     while True:
@@ -95,7 +95,7 @@ def until(
 
 
 def use_of(pid: int) -> Use | None:
-    """Memory and open descriptors of a process; None once it is gone."""
+    """Memory and open descriptors of a process; None if it is gone."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
         return Use((resident - shared) * _PAGE_BYTES / 2**20, len(os.listdir(f"/proc/{pid}/fd")))
@@ -109,7 +109,7 @@ def resident_bytes() -> int:
 
 
 def children(pid: int) -> dict[str, int]:
-    """Python modules running as children of a process, with their process ids."""
+    """Process ids of a process's children by Python module."""
     found: dict[str, int] = {}
     try:
         pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -120,7 +120,7 @@ def children(pid: int) -> dict[str, int]:
             words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        # Between fork and exec it still has its parent's command line.
+        # Between fork and exec a child still has its parent's command line.
         if len(words) > 2 and words[1] == b"-m" and words[2] != b"onrig.tools.cli":
             found[words[2].decode(errors="replace")] = child
     return found
@@ -132,7 +132,7 @@ def is_alive(pid: int) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """Living processes that have ``mark`` (NAME=value) in the environment they were started with."""
+    """Live processes with ``mark`` (NAME=value) in their initial environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ def marked(mark: str) -> list[int]:
 
 
 def cut(pids: Callable[[], Iterable[int]]) -> None:
-    """End processes as a power cut does: stop every one at once, including any that start meanwhile; then kill."""
+    """Simulate a power cut: stop all processes, including any that start in the meantime, then kill them."""
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         while missed := [pid for pid in pids() if send(pid, signum)]:
             if signum is signal.SIGSTOP and all(_stands(pid) for pid in missed):
@@ -150,7 +150,7 @@ def cut(pids: Callable[[], Iterable[int]]) -> None:
 
 
 def send(pid: int, signum: int) -> bool:
-    """Send a signal; whether there was such a process."""
+    """Send a signal; returns whether the process existed."""
     try:
         os.kill(pid, signum)
     except ProcessLookupError:
@@ -159,10 +159,10 @@ def send(pid: int, signum: int) -> bool:
 
 
 def _stands(pid: int) -> bool:
-    """Whether a process that was sent SIGSTOP does nothing more.
+    """Whether a process that was sent SIGSTOP has stopped or will run no more user code.
 
-    In state D it is in the kernel, and stops before it leaves it.  That may never happen: a process that starts another
-    waits in D (vfork) until that one has begun its program, and may have been stopped on the way.
+    In state D it is in the kernel, and stops before it returns to user space.  It may stay there: the parent of a vfork
+    waits in D until the child calls exec, and the child may have been stopped before that.
     """
     return _state(pid) in ("", "D", "T", "Z", "X")
 

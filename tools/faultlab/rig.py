@@ -1,4 +1,4 @@
-"""The rig under test: a device (its twin) on a wire, and ``onrig run`` beyond it."""
+"""The rig under test: a device (its twin), a wire, and ``onrig run`` at the other end."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _offset():
 time.time = lambda: _time() + _offset()
 time.time_ns = lambda: _time_ns() + int(1e9 * _offset())
 """
-"""What Python processes of the rig import first: their wall clock is the machine's plus the number in a file."""
+"""Start-up code of the rig's Python processes: their wall clock is the machine's plus an offset from a file."""
 
 
 def steady_policy(config: RunConfig) -> bytes:
-    """A policy that always answers a fifth of full scale: it moves the rig, and is never the safe output."""
+    """A policy with a constant output of a fifth of full scale: it moves the rig and is never the safe output."""
     rig = config.rig
     contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
     weights = np.zeros((len(rig.signals), len(rig.actuators)))
@@ -65,19 +65,19 @@ def steady_policy(config: RunConfig) -> bytes:
 
 
 def learner_keys(folder: Path) -> LearnerKeys:
-    """Make keys for a rig and a learner, ``rig`` and ``learner`` in ``folder``; the learner's."""
+    """Generate keys ``rig`` and ``learner`` in ``folder``; returns the learner's."""
     from onrig.tools.verbs.keys import main as make_keys
 
     with contextlib.redirect_stdout(None):
         if make_keys([str(folder)]) != 0:
-            raise OSError(f"{folder}: no keys could be made")
+            raise OSError(f"{folder}: cannot generate keys")
     return load_learner_keys(folder / "learner")
 
 
 class Rig:
-    """A context that leaves no process behind; device, wire and folder outlive the runs.
+    """Context manager that leaves no process behind; device, wire and folder outlive the runs.
 
-    Every program's output goes to a file ``NAME.out`` of ``folder``.
+    Each program's output goes to ``NAME.out`` in ``folder``.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Rig:
     # -- starting ----------------------------------------------------------------------------------------------------
 
     def start(self, output: str, *command: str | Path) -> subprocess.Popen[bytes]:
-        """Start a Python program of the rig's: a module and its arguments."""
+        """Start one of the rig's Python programs: a module and its arguments."""
         with (self.folder / f"{output}.out").open("ab") as out:
             return subprocess.Popen(
                 [sys.executable, "-m", *map(str, command)],
@@ -135,7 +135,7 @@ class Rig:
 
     @contextmanager
     def beside(self, output: str, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-        """A program of the rig's that is ended, whatever state it is in."""
+        """Run one of the rig's programs, and end it on exit whatever its state."""
         process = self.start(output, *command)
         try:
             yield process
@@ -143,48 +143,48 @@ class Rig:
             end(process)
 
     def start_device(self) -> None:
-        """Power the device up; the line and its far end stay as they are."""
+        """Power up the device; the wire and its other end stay unchanged."""
         self._device = self.start("twin", "onrig.sim.twin.main", self._saved, "--port", self._wire.ports.device)
 
     def kill_device(self) -> None:
-        """Take its power away."""
+        """Cut the device's power."""
         if self._device is not None:
             self._device.kill()
             self._device.wait()
 
     def start_run(self, folder: Path, *more: str, resume: bool = False) -> Run:
-        """Start a run in a folder, or resume the one it holds with the configuration it began with."""
+        """Start a run in a folder, or resume the folder's run with its configuration."""
         self._leave_run()
         overrides = () if resume else (*self.settings, *more)
         port = self._wire.ports.host
         self._run = Run(folder, self.name, *overrides, port=port, resume=resume, environment=self._environment)
         return self._run
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- observing ---------------------------------------------------------------------------------------------------
 
     @property
     def run(self) -> Run:
-        """The run that was started last."""
+        """The latest run."""
         if self._run is None:
             raise RuntimeError("no run has been started")
         return self._run
 
     @property
     def running(self) -> bool:
-        """Whether its supervisor is there."""
+        """Whether its supervisor is running."""
         return self._run is not None and not self._run.process.ended
 
     @property
     def run_gone(self) -> bool:
-        """Whether the supervisor and all of its processes that were seen last are gone."""
+        """Whether the supervisor and all of its last known processes are gone."""
         return not self.running and not any(map(is_alive, self._inside))
 
     def pid_of(self, module: str) -> int | None:
-        """Process id of one of the run's processes, or None where there is none now."""
+        """Process id of one of the run's processes; None if it is not running."""
         return children(self.run.pid).get(module) if self.running else None
 
     def processes(self) -> dict[str, int]:
-        """Process ids by role: device, supervisor, and what the supervisor has started."""
+        """Process ids by role: device, supervisor, and the supervisor's children."""
         found: dict[str, int] = {}
         if self._device is not None and self._device.poll() is None:
             found["device"] = self._device.pid
@@ -197,7 +197,7 @@ class Rig:
 
 
 class WatchedRig(Rig):
-    """One run on a wire that keeps everything the device says."""
+    """A rig with one run, on a wire that records everything the device sends."""
 
     def __init__(
         self, folder: Path, *, learner: bool = False, twin_faults: str = "", more: tuple[str, ...] = ()
@@ -217,11 +217,11 @@ class WatchedRig(Rig):
         return self
 
     def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
-        """Look every millisecond; raises Impatient after ``limit_s``."""
+        """Poll every millisecond; raises Impatient after ``limit_s``."""
         until(condition, what, limit_s=limit_s, every_s=_LOOK_S)
 
     def until_moving(self) -> None:
-        """Wait for the middle of an episode that is not the first, with a command in force."""
+        """Wait for the middle of any episode after the first, with a command in force."""
 
         def moving() -> bool:
             starts = [i for i, (_, s) in enumerate(self.wire.seen) if s.status & Status.FIRST]
@@ -248,29 +248,31 @@ class WatchedRig(Rig):
         return {str(e["fault"]) for e in self.run.events() if e["kind"] != "tick" and e.get("fault")}
 
     def fill_disk(self, *, full: bool) -> None:
-        """Let no file of the run grow (or lift that again), as on a full disk, for all who write to its folder."""
+        """Prevent files of the run from growing, as on a full disk, for all processes that write to its folder; or undo
+        it.
+        """
         for pid in (self.run.pid, self.run.child(REPLAY).pid, self.run.child(CONTROL).pid):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 if full else hard, hard))
 
     def resume(self) -> int:
-        """``onrig resume`` in another terminal; its exit code."""
+        """Run ``onrig resume`` in another terminal; returns its exit code."""
         with self.beside("resume", "onrig.tools.cli", "resume", self.run_folder) as resume:
             return resume.wait(30)
 
     def stop(self) -> tuple[int, str]:
-        """``onrig stop --now`` in another terminal: its exit code, and what it said."""
+        """Run ``onrig stop --now`` in another terminal; returns its exit code and output."""
         with self.beside("stop", "onrig.tools.cli", "stop", self.run_folder, "--now") as stop:
             code = stop.wait(PATIENCE_S)
         return code, (self.folder / "stop.out").read_text()
 
     def another_run(self) -> int:
-        """A short run on the same device, which finds it as the one before left it; its exit code."""
+        """Make a short run on the same device, as the previous run left it; returns its exit code."""
         self.wire.mode = "carry"
         return self.start_run(self.folder / "next", "episodes=1", "task.episode_s=0.5").ended(PATIENCE_S)
 
     def kept(self, before: list[dict[str, str]]) -> bool:
-        """Whether the ended run still has what it had: rows, and a checkpoint with at least their transitions."""
+        """Whether the ended run has kept its rows, and a checkpoint with at least their transitions."""
         if self.run.rows()[: len(before)] != before:
             return False
         memory = kept_memory(load_resolved(self.run_folder / "config.yaml"), self.run_folder)
@@ -283,7 +285,7 @@ def _driven(status: int) -> bool:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a program and see it gone, even where it or its children are stopped."""
+    """End a program and wait until it is gone, even if it or its children are stopped."""
     if process.poll() is not None:
         return
     for pid in (*children(process.pid).values(), process.pid):

@@ -1,6 +1,6 @@
-"""``onrig run`` as a process under test: started, observed from outside, hit, and seen to its end.
+"""``onrig run`` as a process under test: started, observed from outside, disturbed, and waited for.
 
-Every wait is bounded and ends as soon as its condition holds: nothing here depends on how long things take.
+Every wait is bounded and ends as soon as its condition holds, so nothing depends on timing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def can_be_built() -> bool:
-    """Whether this user may mount in a private namespace (some kernels and containers do not allow it)."""
+    """Whether this user may mount in a private namespace (some kernels and containers forbid it)."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return False
     return subprocess.run([*_unshare(), "true"], capture_output=True, check=False).returncode == 0
@@ -42,9 +42,9 @@ def _unshare() -> list[str]:
 
 
 class Room:
-    """A mount namespace with a tmpfs of a given size over each of some folders; a context to start programs in.
+    """Context manager of a mount namespace with tmpfs of given sizes over given folders, to start programs in.
 
-    Its contents go with it.  Raises OSError where it cannot be built.
+    The contents are lost at the end.  Raises OSError if it cannot be built.
     """
 
     def __init__(self, sizes: dict[Path, int]) -> None:
@@ -58,19 +58,19 @@ class Room:
         self._in, self._out = self._holder.stdin, self._holder.stdout
         if self._out.readline() != b"built\n":
             self.close()
-            raise OSError("no room with small disks can be built here: mounting is not allowed")
+            raise OSError("cannot build a namespace with small disks: mounting is not allowed")
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        # The working directory has to be set again: inside, the same path is another folder.
+        # Set the working directory again: inside, the same path is another folder.
         where = f"--wd={Path.cwd()}"
         self.entrance: Final = ["nsenter", f"--target={self._holder.pid}", *user, "--mount", where, "--"]
-        """Prefix of a command that is to run in it."""
+        """Prefix of commands to run in it."""
 
     def path(self, inside: str | Path) -> Path:
-        """Path from outside of something in it."""
+        """Outside path of a path in it."""
         return Path(f"/proc/{self._holder.pid}/root{inside}")
 
     def fill(self, folder: Path) -> Path:
-        """Fill the disk of a folder; the file that fills it, to be unlinked."""
+        """Fill the disk of a folder; returns the file to unlink afterwards."""
         ballast = self.path(folder) / "ballast"
         with ballast.open("wb", buffering=0) as file:
             for piece in (1 << 20, 1 << 12, 1):
@@ -88,7 +88,7 @@ class Room:
         self.close()
 
     def close(self) -> None:
-        """Leave it; processes still in it keep it until they end."""
+        """Release it; processes still in it keep it until they end."""
         self._in.close()
         try:
             self._holder.wait(_GRACE_S)
@@ -99,7 +99,7 @@ class Room:
 
 
 class PoweredRun:
-    """``onrig run`` and all its processes, as on one power cable; a context that leaves no process behind."""
+    """``onrig run`` and all its processes, which can lose power together; context manager, leaves no process behind."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class PoweredRun:
 
     @property
     def output(self) -> str:
-        """What it has printed so far."""
+        """Its output so far."""
         return self._output.read_text(errors="replace")
 
     def ended(self, within_s: float) -> int | None:
-        """Wait for its end; the exit code, or None when it goes on."""
+        """Wait for its end; returns the exit code, or None if it is still running."""
         try:
             return self._popen.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -156,19 +156,19 @@ class PoweredRun:
         self.process.kill(signum)
 
     def cut(self) -> None:
-        """Cut the power: stop every process at once, and then kill them all."""
+        """Cut the power: stop all processes, then kill them."""
         cut(self.living)
         self._popen.wait(PATIENCE_S)
 
     def living(self) -> list[int]:
-        """Process ids of all that are alive, whatever their parent is by now."""
+        """Process ids of all live processes, including orphans."""
         return marked(self._mark)
 
 
 class Run(PoweredRun):
-    """A run with a folder of its own, whose processes, shared memory and files can be observed.
+    """A run in its own folder, with observable processes, shared memory and files.
 
-    ``output`` takes what it prints: by default a file beside its folder.
+    ``output`` receives its output: by default a file beside its folder.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Run(PoweredRun):
 
     @property
     def shm(self) -> Path | None:
-        """Its folder in shared memory while that exists."""
+        """Its folder in shared memory; None if it does not exist."""
         return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
 
     def _look(self) -> None:
@@ -228,7 +228,7 @@ class Run(PoweredRun):
         return {module: process for module, process in self._seen.values() if not process.ended}
 
     def child(self, module: str, *, other_than: Process | None = None) -> Process:
-        """Wait for the child that runs a module."""
+        """Wait for the child process that runs a module."""
 
         def find() -> Process | None:
             found = self.children().get(module)
@@ -237,19 +237,19 @@ class Run(PoweredRun):
         return until(find, f"{module} to start", self.process)
 
     def word(self, word: Word) -> int:
-        """Read a word of the board (0 until there is one); it stays readable when the run has ended."""
+        """Read a word of the board (0 before it exists); it stays readable after the run."""
         if self._board is None:
             if self.shm is None or not (self.shm / "board").exists():
                 return 0
             try:
                 segment = Segment.attach(self.shm / "board", BOARD_SCHEMA)
-            except SegmentError:  # it is being made in this moment
+            except SegmentError:  # it is just being created
                 return 0
             self._board = segment, Board(segment)
         return self._board[1][word]
 
     def until(self, condition: Callable[[], T | Literal[False] | None], what: str, limit_s: float = PATIENCE_S) -> T:
-        """Wait for something while the run goes on; raises Impatient."""
+        """Wait for a condition while the run continues; raises Impatient."""
         return until(condition, what, self.process, limit_s=limit_s)
 
     def until_ticks(self, more: int) -> None:
@@ -261,7 +261,7 @@ class Run(PoweredRun):
         """Lines of ``events.jsonl``, all or of one kind."""
         path = self.folder / "events.jsonl"
         content = path.read_bytes() if path.exists() else b""
-        lines = content[: content.rfind(b"\n") + 1].splitlines()  # the last one may be being written
+        lines = content[: content.rfind(b"\n") + 1].splitlines()  # the last one may be incomplete
         events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
         return [event for event in events if kind is None or event["kind"] == kind]
 
@@ -289,7 +289,7 @@ class Run(PoweredRun):
         return self.ended()
 
     def leftovers(self) -> list[str]:
-        """What an ended run must not leave: processes and shared memory."""
+        """Processes and shared memory that an ended run has left behind; must be empty."""
         left = [module for module, process in self._seen.values() if not process.ended]
         return left + ([] if self.shm is None else [str(self.shm)])
 

@@ -40,7 +40,7 @@ class LoggedRun(NamedTuple):
     missing: int
     """Gaps in the numbers of the records."""
     episodes: dict[tuple[int, str], Episode]
-    """Whole episodes by number and kind; of one recorded twice, the last."""
+    """Complete episodes by number and kind; the last one if recorded twice."""
     torn: list[str]
     """Files that were not closed."""
     problem: str
@@ -67,7 +67,7 @@ class Told:
     error_batches: int | None = None
     dropped: int = 0
     digest: str = ""
-    """Of the memory; empty where the checkpoint has none that is whole."""
+    """Digest of the memory; empty if the checkpoint has no intact one."""
     stored: int = 0
     capacity: int = 0
 
@@ -89,7 +89,7 @@ class Left(NamedTuple):
 
     @property
     def told_by_checkpoint(self) -> Told:
-        """Counts of the newest checkpoint, if its memory is whole; else zeros."""
+        """Counts of the newest checkpoint if its memory is intact, else zeros."""
         return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else Told()
 
     @property
@@ -146,7 +146,7 @@ class _Summary(msgspec.Struct):
 
 
 def newest_manifest(folder: Path) -> Manifest | None:
-    """The newest manifest that can be read; None where there is none."""
+    """The newest readable manifest; None if there is none."""
     for number in manifest_numbers(folder / "buffer"):
         with contextlib.suppress(Damage, OSError):
             return read_manifest(folder / "buffer", number)
@@ -154,7 +154,7 @@ def newest_manifest(folder: Path) -> Manifest | None:
 
 
 def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
-    """The memory of the newest checkpoint; None where there is none that can be read now, and whole."""
+    """The memory of the newest checkpoint; None if none is readable and intact."""
     memory = Memory(config)
     try:
         restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))

@@ -68,7 +68,7 @@ class Nature(NamedTuple):
     rearms: bool = False
     """The run may have to re-arm the device, which it does a bounded number of times."""
     names: tuple[str, ...] = ()
-    """Events may call it any of these; empty: no event tells of it."""
+    """Possible names in events; empty if no event reports it."""
 
 
 _LINE: Final = tuple(
@@ -162,7 +162,7 @@ def plan(length_s: float, every_s: float, seed: int) -> tuple[Fault, ...]:
 
 
 def _calm_from(count: int) -> int:
-    """Index of the first fault from which on nothing dies; ``count`` where there is no room for that."""
+    """Index of the first fault after which no process dies; ``count`` if there is no room for that."""
     return count - 2 * count // 5 if count >= 2 * len(Kind) else count
 
 
@@ -192,7 +192,7 @@ class Hit(NamedTuple):
     """Delay after the tick that is meant, so that it falls anywhere within a tick."""
     role: Role
     stops_s: float | None
-    """How long the process is stopped; infinite: for good; None: it is killed."""
+    """Duration for which the process is stopped; infinite: permanently; None: it is killed."""
 
     @property
     def told(self) -> str:
@@ -212,7 +212,7 @@ def hits(seed: str, count: int, *, stop: bool, longest_s: float | None = None) -
 def _hit(rng: random.Random, *, stop: bool, longest_s: float | None) -> Hit:
     role = rng.choice(ROLES)
     at, late_s, lasts_s = rng.random(), rng.uniform(0, _LATE_S), rng.uniform(*_SHORT_S)
-    # Only systemd watches the supervisor, and nobody a device: its silence is a fault of the link.
+    # Only systemd watches the supervisor, and nothing watches a device: its silence is a link fault.
     for_good = role not in ("supervisor", "device") and longest_s is None and rng.random() < _HUNG_SHARE
     stops_s = float("inf") if for_good else min(lasts_s, longest_s or lasts_s)
     return Hit(at, late_s, role, stops_s if stop else None)

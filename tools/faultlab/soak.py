@@ -25,7 +25,7 @@ _GONE_S: Final = 20.0
 _SETTLE_S: Final = 30.0
 _END_S: Final = 60.0
 _EXPLAINED_S: Final = 15.0
-"""A fault that may end the rig explains an end up to so long after it."""
+"""Time for which a fault that may end the rig explains an end."""
 _KILL_COSTS_S: Final = 2 * CHECKPOINT_S + 4.0
 """What a kill may cost: the checkpoint that is being written, the one before it, and seconds of a busy disk."""
 
@@ -49,20 +49,20 @@ class Soak:
         """When the length began to count, on the clock of the gauges."""
 
     def run(self, say: Callable[[float, str], None]) -> None:
-        """Soak to the end; ``say`` hears how many seconds of the length are over, and what goes on.  Raises NotUp."""
+        """Run the soak; ``say`` receives the elapsed seconds and the current activity.  Raises NotUp."""
         scene = self._scene
         self._new_life()
         self.rig.start_learner()
         while not scene.at_work or scene.learner_at_work_s == 0.0:  # no faults while anything is still starting
             self._turn()
             if time.monotonic() - self._began_s > _START_S:
-                raise NotUp(f"rig and learner did not come to work together; see the outputs in {self.rig.folder}")
+                raise NotUp(f"rig and learner did not start to work together; see the outputs in {self.rig.folder}")
         self.counts_from_s = time.monotonic() - self._began_s
         now_s = 0.0
         while now_s < self._length_s:
             turned_s = time.monotonic()
             self._turn()
-            if self._is_up():  # only time counts in which there is a rig for faults to happen to
+            if self._is_up():  # only time with a running rig counts
                 now_s += time.monotonic() - turned_s
             if self._faults and now_s >= self._faults[0].at_s and self._is_up():
                 self._inject(self._faults.pop(0))
@@ -148,7 +148,7 @@ class Soak:
             raise NotUp(f"the rig does not come up any more; see {self.rig.folder / 'run.out'}")
 
     def _audit(self, watch: LifeWatch, code: int | None) -> None:
-        """Take over what a life told of itself, and what it lost without telling."""
+        """Add the figures that a process reported, and the losses that it could not report."""
         life, config = watch.life, self.rig.config
         left = left_by(self.rig.run_folder, config)
         watch.conclude(code, left)
@@ -167,7 +167,7 @@ class Soak:
         self.ledger.unexpected_ends.append(f"run {life.number} ended with code {code}")
 
     def _end(self) -> None:
-        """End the rig as a person would, let the mirrors hear of it, and close the books."""
+        """End the rig as a user would, notify the mirrors, and close the ledger."""
         books, mirror, watch = self.ledger, self._mirror, self._scene.watch
         self.rig.run.stop(signal.SIGINT)
         limit_s = time.monotonic() + _END_S

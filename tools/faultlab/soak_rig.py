@@ -28,7 +28,7 @@ _SETTINGS: Final = (
     "learner.updates_per_episode=20",
     "local_learner=false",
 )
-"""Every third episode is followed by a noise-free one, of which nothing is kept: the memory is quiet meanwhile."""
+"""Every third episode is followed by a noise-free one, which is not stored, so the memory does not change then."""
 _MODES: Final[tuple[tuple[Kind, Mode], ...]] = (
     (Kind.CABLE_PULLED, "cut"),
     (Kind.CABLE_LOOSE, "cut"),
@@ -55,7 +55,7 @@ class Line(Protocol):
 
 
 class LineFaults:
-    """What a line does while several faults hold at once: the worst of them."""
+    """Behaviour of a line with several simultaneous faults: the worst of them."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -80,7 +80,7 @@ class LineFaults:
 
 
 class NetworkFaults:
-    """What a network does while several faults hold at once: cut before silent, delays add up, the greatest loss."""
+    """Behaviour of a network with several simultaneous faults: cut before silent, summed delays, the greatest loss."""
 
     def __init__(self, link: LossyLink) -> None:
         self._link = link
@@ -158,7 +158,7 @@ class SoakRig(Rig):
 
     @property
     def learner_pid(self) -> int | None:
-        """Process id of the learner, or None while there is none."""
+        """Process id of the learner; None if there is none."""
         return self._learner.pid if self._learner is not None and self._learner.poll() is None else None
 
     def processes(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """A serial line between a device and its host that can be cut, one way or both, frozen, garbled, and lose frames.
 
 Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
-frame that the device sends, whatever the host sees of it: the device's own account of its output.
+frame that the device sends, regardless of what the host sees: the device's own record of its output.
 
 ``python -m onrig.tools.faultlab.wire SENSORS ACTUATORS`` is such a line in a process of its own, for callers whose own
 work must not delay the bytes.  It prints the two ports as one JSON line and obeys orders on stdin (see ``obey``) until

@@ -26,7 +26,7 @@ from onrig.tools.identification.driving import drive, ranges_of
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
-"""Of the sensors, in normalised units (log-uniform)."""
+"""Of each sensor, in normalised units (log-uniform)."""
 ZERO_SHARE: Final = 0.02
 """Largest zero error, in normalised units."""
 FRICTION: Final = (0.015, 0.05)
@@ -63,7 +63,7 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
         }
     )
     zeros = {n: rng.uniform(-ZERO_SHARE, ZERO_SHARE) * h for n, h in half.items() if n != plant.state_names[-1]}
-    noise = float(np.exp(rng.uniform(*np.log(NOISE))))
+    noise = {s.name: float(np.exp(rng.uniform(*np.log(NOISE)))) for s in rig.sensors}
     return msgspec.structs.replace(options, plant=drawn, sensor_zero=zeros, sensor_noise=noise)
 
 
@@ -105,7 +105,7 @@ def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_ri
         np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
         for u, t, h in zip(found.unknowns, truth, found.half_widths, strict=True)
     ]
-    sigma = [twin.sensor_noise * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
+    sigma = [twin.noise_of(s.name) * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
     total = [np.hypot(s, c.resolution / np.sqrt(12.0)) for s, c in zip(sigma, config.rig.sensors, strict=True)]
     spread = 1.96 * found.noise.spread
     return Outcome(

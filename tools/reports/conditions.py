@@ -190,7 +190,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
         "rate": float(config.rate_hz),
         "discount": _discount(selected.gamma, config.rate_hz),
         "kept": _kept(selection.write_probability, config.rate_hz),
-        "noise": float(sensor) if sensor == actuator else f"{sensor:g} (sensors), {actuator:g} (actuators)",
+        "noise": _noise(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
         "refresh": float(synthetic.refresh) if synthetic and fraction else None,
@@ -200,7 +200,15 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     return {axis: values[axis] for axis in AXES}
 
 
-def _of_twin(config: RunConfig) -> tuple[float, float, str]:
+def _noise(sensors: float | dict[str, float], actuators: float) -> Value:
+    """Noise of both, as one number where they are equal."""
+    if sensors == actuators:
+        return float(actuators)
+    told = f"{sensors:g}" if not isinstance(sensors, dict) else ", ".join(f"{n} {s:.2g}" for n, s in sensors.items())
+    return f"{told} (sensors), {actuators:g} (actuators)"
+
+
+def _of_twin(config: RunConfig) -> tuple[float | dict[str, float], float, str]:
     """Noise of sensors and actuators, and the preset of the inertia where it is not the paper's."""
     if config.device.twin is None:
         return 0.0, 0.0, ""

@@ -115,7 +115,7 @@ def _state(experiment: Experiment) -> list[str]:
     if not experiment.finished:
         lines.append(
             f"Unfinished: {experiment.trials} of {asked} trials, in {len(results)} of {experiment.cells} cells; "
-            "what follows is of these."
+            "the results below are from these."
         )
     spoilt = sum(r.spoilt for r in results)
     if spoilt:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -49,7 +50,9 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "Uniform+FIS": ((0, (7, 2, 1, 2, 1, 2)), "v"),
     "PropPER": ((0, (2, 1)), "P"),
     "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
+    "KLPER": ((0, (5, 1)), "p"),
 }
+"""Of samplings without their number."""
 
 
 class Picture(NamedTuple):
@@ -87,7 +90,7 @@ class Look(NamedTuple):
 
 def strategy_look(retention: str, sampling: str) -> Look:
     """How a strategy looks in every figure."""
-    line, marker = _SAMPLING.get(sampling, ("-", "o"))
+    line, marker = _SAMPLING.get(re.sub(r"\(.*\)", "", sampling), ("-", "o"))
     return Look(_RETENTION.get(retention, INK), line, marker, sampling == "Uniform")
 
 

@@ -22,13 +22,14 @@ PAPER_NOISE: Final = {
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 _EACH: Final = (
-    "Each interval holds for itself: of twenty comparisons without any difference one is expected to be marked."
+    "The intervals are not corrected for multiple comparisons: of twenty without a difference, one is expected to "
+    "be marked."
 )
 _NOISE_NOTE: Final = (
     "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, with "
     "95 % bootstrap bounds; paired differences to the first strategy (↑ more, ↓ less noise where the bounds exclude "
     "0); beside it the values of de Bruin et al. 2018, table 6 (pendulum, σ = 0.02), which gives no bounds. The mean "
-    "absolute value of noise that nothing selects is 0.798 σ."
+    "absolute value without selection is 0.798 σ."
 )
 
 
@@ -59,7 +60,7 @@ def cells_sheet(experiment: Experiment) -> Sheet:
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Paired differences, marked where their bounds exclude that there is none."""
+    """Paired differences, marked if their bounds exclude zero."""
     rows = tuple(
         (
             d.conditions,
@@ -77,12 +78,12 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
         "the ratio). " + _EACH
     ]
     if any(d.censored for d in differences):
-        notes.append("* Some trials never rose and count with their last episode: the ratio is drawn towards 1.")
+        notes.append("* Some trials never rose and count with their last episode, which biases the ratio towards 1.")
     return without_empty(Sheet(title, 2, heads, rows, tuple(notes)))
 
 
 def marked(bounds: Bounds, none: float, *, smaller_is_better: bool = False) -> str:
-    """The mark of a difference, with a blank, or nothing."""
+    """Mark of a difference and a space, or an empty string."""
     if not bounds.excludes(none):
         return ""
     better = (bounds.value < none) == smaller_is_better
@@ -150,7 +151,7 @@ def _dimensions(result: Result) -> list[str]:
 
 
 def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """By conditions, in words, what the bounds settle about mu_final and the rise time, and what they leave open."""
+    """Significant and non-significant differences in mu_final and rise time, in words, by conditions."""
     told: dict[str, list[str]] = {}
     for d in differences:
         lines = told.setdefault(d.conditions, [])
@@ -161,7 +162,7 @@ def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
         if d.rise.excludes(1.0):
             faster = "faster" if d.rise.value < 1 else "slower"
             settled.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
-        what = " and ".join(settled) if settled else "no difference that the bounds settle"
+        what = " and ".join(settled) if settled else "no significant difference"
         mark = BETTER if d.final.excludes(0.0) and d.final.value > 0 else WORSE if d.final.excludes(0.0) else "·"
         lines.append(f"{mark} {d.strategy} against {d.against}: {what} ({d.pairs} pairs)")
     return told
@@ -174,5 +175,5 @@ def _absolute(bounds: Bounds) -> str:
 
 
 def baselines(results: Sequence[Result]) -> list[str]:
-    """What the strategies are compared with, without repetition."""
+    """Distinct baselines of the comparisons."""
     return list(dict.fromkeys(baseline(group).setting.strategy for group in groups(results) if len(group.results) > 1))

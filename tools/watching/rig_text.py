@@ -1,6 +1,6 @@
-"""The rig as text: a pendulum as a dial, a ball on its track over its coils, anything else as bars.  Pure.
+"""The rig as text: a pendulum as a dial, a ball on its track above the coils, anything else as bars.  Pure.
 
-Drawn on a canvas of braille dots, with curves and bars one line high.
+A canvas of braille dots; sparklines and bars are one line high.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 class Canvas:
-    """``width`` x ``height`` characters of 2 x 4 dots each; without ``fancy`` an ASCII character stands for eight."""
+    """``width`` x ``height`` characters of 2 x 4 dots each; without ``fancy`` an ASCII character represents eight."""
 
     def __init__(self, width: int, height: int, *, fancy: bool = True) -> None:
         self.dots_wide, self.dots_high = 2 * width, 4 * height
@@ -31,7 +31,7 @@ class Canvas:
         self._fancy = fancy
 
     def dot(self, x: float, y: float) -> None:
-        """Set one dot, y downwards; beyond the edges nothing."""
+        """Set one dot, y downwards; dots outside the canvas are ignored."""
         column, row = round(x), round(y)
         if 0 <= column < self.dots_wide and 0 <= row < self.dots_high:
             self._cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
@@ -43,7 +43,7 @@ class Canvas:
             self.dot(x0 + (x1 - x0) * k / steps, y0 + (y1 - y0) * k / steps)
 
     def circle(self, x: float, y: float, radius: float, every: float = 1.0) -> None:
-        """Draw a circle, a dot for every so many dots of its length."""
+        """Draw a circle with a dot at every ``every`` dots of arc length."""
         n = max(8, round(2 * math.pi * radius / every))
         for k in range(n):
             self.dot(x + radius * math.cos(2 * math.pi * k / n), y + radius * math.sin(2 * math.pi * k / n))
@@ -57,7 +57,7 @@ class Canvas:
                     self.dot(x + dx, y + dy)
 
     def rows(self) -> list[str]:
-        """The lines of text, each as wide as the canvas."""
+        """Lines of text, each as wide as the canvas."""
         if self._fancy:
             return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
         return ["".join(_ascii(cell) for cell in row) for row in self._cells]
@@ -68,9 +68,9 @@ def _ascii(cell: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, *, fancy: bool = True) -> str:
-    """A curve in one line: the last ones at the right; where there are more than fit, neighbours are averaged.
+    """Sparkline with the latest values at the right; if there are too many, neighbours are averaged.
 
-    What is no number leaves a gap.
+    Values that are not finite leave a gap.
     """
     if not values or width < 1:
         return ""
@@ -98,7 +98,7 @@ def bar(share: float, width: int, *, fancy: bool = True) -> str:
 
 
 def both_ways(share: float, half: int, *, fancy: bool = True) -> str:
-    """A bar from the middle to either side; ``share`` in [-1, 1], ``half`` characters each way."""
+    """A bar from the middle to either side; ``share`` in [-1, 1], ``half`` characters per side."""
     share = min(max(share, -1.0), 1.0) if math.isfinite(share) else 0.0
     n = round(abs(share) * half)
     full, empty, middle = ("█", "·", "│") if fancy else ("#", ".", "|")
@@ -108,7 +108,7 @@ def both_ways(share: float, half: int, *, fancy: bool = True) -> str:
 
 
 def columns(counts: Sequence[int], *, fancy: bool = True) -> str:
-    """A histogram in one line; square roots, so that single ones are seen."""
+    """A one-line histogram of square roots, so that single counts are visible."""
     most = max(counts, default=0)
     levels = _BLOCKS if fancy else _ASCII_LEVELS
     return "".join(levels[math.ceil(8 * math.sqrt(n / most))] if n else " " for n in counts) if most else ""
@@ -126,7 +126,7 @@ class Magnet(msgspec.Struct):
 
 
 class Sketch(msgspec.Struct):
-    """What of ``drawing_of`` fits into text."""
+    """The parts of ``drawing_of`` that can be drawn as text."""
 
     kind: str
     angle: int = 0
@@ -138,12 +138,12 @@ class Sketch(msgspec.Struct):
 
 
 def sketch_of(config: RunConfig) -> Sketch:
-    """How a rig is drawn; the same for a whole run."""
+    """Drawing of a rig; constant over a run."""
     return msgspec.convert(drawing_of(config), Sketch)
 
 
 def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int, *, fancy: bool = True) -> list[str]:
-    """Draw the rig as its last record found it, in at most ``height`` lines of ``width`` characters."""
+    """Draw the rig in the state of its last record, in at most ``height`` lines of ``width`` characters."""
     if now is None:
         return ["no step record yet"]
     values = _observations(rig, now)
@@ -164,7 +164,7 @@ def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int,
 
 
 def pendulum_dial(angle_rad: float, target_rad: float | None, size: int, *, fancy: bool = True) -> list[str]:
-    """A dial of ``size`` lines, twice as wide: hanging down at angle 0, upright at +-pi, positive to the right."""
+    """A dial of ``size`` lines, twice as wide: down at angle 0, upright at +-pi, positive to the right."""
     canvas = Canvas(2 * size, size, fancy=fancy)
     middle_x, middle_y = 0.5 * (canvas.dots_wide - 1), 0.5 * (canvas.dots_high - 1)
     radius = middle_y - 1.0
@@ -180,7 +180,7 @@ def pendulum_dial(angle_rad: float, target_rad: float | None, size: int, *, fanc
 
 
 def ball_on_track(sketch: Sketch, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
-    """The ball, its rail with the target in it, and under it the coils, as high as their currents are strong."""
+    """The ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
     low, high = sketch.low, sketch.high
 
     def column(value: float) -> int:
@@ -214,7 +214,7 @@ def _bars(rig: Rig, now: Now, *, fancy: bool) -> list[str]:
 
 
 def _stacked_commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> list[str]:
-    """Each command with its bar under it, where there is no room beside it."""
+    """Each command with its bar below it, if there is no room beside it."""
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
         share = (value - actuator.centre) / actuator.half_range

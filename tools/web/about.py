@@ -85,7 +85,7 @@ def _track(config: RunConfig, sketch: Sketch) -> Drawing:
 
 _POINTS: Final = 200
 _ROOM: Final = 1.15
-"""Beyond an envelope that the shield keeps there is nothing to be seen."""
+"""Range of an axis relative to the envelope that the shield keeps."""
 
 
 class Axis(NamedTuple):

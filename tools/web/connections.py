@@ -1,8 +1,8 @@
 """Connections of the live page: a bounded number of watchers, with messages distributed to each.
 
-All users of one machine share an address.  The oldest connection without a whole request gives way first, then one
-that does not read its answer: holding connections open takes the page and its STOP from nobody.  Who cannot keep up
-is let go, and comes back.
+All users of one machine share an address.  When full, the oldest connection without a complete request is closed first,
+then one that does not read its answer: holding connections open cannot block the page and its STOP for others.  A
+watcher that cannot keep up is disconnected, and reconnects.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 _QUEUED: Final = 400
-"""Messages that wait for a watcher: some 15 seconds' worth."""
+"""Messages queued for a watcher: about 15 seconds' worth."""
 _STALLED: Final = 40
-"""Messages that wait for a watcher who does not read; he gives way where there are too many."""
+"""Queued messages above which a watcher counts as not reading, and may be replaced."""
 _END: Final = b""
 
 
@@ -67,7 +67,7 @@ class Watcher:
             return None
 
     def end(self) -> None:
-        """Let it know that nothing more comes, whatever it has not read yet."""
+        """Tell it that nothing more follows, even if it has unread messages."""
         while not self.put(_END):
             try:
                 self._frames.get_nowait()
@@ -83,11 +83,11 @@ class Hub:
         self._watchers: list[Watcher] = []
         self._lock = threading.Lock()
         self.somebody = threading.Event()
-        """Set while anybody watches."""
+        """Set while there are watchers."""
         self._ended = False
 
     def join(self, story_so_far: Callable[[], Iterable[Message]]) -> Watcher | None:
-        """Add a watcher, who first hears the story so far; None where there are too many already who read."""
+        """Add a watcher, which first receives the story so far; None if there are too many watchers that read."""
         with self._lock:
             if len(self._watchers) >= self._limit and not self._let_go_a_stalled_one():
                 return None
@@ -117,7 +117,7 @@ class Hub:
                 self.somebody.clear()
 
     def tell(self, turn: Callable[[], Iterable[Message]]) -> None:
-        """Let ``turn`` find out what is new, and pass it on; nobody joins in between."""
+        """Distribute the messages of ``turn``; no watcher joins in between."""
         with self._lock:
             for message in turn():
                 data = frame(message)
@@ -126,7 +126,7 @@ class Hub:
                     self._watchers.remove(watcher)
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """End all watchers."""
         with self._lock:
             self._ended = True
             for watcher in self._watchers:
@@ -135,9 +135,9 @@ class Hub:
 
 CONNECTIONS: Final = 32
 PER_ADDRESS: Final = 16
-"""More than the streams that the hub allows, so that some connection can always give way."""
+"""More than the hub's streams, so that some connection can always be closed."""
 _PATIENCE_S: Final = 10.0
-"""For a request to arrive whole, and for a watcher to take what it is sent."""
+"""Time-out for a complete request, and for a watcher to accept data."""
 _UNREAD_BYTES: Final = 1 << 18
 _UNREAD_S: Final = 0.5
 """Unread input is drained so far before a connection is closed: closing on it would lose the answer."""
@@ -148,13 +148,13 @@ T = TypeVar("T")
 
 
 class Stage(enum.IntEnum):
-    """How far a connection has come; the lower gives way to the higher."""
+    """Progress of a connection; the least advanced is closed first."""
 
     ARRIVING = 0
-    """Its request is not whole."""
+    """Its request is incomplete."""
     ANSWERING = 1
     STREAMING = 2
-    """Somebody watches; the hub bounds how many."""
+    """A watcher; the hub limits their number."""
 
 
 @dataclass(eq=False)
@@ -211,7 +211,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._places: Places[socket.socket] = Places()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in its own thread; where there are too many, one gives way or this one is turned away."""
+        """Serve a connection in its own thread; when full, close another one or reject this one."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
         with self._lock:
@@ -264,7 +264,7 @@ class BoundedServer(ThreadingHTTPServer):
 
 
 class PatientHandler(BaseHTTPRequestHandler):
-    """One connection whose request must arrive whole in time, and whose answer gets through."""
+    """One connection, with time-outs for a complete request and for its answer."""
 
     server: BoundedServer
     server_version = "onrig"
@@ -281,7 +281,7 @@ class PatientHandler(BaseHTTPRequestHandler):
         self._arrival.start()
 
     def arrived(self, stage: Stage = Stage.ANSWERING) -> None:
-        """Note that the request is whole."""
+        """Note that the request is complete."""
         self._arrival.cancel()
         self.server.come_to(self.connection, stage)
 

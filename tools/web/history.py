@@ -26,7 +26,7 @@ _POLICIES: Final = 4000
 
 
 class Curve:
-    """Episodes as rows; beyond ``limit`` neighbours are merged, again and again."""
+    """Episodes as rows; beyond ``limit`` neighbours are merged, repeatedly."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -109,7 +109,7 @@ Samples = dict[str, object]
 SAMPLES_PER_S: Final = 40.0
 _CLIP_SAMPLES: Final = 400
 _KEPT_S: Final = 10.0
-"""A page that opens sees so much of what was before."""
+"""Past motion shown to a page that opens."""
 _KINDS: Final = {Kind.TRAIN: "training", Kind.EVAL: "evaluation", Kind.RESET: "reset"}
 
 
@@ -122,7 +122,7 @@ class Motion:
         self._next_ns = 0
 
     def live(self, records: Records) -> Samples | None:
-        """Thin what has come since the last call; None when nothing of it is to be shown."""
+        """Thin the records since the last call; None if there is nothing to show."""
         if not len(records):
             return None
         t = records["t_mono_ns"].astype(np.int64)
@@ -142,7 +142,7 @@ class Motion:
         return _samples(records[chosen], _worst_rule(records, chosen))
 
     def clip(self, records: Records) -> Samples | None:
-        """Thin the newest whole episode of them, times from its start; None when there is none."""
+        """Thin the newest complete episode, with times from its start; None if there is none."""
         closing = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
         opening = np.flatnonzero(records["flags"] & Flag.FIRST)
         for end in closing[::-1].tolist():
@@ -162,7 +162,7 @@ class Motion:
 
 
 def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
-    """The shield's rule in each chosen record, or in one that was left out before it: none is to go unseen."""
+    """The shield's rule in each chosen record or the skipped ones before it, so that no intervention is missed."""
     rules = np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64)
     worst = np.maximum.reduceat(rules, np.concatenate([[0], chosen[:-1] + 1])[: len(chosen)]) if len(chosen) else rules
     own = records["rule"][chosen].astype(np.int64)
@@ -188,5 +188,5 @@ def _columns(values: NDArray[np.floating]) -> list[list[float | None]]:
 
 
 def _rounded(values: NDArray[np.floating]) -> list[float | None]:
-    """Five digits; None for what is no number."""
+    """Round to five digits; None for values that are not finite."""
     return [float(f"{v:.5g}") if v - v == 0 else None for v in values.astype(np.float64).tolist()]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
 from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
-from onrig.runtime.replay.memory.keepers.keeper import Keeper
+from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
@@ -31,21 +30,42 @@ class Sampling(NamedTuple):
 
     home: str
     """Module and class in ``onrig.learner.samplers``."""
-    corrections: tuple[str, ...]
+    corrections: tuple[str, ...] = ()
     """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    parameter: Parameter | None = None
+    """Number in parentheses behind its name; None if it takes none."""
 
 
 SAMPLERS: Final[dict[str, Sampling]] = {
     "Uniform": Sampling("uniform:Uniform", ("FIS",)),
     "PER": Sampling("rank_per:RankPer", ("IS", "FIS")),
     "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
+    "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
 }
+
+
+class Drawing(NamedTuple):
+    """The parts of a sampling strategy."""
+
+    name: str
+    """In ``SAMPLERS``."""
+    correction: str = ""
+    argument: float | None = None
+
+    def __str__(self) -> str:
+        parameter = SAMPLERS[self.name].parameter
+        shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
+        return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
+
+
 SAMPLINGS: Final = tuple(
-    f"{name}{correction and '+'}{correction}"
+    str(Drawing(name, correction, sampling.parameter and sampling.parameter.example))
     for name, sampling in SAMPLERS.items()
     for correction in ("", *sampling.corrections)
 )
+"""Every sampling, those with a number with an example of it."""
 
+_SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?")
 _NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
 
 
@@ -78,29 +98,27 @@ def parse_strategy(text: str) -> Strategy:
     retention, number, sampling = match.groups()
     if retention not in RETENTIONS:
         raise ValueError(f"unknown retention '{retention}'{hint(retention, RETENTIONS)}; {_known()}")
-    if sampling not in SAMPLINGS:
-        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+    drawing = parts_of_sampling(sampling)
     parameter = RETENTIONS[retention].parameter
-    if parameter is None:
-        if number is not None:
-            raise ValueError(f"{retention} takes no exponent, got '({number})'")
-        return Strategy(retention, sampling)
-    if number is None:
-        raise ValueError(f"{retention} needs the {parameter.name} of its {parameter.of}, such as {retention}(1.0)")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= parameter.high:
-        expected = f"a number of 0 to {parameter.high:g}"
-        raise ValueError(f"the {parameter.name} of {retention} must be {expected}, got '{number}'")
-    return Strategy(retention, sampling, value)
+    if parameter is not None:
+        return Strategy(retention, str(drawing), parameter.value(retention, number))
+    if number is not None:
+        raise ValueError(f"{retention} takes no exponent, got '({number})'")
+    return Strategy(retention, str(drawing))
 
 
-def parts_of_sampling(sampling: str) -> tuple[str, str]:
-    """Split a sampling into sampler and correction ("" for none)."""
-    name, _, correction = sampling.partition("+")
-    return name, correction
+def parts_of_sampling(sampling: str) -> Drawing:
+    """Split a sampling into its parts; raises ValueError with the reason and the known names."""
+    match = _SAMPLING.fullmatch(sampling)
+    name, number, correction = match.groups() if match else (sampling, None, None)
+    known = SAMPLERS.get(name)
+    if known is None or (correction is not None and correction not in known.corrections):
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+    if known.parameter is not None:
+        return Drawing(name, correction or "", known.parameter.value(name, number))
+    if number is not None:
+        raise ValueError(f"{name} takes no number, got '({number})'")
+    return Drawing(name, correction or "")
 
 
 def _known() -> str:

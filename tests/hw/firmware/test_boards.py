@@ -1,4 +1,4 @@
-"""The firmware as others meet it: a process or an emulated board at the end of a line."""
+"""The firmware from outside: a process or an emulated board at the end of a line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_af
         for n in range(100):
             host.begin(PERIOD_US, lease)
             values = host.part(2 + n % 3)
-            for _ in range(20):  # a lease this short may run out while the machine is busy with something else
+            for _ in range(20):  # a lease this short may expire while the machine is busy
                 host.session.send_command(host.latest().frame, values)
                 fault = until_fault(host)
                 answered = max((s.answers for s in host.wire.states), default=0)

@@ -1,4 +1,4 @@
-"""What trials keep is what the rig's memory would keep."""
+"""Trials keep the same experiences as the rig's memory."""
 
 from __future__ import annotations
 

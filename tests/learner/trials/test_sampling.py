@@ -1,4 +1,4 @@
-"""What is drawn for S trials at once is what the rig's samplers draw for each."""
+"""Draws for S trials at once equal those of the rig's samplers for each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.strategy import parse_strategy
 
-SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS")
+SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)")
 BATCH, EPISODES, CAPACITY = 8, 30, 150
 
 
 def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
     strategy = parse_strategy(f"FIFO[{sampling}]")
-    return sampling_for(strategy, seeds, Setting(capacity, batch, EPISODES))
+    actions = np.stack([_actions(seed) for seed in seeds])
+    trials = np.arange(len(seeds))[:, None]
+    return sampling_for(
+        strategy, seeds, Setting(capacity, batch, EPISODES, departures=lambda slots: actions[trials, slots])
+    )
+
+
+def _actions(seed: int) -> NDArray[np.float64]:
+    """By how much the actions of a trial's experiences are not the present policy's."""
+    return np.random.default_rng(seed).standard_normal((1500, 2))
+
+
+def _alone(seed: int) -> Setting:
+    return Setting(CAPACITY, BATCH, EPISODES, departures=lambda slots: _actions(seed)[slots])
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
@@ -40,7 +53,7 @@ def _written(rng: np.random.Generator, stored: int) -> NDArray[np.int64]:
 def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds: list[int]) -> None:
     ours = _sampling(sampling, seeds)
     strategy = parse_strategy(f"FIFO[{sampling}]")
-    theirs = [sampler_for(strategy, stream(seed, Role.SAMPLER), Setting(CAPACITY, BATCH, EPISODES)) for seed in seeds]
+    theirs = [sampler_for(strategy, stream(seed, Role.SAMPLER), _alone(seed)) for seed in seeds]
     assert ours.looks_at == theirs[0].looks_at
     rng = np.random.default_rng(1)
     stored = [0] * len(seeds)

@@ -1,4 +1,4 @@
-"""How long a loop that stands disarmed waits for others."""
+"""Time-outs of a disarmed loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device's frames say that cannot be, frame by frame; an hour costs a moment."""
+"""Contradictions in a device's frames, frame by frame; an hour takes a moment."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The loop with a twin in the same process, in virtual time: what it does when people and devices interfere."""
+"""The loop with a twin in the same process, in virtual time: interference by people and devices."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
+from onrig.hw.rig import Rig
 from onrig.hw.session import ATTEMPTS, DeviceSession
-from onrig.hw.transport import LinkError
+from onrig.hw.transport import LinkError, Transport
 from onrig.runtime.control import arming, outside
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
@@ -58,7 +60,13 @@ class Bench:
     """A loop, its device, and everything that either of them said."""
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str, lockstep: bool = True, reset: bool = True
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *settings: str,
+        lockstep: bool = True,
+        reset: bool = True,
+        line: Callable[[Rig, VirtualClock], Transport] | None = None,
     ) -> None:
         pace = "device.pace=lockstep" if lockstep else "device.pace=realtime"
         self.config = load_run("pendulum", [*SETTINGS, pace, *settings])
@@ -68,7 +76,8 @@ class Bench:
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
         self.clock = VirtualClock(1_000_000_000)
-        self.session = DeviceSession(LoopbackDevice(self.device, self.clock).transport, rig, self.clock)
+        transport = line(rig, self.clock) if line else LoopbackDevice(self.device, self.clock).transport
+        self.session = DeviceSession(transport, rig, self.clock)
         hello = self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
         layout = RecordLayout.of(rig)
@@ -98,6 +107,16 @@ class Bench:
 
         monkeypatch.setattr(arming, "report", hear)
         monkeypatch.setattr(outside, "report", hear)
+
+    def wait_virtually(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the loop wait by the device's clock; by the machine's it would wait for as long as that has been up."""
+        virtual = SimpleNamespace(
+            monotonic=lambda: self.clock.monotonic_ns() / 1e9,
+            monotonic_ns=self.clock.monotonic_ns,
+            thread_time_ns=time.thread_time_ns,
+        )
+        monkeypatch.setattr("onrig.runtime.control.frames.time", virtual)
+        monkeypatch.setattr("onrig.runtime.control.arming.time", virtual)
 
     def records(self) -> list[dict[str, float]]:
         taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])

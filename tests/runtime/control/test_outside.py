@@ -1,4 +1,4 @@
-"""The board says *safe* when a frame does, and never because a request was sent or answered."""
+"""The board says *safe* only after a frame does, never because a request was sent or answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that is sound wherever it was tried, and not where the rig goes: admitted, acting, rolled back."""
+"""A policy that behaves on the probe states but not on the rig: admitted, acting, rolled back."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_event_verdict_summary_and_learner_all_hear_of_it(
     assert isinstance(answer.message, Rows)
     heard = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
     assert heard == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
-    assert "no finite number" in answer.message.rulings[1].reason
+    assert "not finite" in answer.message.rulings[1].reason
 
 
 def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:

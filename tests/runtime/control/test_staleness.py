@@ -1,4 +1,4 @@
-"""A learner that falls silent: what the run does between episodes, and what it says."""
+"""A learner that falls silent: actions of the run between episodes, and messages."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_policy_that_cannot_be_perturbed_is_told_of_and_the_episode_goes_witho
     e.begin_episode(Kind.TRAIN, 1)
     plain = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
     assert perturbed_session(e, PolicySession(plain.SerializeToString())) is None
-    assert "cannot be explored with" in capfd.readouterr().out
+    assert "cannot be perturbed" in capfd.readouterr().out
 
 
 FOUR = ("a", "b", "c", "d")

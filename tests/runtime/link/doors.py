@@ -1,4 +1,4 @@
-"""A rig that listens on tcp with a thread of its own, for tests of who may enter."""
+"""A rig that listens on tcp in its own thread, for tests of access control."""
 
 from __future__ import annotations
 

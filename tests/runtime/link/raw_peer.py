@@ -1,4 +1,4 @@
-"""A learner without ZeroMQ, so that it can break its rules."""
+"""A learner without ZeroMQ, which can violate the protocol."""
 
 from __future__ import annotations
 

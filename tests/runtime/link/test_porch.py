@@ -1,4 +1,4 @@
-"""The tcp door against peers that wish it no good: a listed learner gets in, and the process stays small."""
+"""Hostile tcp peers: a listed learner still gets in, and the process stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may enter over tcp: the two traps of CURVE, and what a learner is told that may not."""
+"""Access over tcp: the two pitfalls of CURVE, and the message to a rejected learner."""
 
 from __future__ import annotations
 

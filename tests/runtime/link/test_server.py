@@ -199,7 +199,7 @@ def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slow
     answer_bytes = 1 << 20
     rig.answer = Answer(Rows(1, 1, 0), (bytes(answer_bytes),))
     asked = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
-    for _ in range(6):  # they ask and ask, and read nothing
+    for _ in range(6):  # they keep requesting and never read
         peer = rig.peer(queued=1)
         for frames in asked:
             peer.send(*frames)

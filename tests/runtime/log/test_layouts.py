@@ -1,4 +1,4 @@
-"""The layouts that are shipped for Foxglove and PlotJuggler: all they show is in a log."""
+"""The shipped layouts for Foxglove and PlotJuggler: all fields that they show are in a log."""
 
 from __future__ import annotations
 

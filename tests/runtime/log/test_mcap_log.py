@@ -1,4 +1,4 @@
-"""The log on the disk: what public readers find in it, and what a killed writer or a full disk leaves."""
+"""The log on disk, as seen by public readers, and after a killed writer or a full disk."""
 
 from __future__ import annotations
 

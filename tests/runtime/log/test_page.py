@@ -1,4 +1,4 @@
-"""docs/logs.md: its program runs, and its tables name what there is."""
+"""docs/logs.md: its program runs, and its tables match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that takes pieces whole or not at all."""
+"""A file that takes each piece completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutated models: whatever the bytes, the answer is a verdict, and what passes harms no loop."""
+"""Mutated models: any bytes get a verdict, and an admitted model does not break the loop."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_running_leaves_nothing_behind() -> None:
     gc.collect()
     gc.disable()
     try:
-        # Another thread of the test runner may allocate meanwhile: what leaks, leaks every time.
+        # Another thread of the test runner may allocate too; a real leak shows every time.
         grown = []
         for _ in range(5):
             blocks, tracked = sys.getallocatedblocks(), gc.get_count()[0]

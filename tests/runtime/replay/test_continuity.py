@@ -1,4 +1,4 @@
-"""What a run goes on from, and when a checkpoint may be its last."""
+"""State from which a run continues, and when a checkpoint may be its last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the replay process ends: for good, or for another one to go on."""
+"""End of the replay process: final, or with a successor."""
 
 from __future__ import annotations
 

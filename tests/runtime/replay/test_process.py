@@ -1,4 +1,4 @@
-"""The replay process's turn of work, and when it is over."""
+"""The replay process's turn of work, and its end."""
 
 from __future__ import annotations
 

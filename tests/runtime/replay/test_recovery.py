@@ -1,4 +1,4 @@
-"""What a resumed run finds, what it cuts, and where it goes on."""
+"""Recovery of a resumed run: files found, files cut, and where it continues."""
 
 from __future__ import annotations
 

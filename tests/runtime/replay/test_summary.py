@@ -1,4 +1,4 @@
-"""A run in figures, while it goes on and when it is over."""
+"""Figures of a run, during and after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Safe is what a state frame says; what is said where none does."""
+"""*Safe* only by a state frame; the message without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that others could turn against a run."""
+"""Folders that other users could tamper with."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> 
     runs.chmod(0o777)
     with pytest.raises(NotOurs, match="may be changed by anybody"):
         check_way(runs / "fresh" / "run")
-    runs.chmod(0o1777)  # as /tmp: others cannot rename what is ours
+    runs.chmod(0o1777)  # like /tmp: others cannot rename our files
     check_way(runs / "fresh" / "run")
 
 

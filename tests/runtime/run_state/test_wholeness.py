@@ -1,4 +1,4 @@
-"""What makes a run whole, and how it is told when something is missing."""
+"""Completeness of a run, and the report of missing data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes of a run are started again while the loop goes on, and which once it has ended."""
+"""Processes of a run that are restarted while the loop runs, and after it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd is told of a run, and when its watchdog is petted."""
+"""Notifications to systemd, and its watchdog."""
 
 from __future__ import annotations
 

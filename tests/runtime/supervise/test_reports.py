@@ -1,4 +1,4 @@
-"""What is written down of a run, whatever becomes of who shows it."""
+"""Reports of a run are recorded even if their display fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is started again, when, and what is given up."""
+"""Restarts: which processes, when, and when to give up."""
 
 from __future__ import annotations
 

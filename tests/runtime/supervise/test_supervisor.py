@@ -1,4 +1,4 @@
-"""What a supervisor does where it fails itself."""
+"""Failures of the supervisor itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polishing: never worse, better where there is room, and what it says is what the exact plant gives."""
+"""Polishing: never worse, better where possible, and its result is that of the exact plant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs that a plant's geometry gives away, and windows that are left out."""
+"""Signs that follow from a plant's geometry, and excluded windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twins are found again from what they recorded: parameters, imperfections, noise and connections."""
+"""Twins are identified from their recordings: parameters, imperfections, noise and connections."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sp
     late_us: int = 1000
     sensor_error: dict[str, NotNegative] = {}
 
-    # A spring that stiffened and softened in time would give energy for nothing.
+    # A spring with a time-varying stiffness would add energy.
     varying: ClassVar[frozenset[str]] = frozenset({"damping_per_s", "gain_m_per_v_s2"})
 
     @property

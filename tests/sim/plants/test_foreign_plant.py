@@ -1,4 +1,4 @@
-"""A plant of somebody else's package, found by its entry points: configuration, twin, shield and drawing."""
+"""A plant of another package, found by its entry points: configuration, twin, shield and drawing."""
 
 from __future__ import annotations
 
@@ -111,4 +111,4 @@ def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
     done = onrig(site, "check", "pendulum")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the plant 'spring' (nothing.of.that.name:Spring) cannot be loaded" in done.stderr
-    assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind of another" in done.stderr
+    assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind that is already taken" in done.stderr

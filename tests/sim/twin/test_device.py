@@ -533,8 +533,14 @@ def test_the_seed_of_the_reset_decides_all_noise() -> None:
     assert [s.sensors for s in first] != [s.sensors for s in other]
 
 
-def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_alone() -> None:
-    bench = lockstep(TwinOptions(plant=PLANT, sensor_noise=0.02))
+@pytest.mark.parametrize(
+    ("noise", "angle", "velocity"),
+    [(0.02, 0.02, 0.02), ({"angle": 0.02, "velocity": 0.01}, 0.02, 0.01), ({"velocity": 0.01}, 0.0, 0.01)],
+)
+def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_alone(
+    noise: float | dict[str, float], angle: float, velocity: float
+) -> None:
+    bench = lockstep(TwinOptions(plant=PLANT, sensor_noise=noise))
     readings = []
     for seed in range(400):
         bench.reset(seed)
@@ -542,7 +548,12 @@ def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_
     assert bench.device.plant_state == (0.0, 0.0)
     sigma = np.std(np.array(readings) * [RESOLUTION, 1e-3], axis=0)
     # Five standard errors of a standard deviation over 400 draws.
-    assert sigma == pytest.approx([0.02 * math.pi, 0.02 * 30.0], rel=5 / math.sqrt(800))
+    assert sigma == pytest.approx([angle * math.pi, velocity * 30.0], rel=5 / math.sqrt(800))
+
+
+def test_equal_noise_by_name_is_the_same_noise_bit_for_bit() -> None:
+    by_name = TwinOptions(plant=PLANT, sensor_noise={"velocity": 0.02, "angle": 0.02}, actuator_noise=0.05)
+    assert [s.sensors for s in noisy_run(3, lockstep(by_name))] == [s.sensors for s in noisy_run(3, lockstep(NOISY))]
 
 
 def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
@@ -651,6 +662,8 @@ def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming
         (TwinOptions(plant=PLANT), RIG, {"angle": 0.0}, "does not give the plant's 'velocity'"),
         (TwinOptions(plant=PLANT), RIG, {**AT_REST, "x": 0.0}, "names 'x'"),
         (TwinOptions(plant=PLANT, actuator_noise=math.inf), RIG, AT_REST, "finite"),
+        (TwinOptions(plant=PLANT, sensor_noise={"angle": math.inf}), RIG, AT_REST, "sensor_noise: must be a finite"),
+        (TwinOptions(plant=PLANT, sensor_noise={"angel": 0.1}), RIG, AT_REST, "no sensor 'angel'"),
         (TwinOptions(plant=PLANT, period_min_us=9, period_max_us=8), RIG, AT_REST, "period_max_us"),
         (
             TwinOptions(plant=PLANT, sensor_noise=0.1),

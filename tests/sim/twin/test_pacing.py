@@ -162,9 +162,9 @@ def scheduled(kind: Kind, frame: int, frames: int = 1) -> FaultPlan:
 
 
 def test_a_stranger_s_hello_comes_beside_the_frames() -> None:
-    _, sent = run_whole(1000, 8, [], faults=scheduled("stranger", 4, 2))
+    loop, sent = run_whole(1000, 8, [], faults=scheduled("stranger", 4, 2))
     hellos = [m.decode_hello(body) for _, body in sent if body[0] == m.MessageType.HELLO]
-    assert [h.boot_id for h in hellos] == [TwinOptions(plant=Pendulum()).boot_id ^ 1] * 2
+    assert [h.boot_id for h in hellos] == [loop._device.boot_id ^ 1] * 2
     assert sum(body[0] == m.MessageType.STATE for _, body in sent) == 8
 
 

@@ -1,4 +1,4 @@
-"""When a sentinel is to look, so that it is in no tick's way."""
+"""Timing of a sentinel, so that it disturbs no tick."""
 
 from __future__ import annotations
 

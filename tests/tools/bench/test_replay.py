@@ -1,4 +1,4 @@
-"""``onrig bench replay`` on tiny sizes: what it says, never how long anything took."""
+"""``onrig bench replay`` on tiny sizes: its output, but no durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that interrupt the loop's CPU are named, with what moves them."""
+"""Devices that interrupt the loop's CPU are named, with the command that moves them."""
 
 from __future__ import annotations
 

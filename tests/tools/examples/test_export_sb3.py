@@ -1,4 +1,4 @@
-"""A network that Onrig did not train, on its way to the rig."""
+"""Export of a network that Onrig did not train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a spec to its cells: combinations, what they resolve to, and what is refused at which line."""
+"""From a spec to its cells: combinations, resolved values, and errors with their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units in worker processes: results do not depend on who does what, and what fails is told and left out."""
+"""Units in worker processes: results do not depend on their distribution, and failures are reported and skipped."""
 
 from __future__ import annotations
 

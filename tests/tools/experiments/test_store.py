@@ -1,4 +1,4 @@
-"""The folder of an experiment: what is written comes back, and what is damaged does not."""
+"""The folder of an experiment: saved trials are read back, damaged ones are not."""
 
 from __future__ import annotations
 

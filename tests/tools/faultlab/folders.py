@@ -1,4 +1,4 @@
-"""What an ended run may have left, made up."""
+"""Made-up folders of ended runs."""
 
 from __future__ import annotations
 

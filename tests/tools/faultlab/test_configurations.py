@@ -1,4 +1,4 @@
-"""Spoilt configurations: refused in lines with a place, or sound through and through."""
+"""Mutated configurations: rejected with positions, or completely valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies learned on an identified twin beside policies learned on the true plant."""
+"""Policies learned on an identified twin, compared with policies learned on the true plant."""
 
 from __future__ import annotations
 

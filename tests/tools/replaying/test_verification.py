@@ -1,4 +1,4 @@
-"""Replaying runs: equal where nothing was touched, and every touch found and named."""
+"""Replaying runs: equal if untouched, and every change is found and named."""
 
 from __future__ import annotations
 

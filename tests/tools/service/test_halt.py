@@ -1,4 +1,4 @@
-"""Making a run safe past its supervisor."""
+"""Making a run safe without its supervisor."""
 
 from __future__ import annotations
 

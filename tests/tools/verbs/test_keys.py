@@ -1,4 +1,4 @@
-"""``onrig keys``: what it writes, and what it never touches."""
+"""``onrig keys``: files that it writes, and files that it never touches."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(prefix="onrig-chromium-", ignore_cleanup_errors=True)
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        # As root, Chromium does not start with its sandbox; it is shown our own page alone.
+        # As root, Chromium does not start with its sandbox; it only loads our own page.
         sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
         self._process = subprocess.Popen(
             [

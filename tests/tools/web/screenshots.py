@@ -105,7 +105,7 @@ def _take(path: str, url: str, out: Path, config: str, episodes: int) -> None:
             browser.until("document.documentElement?.dataset.seen?.includes('memory')")
             browser.value(f"document.querySelector('input[value={shot.colour}]').click()")
             browser.until("document.getElementById('rig-note').textContent.startsWith('evaluation')")
-            browser.listen(2.4)  # some way into an episode that is played back
+            browser.listen(2.4)  # in the middle of an episode played back
             file = out / f"{shot.name}.png"
             browser.picture(file, whole=shot.whole)
             _shrink(file)

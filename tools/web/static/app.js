@@ -1,4 +1,4 @@
-// The page: takes what the server sends and hands it to whoever draws it.
+// The page: receives the server's messages and passes them to the modules that draw.
 
 import { Picture, sayEmpty } from "./theme.js";
 import { short } from "./plot.js";
@@ -86,7 +86,7 @@ const handle = {
     page.timing.takeSummary(ended.summary, ended.histograms);
     page.lists.takeSummary(ended.summary);
     const { actuators } = ended.summary;
-    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} What you see is how it stood.`);
+    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} This is its final state.`);
   },
 };
 
@@ -101,7 +101,7 @@ function progress(episode) {
 function drawRig(ctx, width, height) {
   const now = page.stage.now();
   DRAW[page.about.drawing.kind](ctx, width, height, page.about, now, page.stage.samples);
-  if (!now) sayEmpty(ctx, width, height - 20, page.over ? "what moved is in the log of the run" : "nothing has moved yet");
+  if (!now) sayEmpty(ctx, width, height - 20, page.over ? "the motion is in the run's log" : "no motion yet");
 }
 
 function readouts(about) {
@@ -136,7 +136,7 @@ function fixed(v) {
 let before = 0, told = 0;
 function animate(ms) {
   requestAnimationFrame(animate);
-  if (ms - before < 30) return; // some thirty pictures a second are enough, and spare a phone's battery
+  if (ms - before < 30) return; // thirty frames a second are enough, and save a phone's battery
   page.stage.advance(Math.min(0.2, (ms - before) / 1000));
   before = ms;
   page.rig.draw();
@@ -146,7 +146,7 @@ function animate(ms) {
   if (!now) return;
   showReadouts(now);
   if ($("rig-note").textContent !== now.label) $("rig-note").textContent = now.label;
-  if (ms - told > 1000) { // for those who hear it
+  if (ms - told > 1000) { // for screen readers
     told = ms;
     page.rig.describe(`${page.about.rig}: ${page.about.observations.map((o, i) => `${o.name} ${fixed(now.observation[i])} ${o.unit}`).join(", ")}`);
   }
@@ -163,7 +163,7 @@ function line(up) {
     delete $("notice").dataset.line;
   }
   if (!up) {
-    notice("The line to this page's server is down; trying again. The rig goes on: `onrig stop` in a terminal stops it.");
+    notice("No connection to this page's server; retrying. The rig keeps running: `onrig stop` in a terminal stops it.");
     $("notice").dataset.line = "down";
   }
 }

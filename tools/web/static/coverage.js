@@ -1,4 +1,4 @@
-// What the memory holds: experiences as points over two observations, the policy as a surface behind them (de Bruin et al. 2018, figure 4).
+// The memory: experiences as points over two observations, with the policy as a surface behind them (de Bruin et al. 2018, figure 4).
 
 import { Picture, colours, onChange, sayEmpty } from "./theme.js";
 import { Plot, angleLabel, angleTicks, isAngle, short, unitText, written } from "./plot.js";
@@ -61,7 +61,7 @@ export class Coverage {
     this.renew();
   }
 
-  /** Told with every status: a surface that did not come is asked for again, every now and then. */
+  /** Called with every status; a surface that has not arrived is requested again after a while. */
   usePolicy(policy) {
     this.policy = policy;
     this.fetchSurface();
@@ -81,20 +81,20 @@ export class Coverage {
         this.surface = surface;
         this.shown = wanted;
       }
-    } catch { /* the stream says whether the server is gone */ }
+    } catch { /* the stream shows whether the server is gone */ }
     this.fetching = false;
     this.renew();
-    this.fetchSurface(); // what was chosen meanwhile
+    this.fetchSurface(); // selected in the meantime
   }
 
-  /** Has surface and points drawn anew, with the next picture. */
+  /** Redraws surface and points with the next frame. */
   renew() {
     this.stale = true;
     this.legends();
     this.picture.draw();
   }
 
-  /** Draws surface and points into a layer of their own: the trajectory on top moves all the time. */
+  /** Draws surface and points into a separate layer, because the trajectory on top changes every frame. */
   paintLayer() {
     const { picture } = this;
     this.stale = false;
@@ -153,7 +153,7 @@ export class Coverage {
     plot.unclip();
   }
 
-  /** What is drawn last lies on top: the newest, the boldest, the most surprising. */
+  /** Drawing order: the newest, most exploratory or most surprising points last, on top. */
   rank(level) {
     return level === UNKNOWN ? -1 : this.colour === "age" ? 255 - level : level;
   }
@@ -162,15 +162,15 @@ export class Coverage {
     const colour = this.memory?.colours[this.colour];
     const points = document.getElementById("legend-points");
     paintScale(points, (v) => viridis(this.colour === "age" ? 1 - v : v));
-    const unknown = colour?.bytes.some((b) => b === UNKNOWN) ? " (grey: none yet)" : "";
+    const unknown = colour?.bytes.some((b) => b === UNKNOWN) ? " (grey: not yet known)" : "";
     const end = (v) => (v === null ? "–" : short(this.colour === "age" ? Math.round(v) : v));
     say("legend-points-text", colour ? [end(colour.low), LEGENDS[this.colour] + unknown, end(colour.high)] : ["", "points: experiences", ""]);
     const a = this.about.actuators[this.actuator];
     paintScale(document.getElementById("legend-surface"), (v) => surfaceColour(2 * v - 1, this.oneSided));
-    const of = this.surface ? `${a.name.replaceAll("_", " ")} of policy ${this.surface.policy}, ${unitText(a.unit)}` : "surface: the policy, once there is one";
+    const of = this.surface ? `${a.name.replaceAll("_", " ")} of policy ${this.surface.policy}, ${unitText(a.unit)}` : "surface: no policy yet";
     say("legend-surface-text", this.surface ? [short(a.low), of, short(a.high)] : ["", of, ""]);
     const m = this.memory;
-    document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} kept shown, room for ${m.capacity.toLocaleString("en")}` : "";
+    document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} shown, capacity ${m.capacity.toLocaleString("en")}` : "";
     const range = colour && colour.low !== null ? `, from ${short(colour.low)} to ${short(colour.high)}` : "";
     this.picture.describe(m ? `${m.stored} experiences in memory over ${this.about.observations[this.x].name} and ${this.about.observations[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
   }
@@ -183,7 +183,7 @@ export class Coverage {
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
     ctx.fillText(`${oy.name} in ${written(oy).unit}`, MARGIN.left, 7);
-    if (!this.memory && !this.surface) sayEmpty(ctx, width, height, this.ended ? "the memory of this run is not there any more" : "nothing is kept yet");
+    if (!this.memory && !this.surface) sayEmpty(ctx, width, height, this.ended ? "the memory is no longer available" : "the memory is empty");
     this.paintTrajectory(ctx, this.plot(ctx, width, height));
   }
 

@@ -1,4 +1,4 @@
-// A rig of which no picture is known: each observation and each actuator as a mark within its range.
+// A rig without a drawing of its own: each observation and each actuator as a mark within its range.
 
 import { colours } from "./theme.js";
 import { drawGauge } from "./gauge.js";

@@ -1,4 +1,4 @@
-// A ball on its track over the coils; a coil glows as its squared current.
+// A ball on its track above the coils; a coil's brightness shows its squared current.
 
 import { colours } from "./theme.js";
 import { short, unitText } from "./plot.js";

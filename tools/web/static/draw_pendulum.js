@@ -1,4 +1,4 @@
-// A pendulum: 0 hangs down, counter-clockwise is positive; the motor's voltage beneath it.
+// A pendulum: hanging down at 0, counter-clockwise positive; the motor's voltage below.
 
 import { colours } from "./theme.js";
 import { drawGauge } from "./gauge.js";

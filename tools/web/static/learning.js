@@ -1,4 +1,4 @@
-// The learning curve and, under it, how much was explored.
+// The learning curve and, below it, the exploration.
 
 import { Picture, colours, sayEmpty } from "./theme.js";
 import { Plot, niceTicks, short } from "./plot.js";
@@ -36,7 +36,7 @@ export class Learning {
     if (train !== undefined && train !== null) parts.push(`training ${short(train)}`);
     if (evaluation !== undefined && evaluation !== null) parts.push(`evaluation ${short(evaluation)}`);
     document.getElementById("learning-note").textContent = parts.length ? `mean of 20: ${parts.join(", ")}` : "";
-    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (0 random, 1 reference)` : "No episode is over yet");
+    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (0 random, 1 reference)` : "No completed episode yet");
   }
 
   get end() {
@@ -59,7 +59,7 @@ export class Learning {
     ctx.textAlign = "left";
     ctx.fillText("normalised reward", 8, 8);
     if (!this.train?.x.length) {
-      sayEmpty(ctx, width, height, "no episode is over yet");
+      sayEmpty(ctx, width, height, "no completed episode yet");
       return;
     }
     plot.clip();
@@ -85,7 +85,7 @@ export class Learning {
     plot.dots(this.train?.x ?? [], deviation, colours.soft, 1.7, 0.5);
     plot.line(schedule.episode, schedule.amplitude, colours.violet, 2);
     plot.unclip();
-    if (!schedule.episode.length) sayEmpty(ctx, width, height, "this run does not explore");
+    if (!schedule.episode.length) sayEmpty(ctx, width, height, "no exploration in this run");
     this.exploration.describe(`Exploration amplitude of ${this.about.process}`);
   }
 }

@@ -1,4 +1,4 @@
-// Policies that were admitted or refused, what the shield did, what befell the run.
+// Admitted and refused policies, interventions of the shield, events of the run.
 
 import { Picture, colours, sayEmpty } from "./theme.js";
 
@@ -22,7 +22,7 @@ export class Lists {
     this.fill();
   }
 
-  /** A policy has one line, whatever becomes of it: admitted first, then proven or rolled back. */
+  /** A policy has a single line, updated as it is admitted, then passes its probation or is rolled back. */
   judge(id, verdict, reason) {
     const known = verdict === "refused" ? undefined : this.policies.findLast(([other]) => other === id);
     if (known) known.splice(1, 2, verdict, reason);
@@ -40,7 +40,7 @@ export class Lists {
     const total = acted.reduce((a, [n]) => a + n, 0);
     document.getElementById("safety-note").textContent = total
       ? `the shield acted in ${total.toLocaleString("en")} ticks: ${acted.map(([n, rule]) => `${n.toLocaleString("en")} ${rule}`).join(", ")}`
-      : "the shield has not had to act";
+      : "no interventions by the shield";
     this.count(figures.policies_offered, figures.policies_admitted, figures.policies_refused);
   }
 
@@ -62,8 +62,8 @@ export class Lists {
     const newest = this.policies.filter(fine).slice(-1);
     const told = this.policies.filter((p) => !fine(p)).slice(-SHOWN).reverse();
     const policyLines = [...newest, ...told].map(([id, verdict, reason]) => line(named(id), VERDICTS[verdict] ?? "note", reason ? `${verdict}: ${reason}` : verdict));
-    if (newest.length && !told.length) policyLines.push(remark("none was refused or rolled back"));
-    show("policy-list", policyLines, "no policy has been offered yet");
+    if (newest.length && !told.length) policyLines.push(remark("none refused or rolled back"));
+    show("policy-list", policyLines, "no policy offered yet");
     const eventLines = [...this.items].reverse().map((e) => line(clock(e.t), e.level, e.text));
     show("events", eventLines, "nothing to report");
     this.strip.draw();
@@ -74,7 +74,7 @@ export class Lists {
   paintPolicies(ctx, width, height) {
     const n = this.policies.length;
     if (!n) {
-      sayEmpty(ctx, width, height, "no policy has been offered yet");
+      sayEmpty(ctx, width, height, "no policy offered yet");
       return;
     }
     const step = Math.min(14, (width - 4) / n);
@@ -99,7 +99,7 @@ export class Lists {
   paintSafety(ctx, width, height) {
     const rows = this.interventions, most = Math.max(0, ...rows.map(([, n]) => n));
     if (!rows.length) {
-      sayEmpty(ctx, width, height, "no episode is over yet");
+      sayEmpty(ctx, width, height, "no completed episode yet");
       return;
     }
     const last = Math.max(20, rows.at(-1)[0]), room = width - 4;
@@ -113,15 +113,15 @@ export class Lists {
     ctx.fillRect(2, height - 18, room, 1);
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    const what = width < 480 ? "interventions" : "ticks in which the shield acted, per episode";
-    ctx.fillText(most ? `${what} (most: ${most})` : "no intervention in any episode", 2, height - 8);
+    const what = width < 480 ? "interventions" : "ticks with an intervention, per episode";
+    ctx.fillText(most ? `${what} (most: ${most})` : "no interventions", 2, height - 8);
     ctx.textAlign = "right";
     ctx.fillText(`episode ${last}`, width - 2, height - 8);
     this.safety.describe(`Interventions per episode; at most ${most}`);
   }
 }
 
-/** A refused policy has no number. */
+/** A refused policy has no id. */
 function named(id) {
   return id ? `policy ${id}` : "a policy";
 }

@@ -1,4 +1,4 @@
-// Colour scales: viridis for the experiences, a calm diverging one for the surface behind them.
+// Colour scales: viridis for the experiences, a muted diverging one for the surface behind them.
 
 import { colours } from "./theme.js";
 
@@ -34,7 +34,7 @@ export function css([r, g, b]) {
   return `rgb(${Math.round(r)} ${Math.round(g)} ${Math.round(b)})`;
 }
 
-/** Fills a canvas of its own with a scale, from left to right. */
+/** Fills a canvas with a scale, from left to right. */
 export function paintScale(canvas, colourAt) {
   canvas.width = 128;
   canvas.height = 1;

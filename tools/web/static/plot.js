@@ -1,4 +1,4 @@
-// Axes of a chart: scales, ticks with units, grid; and the marks that are drawn between them.
+// Axes of a chart (scales, ticks with units, grid) and its marks.
 
 import { colours } from "./theme.js";
 
@@ -13,7 +13,7 @@ export function niceTicks(low, high, count) {
   return ticks;
 }
 
-/** Multiples of pi for an angle that goes all the way round. */
+/** Multiples of pi for an angle over a full turn. */
 export function angleTicks(low, high) {
   const half = Math.PI / 2;
   const ticks = [];
@@ -33,7 +33,7 @@ export function angleLabel(v) {
   return n % 2 ? `${sign}${n === 1 ? "" : n}π/2` : `${sign}${n === 2 ? "" : n / 2}π`;
 }
 
-/** A number as short as it can be. */
+/** A number in its shortest form. */
 export function short(v) {
   if (v === null || v === undefined || !Number.isFinite(v)) return "–";
   const a = Math.abs(v);
@@ -43,12 +43,12 @@ export function short(v) {
   return text.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").replace("-", "−");
 }
 
-/** A unit as it is written by hand. */
+/** A unit in its usual notation. */
 export function unitText(unit) {
   return unit.replace("^2", "²").replace("^3", "³");
 }
 
-/** How an observation is written: lengths on a bench are millimetres. */
+/** Format of an observation; lengths in millimetres. */
 export function written(axis) {
   const small = axis.unit === "m" && Math.max(Math.abs(axis.low), Math.abs(axis.high)) < 1;
   return { unit: small ? "mm" : unitText(axis.unit), format: (v) => short(small ? v * 1000 : v) };
@@ -101,7 +101,7 @@ export class Plot {
     ctx.stroke();
     ctx.textAlign = "right";
     for (const v of up) {
-      // Labels at the ends of a stacked row stay inside it, clear of its neighbours.
+      // Labels at the ends of a stacked row stay inside it, away from its neighbours.
       const inside = !y.inset ? 0 : v === y.high ? 5 : v === y.low ? -5 : 0;
       ctx.fillText((y.format ?? short)(v), this.left - 7, this.py(v) + inside);
     }
@@ -131,7 +131,7 @@ export class Plot {
     return this;
   }
 
-  /** A line through the points that are there; one that wraps round `turn` leaves at one edge and enters at the other. */
+  /** A line through the existing points; if it wraps at `turn`, it leaves at one edge and enters at the other. */
   line(xs, ys, colour, width = 1.8, turn = 0) {
     const { ctx } = this;
     ctx.strokeStyle = colour;

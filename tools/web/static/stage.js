@@ -1,7 +1,7 @@
-// The motion of the rig as time goes by: live and a little behind, or an episode that is played back.
+// The motion of the rig over time: live with a short delay, or an episode played back.
 //
-// All that shows it (picture, numbers, curves, mark) takes the moment that `advance` chose, so that it is one and the
-// same record everywhere; what arrives in between waits for the next `advance`.
+// Picture, numbers, curves and mark all show the moment that `advance` selected, hence the same record; samples that
+// arrive in between wait for the next `advance`.
 
 const BEHIND_S = 0.15;
 const KEPT_S = 12;
@@ -18,13 +18,13 @@ export class Stage {
     this.waiting = [];
   }
 
-  /** More samples of a live rig. */
+  /** Appends samples of a live rig. */
   extend(more) {
     this.waiting.push(() => this.append(more));
-    if (this.waiting.length > WAITING) this.advance(0); // nobody draws a page in the background, which must not grow
+    if (this.waiting.length > WAITING) this.advance(0); // a page in the background is not drawn, and must not grow
   }
 
-  /** A whole episode to play. */
+  /** Plays a whole episode. */
   play(clip) {
     this.waiting = [() => this.begin(clip)];
   }
@@ -54,7 +54,7 @@ export class Stage {
     this.head = 0;
   }
 
-  /** Takes what has come, lets `dt` seconds pass and chooses the moment to be seen. */
+  /** Takes the new samples, lets `dt` seconds pass and selects the moment to show. */
   advance(dt) {
     this.move(dt);
     for (const take of this.waiting) take();
@@ -87,7 +87,7 @@ export class Stage {
     return low;
   }
 
-  /** The record that is to be seen, as `advance` chose it; null where nothing has moved. */
+  /** The record to show, as selected by `advance`; null before any motion. */
   now() {
     return this.moment;
   }

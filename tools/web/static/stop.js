@@ -1,9 +1,9 @@
-// The stop buttons.  The rig's own loop obeys them, whatever becomes of this page.
+// The stop buttons.  The rig's loop obeys them even if this page dies.
 
-const UNCONFIRMED = "Unconfirmed until a state frame of the device shows the actuators safe.";
+const UNCONFIRMED = "Unconfirmed until a state frame of the device shows that the actuators are safe.";
 const buttons = { fade: document.getElementById("stop"), now: document.getElementById("stop-now") };
 
-/** Wires both; `say(text)` shows what came of it. */
+/** Connects both buttons; `say(text)` shows the result. */
 export function wireStops(say) {
   for (const [how, button] of Object.entries(buttons)) {
     button.addEventListener("click", async () => {
@@ -15,7 +15,7 @@ export function wireStops(say) {
           body: JSON.stringify({ how }),
         });
         const body = await answer.json();
-        if (answer.ok) say(`${how === "now" ? "Disarming now" : "Stopping: the command fades out"}. ${UNCONFIRMED}`);
+        if (answer.ok) say(`${how === "now" ? "Disarming now" : "Stopping: the command is fading out"}. ${UNCONFIRMED}`);
         else say(`Not stopped from here: ${body.error}.`);
       } catch {
         button.classList.remove("asked");
@@ -27,14 +27,14 @@ export function wireStops(say) {
 
 let told = "";
 
-/** What the device says of the actuators while the run stops: never more than its frames do. */
+/** State of the actuators while the run stops, as confirmed by the device's frames. */
 export function tellActuators(actuators, say) {
   if (!actuators || actuators === told) return;
   told = actuators;
   say(`Stopping. Actuators ${actuators}.`);
 }
 
-/** Nothing is left to stop. */
+/** Disables the buttons after the run. */
 export function disableStops() {
   for (const button of Object.values(buttons)) button.disabled = true;
 }

@@ -1,8 +1,8 @@
-// The line to the server: events as they come, and what to think when none come.
+// The connection to the server: events, and detection of a lost connection.
 
 const SILENCE_MS = 12000;
 
-/** Calls `handlers[kind](data)` for each event, `onLine(up)` when the line comes or goes. */
+/** Calls `handlers[kind](data)` for each event, `onLine(up)` when the connection is made or lost. */
 export function follow(kinds, handle, onLine) {
   let source = null, heard = 0, over = false;
 

@@ -1,4 +1,4 @@
-// Colours of the page's style sheet, for what is drawn on canvases; and canvases that keep their size.
+// Colours of the style sheet for canvases; canvases that follow the size of their box.
 
 const NAMES = ["bg", "panel", "raised", "line", "ink", "soft", "faint", "accent", "second", "violet", "good", "warn", "bad",
   "surface-low", "surface-mid", "surface-high"];
@@ -19,7 +19,7 @@ matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => {
   for (const listener of listeners) listener();
 });
 
-/** Calls `listener` whenever everything has to be drawn anew: other colours, another size. */
+/** Calls `listener` whenever everything must be redrawn: new colours, new size. */
 export function onChange(listener) {
   listeners.push(listener);
 }
@@ -58,13 +58,13 @@ export class Picture {
     if (this.width > 20 && this.height > 20) this.paint(ctx, this.width, this.height);
   }
 
-  /** Says in words what is to be seen. */
+  /** Sets the description for screen readers. */
   describe(text) {
     if (this.canvas.getAttribute("aria-label") !== text) this.canvas.setAttribute("aria-label", text);
   }
 }
 
-/** Words where there is nothing to draw yet. */
+/** Shows a text while there is nothing to draw. */
 export function sayEmpty(ctx, width, height, text) {
   ctx.fillStyle = colours.soft;
   ctx.textAlign = "center";

@@ -1,4 +1,4 @@
-// How punctual the loop is: durations over a logarithmic axis, as shares of all ticks.
+// Punctuality of the loop: durations on a logarithmic axis, as shares of all ticks.
 
 import { Picture, colours, sayEmpty } from "./theme.js";
 import { Plot } from "./plot.js";
@@ -12,7 +12,7 @@ export class Timing {
     this.picture = new Picture("histogram", (ctx, w, h) => this.paint(ctx, w, h));
     if (about.lockstep) {
       document.getElementById("key-lateness").hidden = true;
-      document.getElementById("timing-note").textContent = "virtual time: nothing can be late";
+      document.getElementById("timing-note").textContent = "virtual time, no lateness";
     }
   }
 
@@ -29,7 +29,7 @@ export class Timing {
     return (this.figures?.missed ?? []).map((n, i) => [n, this.about.misses[i]]).filter(([n], i) => n && i).map(([n, cause]) => `${n} ${cause}`);
   }
 
-  /** What a finished run says of itself: its last figures, and all of them where nothing was seen of it while it lasted. */
+  /** Takes the summary of a finished run: its last figures, or all of them for a run that was not seen live. */
   takeSummary(summary, histograms) {
     if (!summary.tick_us) return;
     this.table(summary);
@@ -61,7 +61,7 @@ export class Timing {
   paint(ctx, width, height) {
     const f = this.figures;
     if (!f || !f.tick_us.counts.length) {
-      sayEmpty(ctx, width, height, this.over ? "the histogram was not kept; its percentiles are below" : "no tick yet");
+      sayEmpty(ctx, width, height, this.over ? "histogram not saved; percentiles below" : "no tick yet");
       return;
     }
     const edges = this.about.edges_us;
@@ -116,7 +116,7 @@ export class Timing {
   }
 }
 
-/** Bins at the lower end that hold next to nothing. */
+/** Nearly empty bins at the lower end. */
 function mostly(counts) {
   const total = counts.reduce((a, b) => a + b, 0);
   let seen = 0, i = 0;

@@ -1,4 +1,4 @@
-// The last seconds as curves: a row for each observation, one for the actions; where the shield acted, a band.
+// The last seconds as curves: a row for each observation, one for the actions; bands mark the shield's interventions.
 
 import { colours, sayEmpty } from "./theme.js";
 import { Plot, angleLabel, isAngle, short, unitText, written } from "./plot.js";
@@ -55,8 +55,8 @@ function spanOf(actuators) {
 function actionLabel(about, width) {
   const unit = unitText(about.actuators[0].unit);
   const one = about.actuators.length === 1;
-  if (width < 430) return one ? `${about.actuators[0].name} in ${unit} (grey: asked for)` : `actions in ${unit}, as applied`;
-  return one ? `${about.actuators[0].name} in ${unit}: applied, and what the policy asked for (grey)` : `actions in ${unit}, as applied (colours as above)`;
+  if (width < 430) return one ? `${about.actuators[0].name} in ${unit} (grey: policy)` : `applied actions in ${unit}`;
+  return one ? `${about.actuators[0].name} in ${unit}: applied, and the policy's (grey)` : `applied actions in ${unit} (colours as above)`;
 }
 
 function bands(plot, s, first, last) {

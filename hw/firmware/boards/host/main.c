@@ -3,7 +3,8 @@
  *     onrig-device --rig pendulum-hw [--pace realtime|lockstep|TIMES] [--link FILE] [--boot-id N]
  *
  * The path of its port goes to stdout, and to FILE. SIGTERM ends it. Faults on demand: SIGUSR1 presses the e-stop and
- * SIGUSR2 releases it; SIGRTMIN cuts the sensors off and SIGRTMIN + 1 connects them again.
+ * SIGUSR2 releases it; SIGRTMIN cuts the sensors off and SIGRTMIN + 1 connects them again; SIGRTMIN + 2 switches the
+ * device off and on.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
@@ -25,13 +26,15 @@ struct options {
     uint32_t boot_id;
 };
 
-static volatile sig_atomic_t stopped, estop_pressed, sensors_dead;
+static volatile sig_atomic_t stopped, estop_pressed, sensors_dead, restarted;
 
 static void on_signal(int signum) {
     if (signum == SIGUSR1 || signum == SIGUSR2)
         estop_pressed = signum == SIGUSR1;
     else if (signum == SIGRTMIN || signum == SIGRTMIN + 1)
         sensors_dead = signum == SIGRTMIN;
+    else if (signum == SIGRTMIN + 2)
+        restarted = 1;
     else
         stopped = 1;
 }
@@ -100,7 +103,12 @@ static int64_t wait_ns(const struct onrig_device *device, double scale, uint64_t
     return left_ns < IDLE_NS ? (int64_t)left_ns : IDLE_NS;
 }
 
-static void serve(struct onrig_simulator *simulator, struct onrig_line *line) {
+static bool start(struct onrig_simulator *simulator, const struct options *options, struct onrig_line *line) {
+    return onrig_simulator_start(
+        simulator, options->rig, options->time_scale, options->boot_id, line, onrig_line_write);
+}
+
+static void serve(struct onrig_simulator *simulator, struct options *options, struct onrig_line *line) {
     struct onrig_device *device = &simulator->device;
     const double scale = (double)simulator->port.time_scale;
     int64_t since_ns = wall_ns();
@@ -110,6 +118,12 @@ static void serve(struct onrig_simulator *simulator, struct onrig_line *line) {
         uint64_t now = now_us(device, scale, &since_ns);
         if (scale > 0.0) onrig_device_tick(device, now);
         size_t n = onrig_line_read(line, bytes, sizeof bytes, wait_ns(device, scale, now));
+        if (restarted) {
+            restarted = 0;
+            options->boot_id++;
+            start(simulator, options, line);
+            since_ns = wall_ns();
+        }
         now = now_us(device, scale, &since_ns);
         simulator->sensors_dead = sensors_dead;
         onrig_device_estop(device, estop_pressed, now);
@@ -124,7 +138,7 @@ int main(int n, char **arguments) {
     struct onrig_simulator simulator;
     struct onrig_line line;
     struct sigaction action = {.sa_handler = on_signal};
-    const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGRTMIN, SIGRTMIN + 1};
+    const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGRTMIN, SIGRTMIN + 1, SIGRTMIN + 2};
     if (!parse(n, arguments, &options)) {
         fprintf(stderr, "usage: %s --rig NAME [--pace realtime|lockstep|TIMES] [--link FILE] [--boot-id N]\n",
                 arguments[0]);
@@ -132,13 +146,12 @@ int main(int n, char **arguments) {
     }
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) sigaction(signals[i], &action, NULL);
     if (!onrig_line_open(&line)) return 4;
-    if (!onrig_simulator_start(
-            &simulator, options.rig, options.time_scale, options.boot_id, &line, onrig_line_write)) {
+    if (!start(&simulator, &options, &line)) {
         fprintf(stderr, "%s: no such rig; there are pendulum, pendulum-hw and magman\n", options.rig);
         return 2;
     }
     if (!announce(&options, line.path)) return 2;
-    serve(&simulator, &line);
+    serve(&simulator, &options, &line);
     if (options.link != NULL) unlink(options.link);
     return 0;
 }

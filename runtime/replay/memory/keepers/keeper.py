@@ -11,6 +11,7 @@ A keeper never sees the experiences themselves.  For each one offered, the calle
 from __future__ import annotations
 
 import enum
+import math
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ class Signal(enum.Enum):
     """Distance of the action from the policy's, known when an experience is written."""
     TD_ERROR = "TD error"
     """Latest |TD error|, fed back by the learner."""
+    POLICY = "policy"
+    """The present policy's action in the states of stored experiences."""
 
 
 class Parameter(NamedTuple):
@@ -43,7 +46,27 @@ class Parameter(NamedTuple):
     of: str
     """The thing it is the ``name`` of, as in "exponent" of the "rank law"."""
     high: float
-    """Largest value; the smallest is 0."""
+    low: float = 0.0
+    example: float = 1.0
+    whole: bool = False
+    """Whether it is a whole number."""
+
+    def value(self, of: str, text: str | None) -> float:
+        """Value of ``text``, the part in parentheses behind the strategy ``of``; raises ValueError."""
+        if text is None:
+            raise ValueError(f"{of} needs the {self.name} of its {self.of}, such as {of}({self.shown(self.example)})")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.low <= value <= self.high or (self.whole and value % 1):
+            expected = f"a {'whole ' if self.whole else ''}number of {self.low:g} to {self.high:g}"
+            raise ValueError(f"the {self.name} of {of} must be {expected}, got '{text}'")
+        return value
+
+    def shown(self, value: float) -> str:
+        """The value as it stands in the notation."""
+        return f"{value:.0f}" if self.whole else repr(value)
 
 
 class Keeper:

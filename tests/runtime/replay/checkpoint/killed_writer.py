@@ -1,4 +1,4 @@
-"""A process that begets others, which write checkpoints until they are killed (see ``test_killed``).
+"""A process that forks others, which write checkpoints until they are killed (see ``test_killed``).
 
 It reads ``FOLDER RETENTION CALLS`` per line and answers, a line each: the child's pid, its progress, ``dead``.  A child
 says the step of each checkpoint that is on disk; after CALLS calls to the operating system it kills itself, in the

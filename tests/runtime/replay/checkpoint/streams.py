@@ -1,4 +1,4 @@
-"""A memory fed by a stream of events that depends on nothing but the number of the step."""
+"""A memory fed by a stream of events that depends only on the step number."""
 
 from __future__ import annotations
 

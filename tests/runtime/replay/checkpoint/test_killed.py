@@ -75,7 +75,7 @@ def test_a_killed_writer_leaves_all_that_it_said_was_on_disk(
         if restored is not None:
             assert restored.damaged == ()
             fed.taken_up(restored)
-        # What it did not come to tell may be there too; nothing else.
+        # A checkpoint that it could not report any more may exist too; nothing else.
         assert fed.steps in (max(told, reached), max(told, reached) + 1)
         reached = fed.steps
         through.go_on(reached - through.steps)

@@ -1,4 +1,4 @@
-"""A power cut at any moment, with a disk that keeps nothing but what it was made to keep."""
+"""A power cut at any moment, with a disk that keeps only synced data."""
 
 from __future__ import annotations
 

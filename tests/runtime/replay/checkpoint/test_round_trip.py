@@ -1,4 +1,4 @@
-"""What is restored is what was written, and goes on in the same way."""
+"""The restored state equals the written one, and continues identically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run writes its checkpoints, and what it says of them."""
+"""Times of a run's checkpoints, and messages on failures."""
 
 from __future__ import annotations
 

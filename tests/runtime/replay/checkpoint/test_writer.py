@@ -1,4 +1,4 @@
-"""How the writer gets on with a disk that is slow or full."""
+"""The checkpoint writer on a slow or full disk."""
 
 from __future__ import annotations
 

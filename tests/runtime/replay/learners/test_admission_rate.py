@@ -1,4 +1,4 @@
-"""How often policies are judged."""
+"""Rate limit of admission."""
 
 from __future__ import annotations
 

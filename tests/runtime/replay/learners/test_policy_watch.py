@@ -88,7 +88,7 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
     last = told.details[-1]
     assert (last["tick"], last["episode"], last["back_to"], last["acted_ticks"]) == (18, 1, 1, 4)
     assert last["fallback_share"] == 0.25
-    assert told.verdicts[-1] == (2, "rolled_back", "its answer is no finite number")
+    assert told.verdicts[-1] == (2, "rolled_back", "its output is not finite")
     assert (told.watch.policy_id, told.watch.age_ticks, told.watch.rolled_back) == (1, 5, 1)
 
 

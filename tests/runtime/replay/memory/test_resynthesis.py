@@ -1,4 +1,4 @@
-"""What the memory does with experiences that are offered altered: who gives way to whom."""
+"""Synthetic experiences in the memory: which experience replaces which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a run: what is on it, that it needs nothing else, and that nothing in a run folder can break it."""
+"""The page of a run: its content, that it is self-contained, and that no run folder can break it."""
 
 from __future__ import annotations
 

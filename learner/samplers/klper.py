@@ -1,0 +1,101 @@
+"""KLPER (Cicek et al. 2021): of N candidate minibatches, the one nearest to what the present policy would have done.
+
+The differences between the present policy's actions and the stored ones are taken as draws of a Gaussian; its KL
+divergence from N(0, v I) is a batch's score.  Actions are normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.samplers import Departures, Draw, Setting, State
+from onrig.learner.samplers.importance import Linear
+from onrig.learner.samplers.uniform import Uniform
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+
+RIDGE: Final = 1e-6
+"""Added to the covariance, which is singular where all differences are equal."""
+
+
+def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.float64]:
+    """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
+
+    Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  Least where the differences have this
+    variance, infinite where there are none: read as a covariance, the paper's sigma prefers actions that scatter widely
+    around the present policy's to the policy's own (docs/methods.md).
+    """
+    d = np.asarray(departures, np.float64)
+    batch, m = d.shape[-2:]
+    mean = d.mean(axis=-2)
+    centred = d - mean[..., None, :]
+    covariance = np.matmul(centred.swapaxes(-1, -2), centred) / (batch - 1) + RIDGE * np.eye(m)
+    trace = np.trace(covariance, axis1=-2, axis2=-1)
+    scores: NDArray[np.float64] = 0.5 * (
+        (trace + (mean * mean).sum(axis=-1)) / variance - m + m * np.log(variance) - np.linalg.slogdet(covariance)[1]
+    )
+    return scores
+
+
+def closest(slots: NDArray[np.int64], departures: Departures, variance: float) -> NDArray[np.int64]:
+    """Of candidates (N, S, B) the one with the smallest score of each trial, the first of equals: (S, B)."""
+    n, trials, batch = slots.shape
+    by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
+    if n == 1:
+        return np.array(slots[0])
+    apart = departures(by_trial.reshape(trials, n * batch))
+    best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
+    chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
+    return chosen
+
+
+class Klper:
+    """Draws N minibatches uniformly and replays the one whose actions are closest to the present policy's."""
+
+    looks_at: Final = frozenset({Signal.POLICY})
+    bytes_per_slot = 0.0
+    first_beta = 1.0
+
+    def __init__(self, within: Uniform, candidates: int, departures: Departures, variance: float) -> None:
+        self._within: Final = within
+        self._candidates: Final = candidates
+        self._departures: Final = departures
+        self._variance: Final = variance
+
+    @classmethod
+    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Klper:
+        """Build one; raises ValueError where there is no policy to look at."""
+        if setting.departures is None or setting.argument is None:
+            raise ValueError("KLPER needs a policy and a number of candidates")
+        return cls(Uniform(stream), int(setting.argument), setting.departures, setting.klper_variance)
+
+    def begin_episode(self, episode: int) -> None:
+        """No effect: draws do not depend on the episode."""
+
+    def written(self, slots: NDArray[np.int64]) -> None:
+        """Update the number of stored experiences."""
+        self._within.written(slots)
+
+    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+        """No effect: draws do not depend on TD errors."""
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Draw one minibatch, slots (1, batch), no weights; ValueError for more, since the policy changes between them.
+
+        Also raises ValueError while fewer than ``batch`` experiences are stored.
+        """
+        if updates != 1:
+            raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
+        candidates = self._within.draw(batch, self._candidates).slots
+        return Draw(closest(candidates[:, None], self._departures, self._variance), None)
+
+    def state(self) -> State:
+        """Copy of the uniform draws' state."""
+        return self._within.state()
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``: under the same policy the next draws are the same."""
+        self._within.restore(state)
