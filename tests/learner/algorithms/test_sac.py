@@ -169,9 +169,9 @@ def test_without_noise_a_sample_is_the_mean_and_the_spread_stays_within_its_boun
 
 
 def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> None:
-    config = SacConfig(hidden=(24, 24), batch=32, gamma=0.0, lr=1e-2, reward_scale=1.0, temperature=0.01)
+    config = SacConfig(hidden=(16, 16), batch=32, gamma=0.0, lr=1e-2, reward_scale=1.0, temperature=0.01)
     sac = _sac(config, 1, 1, (0, 1))
-    data = minibatches(np.random.default_rng(0), (500, 2, 32), 1, 1, weighted=False)
+    data = minibatches(np.random.default_rng(0), (250, 2, 32), 1, 1, weighted=False)
     sac.update(replace(data, reward=-((data.action - 0.5 * data.observation)[..., 0] ** 2)))
     observation = np.broadcast_to(np.array([[-0.8], [0.0], [0.8]]), (2, 3, 1))
     np.testing.assert_allclose(sac.policy(observation), 0.5 * observation, atol=0.2)
