@@ -68,7 +68,8 @@ def test_a_dry_run_energises_nothing(socket_folder: Path, tmp_path: Path) -> Non
 
 def swing(board: Pico, run: subprocess.Popen[bytes]) -> float:
     """A pendulum between the bridge's pins and the encoder's, until the run ends; how far it swung (rad)."""
-    plant, state, counted, widest, then = Pendulum(inertia="hardware"), (0.0, 0.0), 0, 0.0, time.monotonic()
+    plant, counted, widest, then = Pendulum(inertia="hardware"), 0, 0.0, time.monotonic()
+    state: tuple[float, ...] = (0.0, 0.0)
     while run.poll() is None:
         out, now = board.outputs(), time.monotonic()
         volts = 12.0 * (out[4] - out[5]) / 6250 if out[6] else 0.0
