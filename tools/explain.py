@@ -15,6 +15,7 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.safety.fallback import Damp, Hold
+from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.terminal import Table
@@ -141,7 +142,9 @@ def _envelope(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        box = f"the fallback can keep this limit, for parameters within {100 * plants.spread:g} % ('onrig safety')"
+        band = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
+        within = f"parameters within {100 * plants.spread:g} %{band}"
+        box = f"the fallback can keep this limit, for {within} ('onrig safety')"
         rows.append(("predicted", "", f"{plants.velocity}: {box}", ""))
     dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(

@@ -4,7 +4,9 @@ Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_
 c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  So v^2 / 2 never exceeds its present
 value by more than the potential's drop to its deepest point, however long the command is held: neither the lease nor
 lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v| within its
-envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).
+envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).  A dead band
+subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position with u_j
+less the largest dead band.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     Sketch,
     common_findings,
+    dead_band_of,
     error_bound,
     magnet_findings,
 )
@@ -64,6 +67,8 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     friction_per_s: NotNegative
     """b / m."""
     c2_m2: Positive
+    dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
+    """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
     spread: Quantity = 0.3
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
@@ -138,19 +143,21 @@ class MagmanPrediction:
         track = rig.observations[self._position]
         self._start, self._here = track.low, _least_potentials(at, box.c2_m2, pull, track.low, track.high, blur)
         self._deep = _deepest_potentials(at, box.c2_m2, pull)
+        self._dead_band = dead_band_of(box)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
-        a, b, c, d = (*[action[i] for i in self._coils], *self._none)
-        here = self._here
+        a, b, c, d = held = (*[action[i] for i in self._coils], *self._none)
+        here, dead_band = self._here, self._dead_band
         at = int((position - self._start) // _HERE_M)
         now = 0.0  # beyond the track: as if the coils were infinitely far
         if 0 <= at < len(here):
             p, q, r, s = here[at]
-            now = a * p + b * q + c * r + d * s
+            e, f, g, h = [max(u - dead_band, 0.0) for u in held] if dead_band else held
+            now = e * p + f * q + g * r + h * s
         gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._deep]) - now
         speed = abs(velocity) + self._speed_error
         reached = sqrt(speed * speed + 2.0 * max(gain, 0.0))

@@ -30,6 +30,7 @@ from onrig.runtime.safety.plant_box import (
     Setting,
     Sketch,
     common_findings,
+    dead_band_of,
     error_bound,
     unknown,
 )
@@ -54,13 +55,15 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """D = (b + K^2 / R) / J."""
     gain_per_v_s2: Positive
     """G = K / (R J)."""
+    dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
+    """Largest dead band of the actuator (V): voltages up to it may do nothing, larger ones act by the excess."""
     spread: Quantity = 0.3
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
-    varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2"})
+    varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dead_band"})
 
     @property
     def place(self) -> str:
@@ -118,7 +121,9 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     actuator = next(a for a in rig.actuators if a.name == box.actuator)
     gain = _around(box.gain_per_v_s2, box.spread)
     case = Case(
-        box=Box(_around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain),
+        box=Box(
+            _around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain, dead_band_of(box)
+        ),
         command=Span(*setting.ranges[actuator.name]),
         limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,

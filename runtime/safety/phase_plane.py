@@ -4,8 +4,9 @@ One side is computed, the highest velocity; the lowest follows by mirroring angl
 single comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  A
 curve omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never crossed from below by any
 plant: at a point of the curve every plant has the same theta' = omega, and at most the curve's own omega'.  So the
-plant may even vary within the box while it moves.  For constant plants S is hardly larger: while the mass rises under
-the fallback the envelope is not at risk, so the fall decides, with one vertex (most gravity, least damping and gain) as
+plant may even vary within the box while it moves, and so may its motor's dead band: in f, a pushing voltage counts in
+full, a braking one less the largest dead band.  For constant plants S is hardly larger: while the mass rises under the
+fallback the envelope is not at risk, so the fall decides, with one vertex (most gravity, least damping and gain) as
 its worst case.  Three curves follow, each from the previous one:
 
 * ``fallback``: below it the braking fallback keeps omega <= limit.  Scanned backwards in theta under full braking.
@@ -49,7 +50,7 @@ class Span(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Plants theta'' = -gravity sin(theta) - damping theta' + gain u."""
+    """Plants theta'' = -gravity sin(theta) - damping theta' + gain u, u less a dead band of at most ``dead_band``."""
 
     gravity: Span
     """A in 1/s^2."""
@@ -57,6 +58,8 @@ class Box(NamedTuple):
     """D in 1/s."""
     gain: Span
     """G in 1/(V s^2)."""
+    dead_band: float = 0.0
+    """In V."""
 
 
 class Case(NamedTuple):
@@ -124,8 +127,15 @@ def _fallback_and_safe(case: Case) -> tuple[Curve, Curve]:
     return fallback, _safe_curve(case, fallback)
 
 
+def largest_effect(command: Curve | float, dead_band: float) -> Curve:
+    """Most (V) that is left of a command by any dead band up to ``dead_band``: all of a push, the least of a brake."""
+    return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
+
+
 def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve | float) -> Curve:
     """Largest angular acceleration (rad/s^2) of any plant of the box."""
+    if box.dead_band:
+        command = largest_effect(command, box.dead_band)
     gravity = np.where(np.less(sine, 0.0), box.gravity.high, box.gravity.low)
     damping = np.where(np.greater(velocity, 0.0), box.damping.low, box.damping.high)
     gain = np.where(np.greater(command, 0.0), box.gain.high, box.gain.low)
@@ -142,7 +152,8 @@ def _brake_from(case: Case) -> float:
 def _fallback_curve(case: Case, brake_from: float) -> Curve:
     """Highest velocity from which full braking keeps the limit: an obstacle problem scanned backwards."""
     box, h = case.box, _TURN / NODES
-    brake = (box.gain.low if case.command.low < 0 else box.gain.high) * case.command.low
+    least = float(largest_effect(case.command.low, box.dead_band))
+    brake = (box.gain.low if least < 0 else box.gain.high) * least
     most_gravity, least_gravity = box.gravity.high, box.gravity.low
     sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * NODES)]
 

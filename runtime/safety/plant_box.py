@@ -52,7 +52,10 @@ class PlantBox(Protocol):
     """All plants of a family whose lumped parameters lie within ``spread`` of the nominal ones."""
 
     varying: ClassVar[frozenset[str]]
-    """Parameters that may change while the plant moves; the others are constant, anywhere in the box."""
+    """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
+
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).
+    """
 
     @property
     def place(self) -> str:
@@ -86,6 +89,11 @@ class PlantBox(Protocol):
 
     def sketch(self) -> Sketch:
         """Drawing of these plants."""
+
+
+def dead_band_of(box: PlantBox) -> float:
+    """Largest dead band of the actuators that is covered (their unit); 0 for a family that covers none."""
+    return float(getattr(box, "dead_band", None) or 0.0)
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:

@@ -129,7 +129,7 @@ def _certain(found: Identified) -> set[str]:
 
 
 def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[str, float | int]:
-    """Lumped parameters, their spread, and the longest delay."""
+    """Lumped parameters, their spread, the largest dead band and the longest delay."""
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
@@ -137,10 +137,12 @@ def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[st
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
     told["spread"] = math.ceil(100.0 * spread) / 100.0
-    if "delay_s" in _certain(found):
-        late = next(i for i, u in enumerate(found.unknowns) if u.name == "delay_s")
-        latest_s = float(found.fit.coordinates[late] + wide[late])
-        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * latest_s) * 100
+    certain = _certain(found)
+    most = {u.name: float(c + w) for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True)}
+    if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
+        told["dead_band"] = most["dead_band"]
+    if "delay_s" in certain:
+        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
     return told
 
 

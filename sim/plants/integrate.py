@@ -102,13 +102,17 @@ def advance(
     """
     xp = maths_for(state[0])
     h = dt / substeps
-    if plant.dead_band is not _OFF:
-        action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
+    action = effective(xp, plant, action)
     friction = plant.dry_friction
     for _ in range(substeps):
         after = rk4(xp, plant, state, action, h)
         state = after if friction is _OFF else _rubbed(xp, state, after, friction * h)
     return state
+
+
+def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
+    """What the plant's dead band leaves of an action."""
+    return action if plant.dead_band is _OFF else tuple([_beyond(xp, u, plant.dead_band) for u in action])
 
 
 def step(

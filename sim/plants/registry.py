@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from onrig.runtime.safety.plant_box import PlantBox, with_foreign
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, with_foreign
 from onrig.sim.plants.magman import Magman
 from onrig.sim.plants.pendulum import Pendulum
 from onrig.sim.plants.plant import Plant
@@ -49,8 +49,9 @@ def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
         elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
             yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
-    if plant.dead_band:
-        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers none"
+    covered = dead_band_of(box)
+    if plant.dead_band and plant.dead_band > covered:
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {covered:g}"
     if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
         yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"
 

@@ -15,6 +15,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.limits import Limits
 from tests.runtime.samples import MAGMAN, PENDULUM
+from tests.runtime.spoiled import spoiled, told
 
 RUN = """\
 rig:
@@ -268,25 +269,18 @@ def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_does_not_fit_is_told_at_its_line_and_column(tmp_path: Path, case: str) -> None:
-    sound, spoilt, says = CASES[case]
-    assert RUN.count(sound) == 1
-    marked = RUN.replace(sound, spoilt)
-    before = marked[: marked.index("«")]
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    path = written(tmp_path, marked.replace("«", "").replace("»", ""))
-    with pytest.raises(ConfigError) as error:
-        load_run(path)
-    told = [str(problem) for problem in error.value.problems]
-    at_fault = [t for t in told if t.startswith(f"{path}:{line}:{column}: ")]
-    assert any(says in t for t in at_fault), f"nothing at {line}:{column} but {told}"
+    before, after, says = CASES[case]
+    text, where = spoiled(RUN, before, after)
+    path = written(tmp_path, text)
+    problems = told(path)
+    at_fault = [p for p in problems if p.startswith(f"{path}:{where}: ")]
+    assert any(says in p for p in at_fault), f"nothing at {where} but {problems}"
 
 
 def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     text = RUN.replace("twin: {anything: here}", "port: {path: /dev/ttyACM0}")
     path = written(tmp_path, text.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}'))
-    with pytest.raises(ConfigError) as error:
-        load_run(path)
-    (problem,) = map(str, error.value.problems)
+    (problem,) = told(path)
     assert problem.startswith(f"{path}:25:14: ")
     assert "this device is on a port at selection.synthetic" in problem
 
@@ -294,8 +288,8 @@ def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Pat
 def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
     text = RUN
     for name in ("lease", "short episode", "strategy", "range", "dwell"):
-        sound, spoilt, _ = CASES[name]
-        text = text.replace(sound, spoilt.replace("«", "").replace("»", ""))
+        before, after, _ = CASES[name]
+        text, _ = spoiled(text, before, after)
     with pytest.raises(ConfigError) as error:
         load_run(written(tmp_path, text))
     lines = [problem.mark.line for problem in error.value.problems]

@@ -1,4 +1,7 @@
-"""Contradictory limits, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2."""
+"""Contradictory limits, schedules that go backwards, budgets too small, unknown processes: a line each, exit 2.
+
+``tests/runtime/test_run_checks.py`` has everything else that a run is refused for.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
 from onrig.runtime.explore.settings import Quiet
 from onrig.tools.cli import main
+from tests.runtime.spoiled import spoiled
 
 SOUND = """\
 rig: pendulum
@@ -35,10 +39,6 @@ exploration:
 
 CASES = {
     # name: (what stands in the sound run, what stands there instead with the culprit after «, what is said)
-    "range upside down": ("[-2.5, 2.5]", "«[2.5, -2.5]", "expected low < high"),
-    "range wider than the device's": ("[-2.5, 2.5]", "«[-4, 2.5]", "wider than the rig's [-3, 3]"),
-    "range without the safe output": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V lies outside"),
-    "rate that moves nothing": ("{voltage: 100}", "{voltage: «0.004}", "the output could never change"),
     "envelope upside down": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "expected low < high"),
     "nothing to be near to": (
         "limits:\n  range: {voltage: [-2.5, 2.5]}\n  rate_per_s: {voltage: 100}\n"
@@ -90,9 +90,7 @@ CASES = {
         "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
         "9 an hour is more than the 5 of the whole session",
     ),
-    "no budget at all": ("process: ou", "process: ou\n  budgets: {episode: {trips: «0}}", "expected at least 1, got 0"),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
-    "never noisy": ("process: ou", "process: ou\n  quiet: {every: 4, episodes: «4}", "expected 1 to 3 of every 4"),
     "unknown process": ("process: ou", "process: «brown", "one of ou, gaussian, parameter, none"),
     "no noise from a process": ("process: ou", "process: ou\n  gain: «0", "expected a positive number, got 0"),
     "a twin that cannot go back, in lockstep": (
@@ -101,15 +99,6 @@ CASES = {
         "in lockstep the twin must be able to reset itself",
     ),
 }
-
-
-def spoiled(before: str, after: str) -> tuple[str, str]:
-    """The spoiled run, and where its culprit stands, LINE:COL."""
-    assert SOUND.count(before) == 1
-    marked = SOUND.replace(before, after)
-    at = marked.index("«")
-    line = marked.count("\n", 0, at) + 1
-    return marked.replace("«", ""), f"{line}:{at - marked.rfind(chr(10), 0, at)}"
 
 
 def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
@@ -122,7 +111,7 @@ def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after, said = CASES[case]
-    text, where = spoiled(before, after)
+    text, where = spoiled(SOUND, before, after)
     path, folder = tmp_path / "run.yaml", tmp_path / "run"
     path.write_text(text)
     for arguments in (["check", str(path)], ["run", str(path), "--run-dir", str(folder)]):

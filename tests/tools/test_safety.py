@@ -31,6 +31,28 @@ def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
     assert campaign["broken"].rules[Rule.FINITE] > 0
 
 
+@pytest.mark.parametrize(("run", "dead_band"), [("pendulum", 0.6), ("pendulum-hardware", 0.6), ("magman", 0.06)])
+def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_covered(run: str, dead_band: float) -> None:
+    config = load_run(run, [f"limits.predicted.dead_band={dead_band}"])
+    for campaign in (run_core(config, 120, seed=11), run_lockstep(config, 12, seed=3)):
+        assert sum(t.breaches for t in campaign.values()) == 0
+        assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
+
+
+def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[float] = []
+
+    def noted(plant: Pendulum, *rest: object) -> object:
+        drawn.append(0.0 if plant.dead_band is msgspec.UNSET else float(np.max(plant.dead_band)))
+        return advance(plant, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(episodes, "advance", noted)
+    for covered in (0.0, 0.6):
+        drawn.clear()
+        run_core(load_run("pendulum", [f"limits.predicted.dead_band={covered}"]), 12, seed=1)
+        assert max(drawn) == covered
+
+
 @pytest.mark.parametrize("run", CAMPAIGN)
 def test_the_promise_holds_through_the_lockstep_stack(run: str) -> None:
     campaign = run_lockstep(load_run(run), 12, seed=3)

@@ -20,7 +20,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
 from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import BATCHED, Array, rk4
+from onrig.sim.plants.integrate import BATCHED, Array, effective, rk4
 from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
 
@@ -135,11 +135,17 @@ def draw(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Arr
     return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
 
 
+def draw_dead_bands(largest: float, n: int, rng: np.random.Generator) -> Array:
+    """Dead bands (n,) of actuators: none, the largest, or one in between."""
+    return np.where(rng.random(n) < 0.5, rng.choice([0.0, largest], n), rng.uniform(0.0, largest, n))
+
+
 def advance(
     plant: Plant, state: State, command: tuple[Array, ...], duration_s: Array, substeps: int
 ) -> tuple[State, Array]:
     """State after each one's duration (n,) under a held command, and the largest |velocity| (n,) on the way."""
     h = duration_s / substeps
+    command = effective(BATCHED, plant, command)
     peak = np.abs(state[-1])
     for _ in range(substeps):
         state = rk4(BATCHED, plant, state, command, h)

@@ -19,12 +19,23 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, Setting, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, Setting, dead_band_of, error_bound
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.sim.plants.registry import simulated
-from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Law, State, Tally, advance, draw, laws
+from onrig.tools.safety_case.campaign import (
+    SUBSTEPS,
+    Adversary,
+    Campaign,
+    Law,
+    State,
+    Tally,
+    advance,
+    draw,
+    draw_dead_bands,
+    laws,
+)
 
 LANES: Final = 300
 """Episodes that run side by side."""
@@ -125,6 +136,8 @@ def _run_lanes(
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
     varying = np.array([name in box.varying for name in names])
     parameters = draw(nominal, box.spread, n, rng)
+    largest = dead_band_of(box)
+    dead_bands = draw_dead_bands(largest, n, rng) if largest else None
     changing = rng.random(n) < _CHANGING
     late = rng.uniform(0.0, late_s, n)
     envelope = config.limits.envelope[box.velocity]
@@ -142,6 +155,10 @@ def _run_lanes(
         drawn = draw(nominal, box.spread, n, rng)
         parameters = np.where(changing & varying[:, None], drawn, parameters)
         moving = plant.with_lumped(dict(zip(names, parameters, strict=True)))
+        if dead_bands is not None:
+            if "dead_band" in box.varying:
+                dead_bands = np.where(changing, draw_dead_bands(largest, n, rng), dead_bands)
+            moving = moving.varied({"dead_band": dead_bands})
         state, first = advance(moving, state, tuple(before), late, 2)
         state, second = advance(moving, state, tuple(command), period_s - late, SUBSTEPS)
         peak = np.maximum(peak, np.maximum(first, second))

@@ -22,11 +22,11 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Tally, draw, laws
+from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Tally, draw, draw_dead_bands, laws
 
 
 def run_lockstep(
@@ -41,13 +41,15 @@ def run_lockstep(
         raise ValueError("limits.predicted and device.twin.plant are of different kinds")
     made = laws(box, config.limits.setting(config.rig, config.period_us * 1e-6))
     names, nominal = list(made), np.array(list(box.nominal.values()))
-    rng = np.random.default_rng(seed)
+    rng, largest = np.random.default_rng(seed), dead_band_of(box)
     tick = Tick(config)
     campaign: Campaign = {name: Tally() for name in made}
     for episode in range(episodes):
         name = names[episode % len(names)]
         drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
         plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
+        if largest:
+            plant = plant.varied({"dead_band": float(draw_dead_bands(largest, 1, rng)[0])})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
         policy = cast(PolicySession, Adversary(made[name](random.Random(f"{seed} {episode}"))))
         _run_episode(config, box, twin, tick, policy, seed + episode, campaign[name])

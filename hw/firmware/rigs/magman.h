@@ -17,22 +17,28 @@
     X("current_3", "A^2", 1.0e-5, 0, 60000, 0) \
     X("current_4", "A^2", 1.0e-5, 0, 60000, 0)
 
-/* Laser distance sensor with an analogue output: 0 V at the low wall, 3 V at the high one. */
+/* Distance sensor with an analogue output: 0 V at the low wall, 3 V at the high one. The pin's pull-up (50 to 80 kOhm)
+ * takes it beyond the high wall where the cable is torn; a sensor of 100 Ohm reads 0.3 mm too high at 0 V for it. */
 #define MAGMAN_POSITION_M_PER_V 4.6667e-2
 #define MAGMAN_POSITION_AT_0_V_M -3.5e-2
+#define MAGMAN_VELOCITY_POLLS 16
 #define MAGMAN_PIN_POSITION 26
 
-/* Four low-side current regulators, set by a filtered PWM; the squared current is what the wire carries. */
-#define MAGMAN_CURRENT_A_PER_DUTY 1.0
+/* Four coil drivers with a common enable. The current is not measured: duty = current * resistance / supply, so a coil
+ * that is 30 K warmer gets 12 % less of it and pulls with a quarter less. The drivers' own current limit is a resistor
+ * at each of them. A pull-down at each input, so that a board in reset or in its bootloader drives nothing. */
+#define MAGMAN_SUPPLY_V 12.0
+#define MAGMAN_COIL_OHM 10.0
 #define MAGMAN_CURRENT_MAX_A 0.8
-#define MAGMAN_PWM_HZ 100000
-#define MAGMAN_PIN_COIL_1 2
-#define MAGMAN_PIN_COIL_2 3
-#define MAGMAN_PIN_COIL_3 4
-#define MAGMAN_PIN_COIL_4 5
-#define MAGMAN_PIN_ENABLE 8
+#define MAGMAN_DUTY_MAX 0.67
+#define MAGMAN_PWM_HZ 20000
+#define MAGMAN_PIN_COIL_1 8
+#define MAGMAN_PIN_COIL_2 9
+#define MAGMAN_PIN_COIL_3 10
+#define MAGMAN_PIN_COIL_4 11
+#define MAGMAN_PIN_ENABLE 6
 
 /* Second contact of the e-stop; its first one cuts the supply without us. Closed to ground when released. */
-#define MAGMAN_PIN_ESTOP 10
+#define MAGMAN_PIN_ESTOP 7
 
 #endif

@@ -13,24 +13,29 @@
 /* name, unit, SI units per count, lowest, highest and safe count */
 #define PENDULUM_ACTUATORS(X) X("voltage", "V", 1.0e-4, -30000, 30000, 0)
 
-/* Quadrature encoder, four counts per line; angle 0 hangs down. */
+/* Quadrature encoder, four counts per line; angle 0 hangs down, where the pendulum hangs when the board starts. The sign
+ * is -1 where A follows B in the positive direction. Velocity: slope of the last readings, one a millisecond. */
 #define PENDULUM_ENCODER_COUNTS_PER_TURN 16384
+#define PENDULUM_ENCODER_SIGN 1
+#define PENDULUM_VELOCITY_POLLS 8
 #define PENDULUM_PIN_ENCODER_A 2
 #define PENDULUM_PIN_ENCODER_B 3
 
-/* H-bridge: sign and magnitude. The enable pin has a pull-down, so that a board in reset drives nothing. */
+/* H-bridge with an input for each direction, which brakes where both are high, and nSLEEP. A pull-down at each of the
+ * three, so that a board in reset or in its bootloader drives nothing. */
 #define PENDULUM_SUPPLY_V 12.0
+#define PENDULUM_MOTOR_SIGN 1
 #define PENDULUM_PWM_HZ 20000
-#define PENDULUM_PIN_PWM 6
-#define PENDULUM_PIN_DIRECTION 7
-#define PENDULUM_PIN_ENABLE 8
+#define PENDULUM_PIN_IN1 4
+#define PENDULUM_PIN_IN2 5
+#define PENDULUM_PIN_ENABLE 6
 
-/* Motor current, over a shunt. */
+/* Motor current, over a shunt and a low-pass well below the PWM's frequency. */
 #define PENDULUM_CURRENT_A_PER_V 1.0
 #define PENDULUM_CURRENT_MAX_A 1.5
 #define PENDULUM_PIN_CURRENT 26
 
 /* Second contact of the e-stop; its first one cuts the supply without us. Closed to ground when released. */
-#define PENDULUM_PIN_ESTOP 10
+#define PENDULUM_PIN_ESTOP 7
 
 #endif

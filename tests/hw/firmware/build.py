@@ -121,3 +121,9 @@ def device_library() -> Path:
     """The firmware as a library."""
     built()
     return PRODUCTS / "onrig-device.so"
+
+
+def pico_library() -> Path:
+    """What of the Pico's firmware needs no Pico, as a library."""
+    built()
+    return PRODUCTS / "onrig-pico.so"

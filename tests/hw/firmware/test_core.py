@@ -120,8 +120,9 @@ def test_the_scales_of_the_headers_reach_the_limits() -> None:
     angle, voltage = rig_of("pendulum-hw").sensors[0], rig_of("pendulum-hw").actuators[0]
     assert round(2 * math.pi / angle.resolution) == int(pendulum["ENCODER_COUNTS_PER_TURN"])
     assert voltage.high <= float(pendulum["SUPPLY_V"])
-    coil = rig_of("magman").actuators[0]
-    assert math.sqrt(coil.high) <= float(magman["CURRENT_MAX_A"]) <= float(magman["CURRENT_A_PER_DUTY"])
+    coil, ohm_per_v = rig_of("magman").actuators[0], float(magman["COIL_OHM"]) / float(magman["SUPPLY_V"])
+    assert math.sqrt(coil.high) <= float(magman["CURRENT_MAX_A"])
+    assert float(magman["CURRENT_MAX_A"]) * ohm_per_v <= float(magman["DUTY_MAX"]) <= 1.0
     track = next(o for o in rig_of("magman").observations if o.name == "position")
     low, per_v = float(magman["POSITION_AT_0_V_M"]), float(magman["POSITION_M_PER_V"])
     assert low <= track.low < track.high <= low + 3.0 * per_v + 1e-4

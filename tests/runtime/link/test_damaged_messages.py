@@ -11,7 +11,8 @@ from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import untrained
-from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig, replies, requests
+from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig
+from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
 QUICK, LONG = 300, 100_000
 GROWTH_BYTES = 48 << 20
@@ -52,7 +53,7 @@ def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest
 
 
 def test_damage_is_damage_and_the_same_for_the_same_seed() -> None:
-    frames = [encode(request) for request, _ in requests(b"")] + [encode(reply) for reply in replies()]
+    frames = [encode(message) for message in (*REQUESTS, *REPLIES)]
     assert len(frames) == len(REQUEST_TYPES) + len(REPLY_TYPES)
     first, again = ([damaged(frames, random.Random(n)) for n in range(200)] for _ in range(2))
     assert first == again

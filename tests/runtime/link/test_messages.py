@@ -15,37 +15,18 @@ from onrig.runtime.link.messages import (
     Attached,
     Confirm,
     Done,
-    Errors,
     Leave,
-    Offer,
-    Pull,
     Refused,
     ReplyMessage,
     RequestMessage,
     Rows,
     Ruling,
-    Verdict,
     decode_reply,
     decode_request,
     encode,
 )
+from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
-REQUESTS = [
-    Attach(),
-    Pull(3, 2, 100, 50, 7),
-    Confirm(4, b"\x00\xff"),
-    Errors(9),
-    Offer(600),
-    Done(4, 400, 123.5),
-    Leave(),
-]
-REPLIES = [
-    Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False),
-    Rows(5, 6, 1, True, (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "too slow"))),
-    Verdict(5, False, "bounds", "too much"),
-    Accepted(),
-    Refused("no"),
-]
 DEEP = b"\x82\xa4type\xa6attach\xa1x" + b"\x91" * 60_000 + b"\xc0"
 
 

@@ -5,23 +5,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.limits import limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
-
-
-def told(run: str, *overrides: str) -> list[str]:
-    with pytest.raises(ConfigError) as error:
-        load_run(run, overrides)
-    return [str(p) for p in error.value.problems]
-
+from tests.runtime.spoiled import told
 
 SPOILED = {
     "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel', did you mean 'angle'"),
     "actuator": ("pendulum", "limits.predicted.actuator=volts", "no actuator 'volts', did you mean 'voltage'"),
     "gain": ("pendulum", "limits.predicted.gain_per_v_s2=0", "expected at least 1e-18, got 0"),
     "damping": ("pendulum", "limits.predicted.damping_per_s=-1", "expected 0 or more, got -1"),
+    "dead band": ("pendulum", "limits.predicted.dead_band=-1", "expected 0 or more, got -1"),
+    "wide dead band": ("pendulum", "limits.predicted.dead_band=2.9", "leave no room for a velocity"),
     "spread": ("pendulum", "limits.predicted.spread=1", "expected 0 to less than 1, got 1"),
     "late": ("pendulum", "limits.predicted.late_us=20001", "expected 0 to one period (20000 us), got 20001"),
     "error": (

@@ -18,8 +18,8 @@ RUNS = ("pendulum", "pendulum-hardware")
 
 
 @cache
-def case(run: str) -> Case:
-    config = load_run(run)
+def case(run: str, dead_band: float = 0.0) -> Case:
+    config = load_run(run, [f"limits.predicted.dead_band={dead_band}"] if dead_band else [])
     assert isinstance(config.limits.predicted, PendulumBox)
     return cases(config.limits.predicted, config.limits.setting(config.rig, config.period_us * 1e-6))[0]
 
@@ -31,7 +31,7 @@ def cell(curve: phase_plane.Curve, angle: float) -> float:
 
 
 def vertex(c: Case, bits: int) -> tuple[float, float, float]:
-    return tuple(span[bits >> i & 1] for i, span in enumerate(c.box))  # type: ignore[return-value]
+    return tuple(span[bits >> i & 1] for i, span in enumerate(c.box[:3]))  # type: ignore[return-value]
 
 
 def simulate(
@@ -58,8 +58,14 @@ def simulate(
     return ((angle + math.pi) % (2 * math.pi) - math.pi, velocity), peak
 
 
-RUN, ANGLE, SHARE, VERTEX = (
-    st.sampled_from(RUNS),
+def felt(command: float, dead_band: float) -> float:
+    """What a dead band leaves of a command."""
+    return math.copysign(max(abs(command) - dead_band, 0.0), command)
+
+
+CASE, PART, ANGLE, SHARE, VERTEX = (
+    st.tuples(st.sampled_from(RUNS), st.sampled_from([0.0, 0.6])),
+    st.sampled_from([0.0, 0.3, 1.0]),
     st.floats(-math.pi, math.pi - 1e-9),
     st.floats(0.9, 1.0),
     st.integers(0, 7),
@@ -67,33 +73,67 @@ RUN, ANGLE, SHARE, VERTEX = (
 
 
 @settings(max_examples=40, deadline=None)
-@given(RUN, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1))
+@given(CASE, PART, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1))
 def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
-    run: str, angle: float, share: float, bits: int, delay: float, held: float
+    run: tuple[str, float], part: float, angle: float, share: float, bits: int, delay: float, held: float
 ) -> None:
-    c = case(run)
+    c = case(*run)
+    dead_band = part * c.box.dead_band
     plant = vertex(c, bits)
     state = (angle, share * cell(upper_side(c).safe, angle))
-    state, peak = simulate(plant, state, c.command.high * held, delay * c.delay_s)
+    state, peak = simulate(plant, state, felt(c.command.high * held, dead_band), delay * c.delay_s)
     assert peak <= c.limit
     for _ in range(40):  # the fallback, sampled, each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
-        state, peak = simulate(plant, state, command, 2 * c.period_s)
+        state, peak = simulate(plant, state, felt(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit
 
 
 @settings(max_examples=60, deadline=None)
-@given(RUN, ANGLE, SHARE, VERTEX, st.integers(0, LEVELS - 1))
+@given(CASE, PART, ANGLE, SHARE, VERTEX, st.integers(0, LEVELS - 1))
 def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
-    run: str, angle: float, share: float, bits: int, level: int
+    run: tuple[str, float], part: float, angle: float, share: float, bits: int, level: int
 ) -> None:
-    c = case(run)
+    c = case(*run)
     sides, plant = upper_side(c), vertex(c, bits)
     state = (angle, share * cell(sides.passing[level], angle))
     command = c.command.low + (c.command.high - c.command.low) * level / (LEVELS - 1)
     for _ in range(8):
-        state, _ = simulate(plant, state, command, c.period_s / 8)
+        state, _ = simulate(plant, state, felt(command, part * c.box.dead_band), c.period_s / 8)
         assert state[1] <= np.interp(state[0], np.linspace(-math.pi, math.pi, NODES + 1), [*sides.safe, sides.safe[0]])
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_dead_band_takes_authority_off_the_brake_and_so_room_off_the_safe_set(run: str) -> None:
+    whole, less = upper_side(case(run)), upper_side(case(run, 0.6))
+    assert np.all(less.fallback <= whole.fallback)
+    assert np.all(less.safe <= whole.safe + 0.001 * case(run).limit), "but for what is taken off for the grid"
+    assert less.safe.min() < whole.safe.min()
+    assert less.brake_from == whole.brake_from
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_plant_with_a_dead_band_passes_the_limit_from_the_curve_drawn_without_one(run: str) -> None:
+    without, covering = case(run), case(run, 0.6)
+    worst = (without.box.gravity.high, without.box.damping.low, without.box.gain.low)
+
+    def peak(c: Case) -> float:
+        brake = felt(c.command.low, 0.6)
+        nodes = zip(np.linspace(-math.pi, math.pi, NODES, endpoint=False), upper_side(c).fallback, strict=True)
+        return max(simulate(worst, start, brake, 0.3)[1] for start in [*nodes][::16])
+
+    assert peak(without) > without.limit
+    assert peak(covering) <= covering.limit
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) -> None:
+    c = case(run)
+    command = np.linspace(c.command.low, c.command.high, LEVELS)
+    assert np.array_equal(phase_plane.largest_effect(command, 0.0), command)
+    zero = load_run(run, ["limits.predicted.dead_band=0"])
+    assert isinstance(zero.limits.predicted, PendulumBox)
+    assert cases(zero.limits.predicted, zero.limits.setting(zero.rig, zero.period_us * 1e-6))[0] == c
 
 
 @pytest.mark.parametrize("run", RUNS)

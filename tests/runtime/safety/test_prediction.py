@@ -23,8 +23,8 @@ RUNS = ("pendulum", "pendulum-hardware", "magman")
 
 
 @cache
-def prediction(run: str) -> Prediction:
-    config = load_run(run)
+def prediction(run: str, dead_band: float = 0.0) -> Prediction:
+    config = load_run(run, [f"limits.predicted.dead_band={dead_band}"] if dead_band else [])
     made = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
     assert made is not None
     return made
@@ -121,11 +121,18 @@ U = st.floats(0.0, 0.6)
     st.tuples(U | st.sampled_from([0.0, 0.6]), U, U, U | st.sampled_from([0.0, 0.6])),
     st.floats(0.7, 1.3),
     st.floats(0.7, 1.3),
+    st.sampled_from([(0.0, 0.0), (0.03, 0.0), (0.03, 0.01), (0.03, 0.03)]),
 )
 def test_a_command_that_passes_may_be_held_for_ever(
-    x: float, v: float, u: tuple[float, float, float, float], pull: float, friction: float
+    x: float,
+    v: float,
+    u: tuple[float, float, float, float],
+    pull: float,
+    friction: float,
+    dead_bands: tuple[float, float],
 ) -> None:
-    if prediction("magman").judge((x, v), u)[0]:
+    covered, dead_band = dead_bands
+    if prediction("magman", covered).judge((x, v), u)[0]:
         return
     plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction)
     h = 5e-4
@@ -134,7 +141,7 @@ def test_a_command_that_passes_may_be_held_for_ever(
         force = -plant.friction * v
         for j, squared in enumerate(u):
             d = x - 0.025 * (j + 1)
-            force -= plant.c1 * d / (d * d + plant.c2) ** 3 * squared
+            force -= plant.c1 * d / (d * d + plant.c2) ** 3 * max(squared - dead_band, 0.0)
         return force / plant.mass
 
     for _ in range(400):

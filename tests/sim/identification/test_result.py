@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.identify import Identified
@@ -17,8 +18,11 @@ from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
 from onrig.sim.identification.uncertainty import Joint, Noise
 from onrig.sim.plants import Pendulum
+from onrig.sim.plants.registry import uncovered
 from onrig.sim.twin.options import TwinOptions
+from tests.runtime.samples import PENDULUM
 from tests.sim.identification.recorded import PERIOD_S, chirped, record
+from tests.sim.plants.spring import SpringBox
 from tests.sim.twin.bench import RIG
 
 VALUES = {
@@ -91,6 +95,24 @@ def test_the_shield_answers_for_the_widest_lumped_parameter_and_the_delay(result
     assert result.predicted["gravity_per_s2"] == pytest.approx(30.0)
     assert result.predicted["spread"] == pytest.approx(np.ceil(100 * np.expm1(3.2905 * 0.03)) / 100)
     assert 10_300 <= result.predicted["late_us"] <= 10_500
+
+
+def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(result: Result) -> None:
+    assert "dead_band" not in result.predicted
+    wide = identified()
+    at = [u.name for u in wide.unknowns].index("dead_band")
+    coordinates = wide.fit.coordinates.copy()
+    coordinates[at] = 0.1
+    there = wide._replace(fit=wide.fit._replace(coordinates=coordinates))
+    box = PENDULUM.limits.predicted
+    assert isinstance(box, PendulumBox)
+    found = result_of(there, Pendulum(), RIG, box, "a test")
+    assert found.twin["plant"]["dead_band"] == pytest.approx(0.1)
+    assert found.predicted["dead_band"] == pytest.approx(0.1 + 3.2905 * 0.02, rel=1e-3)
+    shielded = msgspec.structs.replace(box, **found.predicted)
+    assert list(uncovered(msgspec.convert(found.twin, TwinOptions).plant, shielded)) == []
+    spring = SpringBox("position", "velocity", 1.0, 0.1, 1.0)
+    assert "dead_band" not in result_of(there, Pendulum(), RIG, spring, "a test").predicted
 
 
 def test_what_could_not_be_known_is_said() -> None:

@@ -312,11 +312,15 @@ def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
 
 
 def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
-    box = load_run("pendulum").limits.predicted
+    box, wide = (load_run("pendulum", more).limits.predicted for more in ([], ["limits.predicted.dead_band=0.2"]))
     assert box is not None
+    assert wide is not None
     assert list(uncovered(Pendulum(dry_friction=3.0, delay_s=0.001), box)) == []
     (message,) = uncovered(Pendulum(dead_band=0.2), box)
-    assert "a dead band of 0.2" in message
+    assert "a dead band of 0.2, the shield covers 0" in message
+    assert list(uncovered(Pendulum(dead_band=0.2), wide)) == []
+    (message,) = uncovered(Pendulum(dead_band=0.3), wide)
+    assert "the shield covers 0.2" in message
     (message,) = uncovered(Pendulum(delay_s=0.005), box)
     assert "5000 us late, the shield covers 1000 us" in message
     assert len(list(uncovered(Magman(), box))) == 3

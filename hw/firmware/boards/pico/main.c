@@ -1,0 +1,120 @@
+/* A rig with real pins on a Raspberry Pi Pico: one alarm samples, another reads between the samples, the main loop hears
+ * the host and feeds the watchdog. The core runs with interrupts masked, or in the alarms, which do not interrupt each
+ * other. */
+#include "../../core/device.h"
+#include "board.h"
+#include "drive.h"
+#include "pins.h"
+#include "usb.h"
+
+#define PIN_LED 25u
+#define LATE_US 2000u /* a sample that is later than that is none */
+
+static struct onrig_device device;
+static struct onrig_reader reader;
+static bool put_armed; /* the drivers are as for an armed rig */
+static bool was_hung;
+static volatile bool ticked;
+static uint64_t next_poll_us;
+
+/* -- port of the core ----------------------------------------------------------------------------------------------- */
+
+static bool sense(void *board, uint64_t t_us, int32_t *counts) {
+    (void)board;
+    (void)t_us;
+    return onrig_drive_sense(counts);
+}
+
+static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
+    (void)board;
+    (void)t_us;
+    put_armed = device.armed;
+    onrig_drive_put(counts, put_armed);
+}
+
+static const struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL};
+
+/* -- time ----------------------------------------------------------------------------------------------------------- */
+
+/* Arming puts nothing out, nor does a fault where the safe output was in force: the drivers' sleep follows here. */
+static void follow(void) {
+    if (put_armed != device.armed) actuate(NULL, 0, device.output.end.counts);
+}
+
+static void tick(uint64_t now_us) {
+    onrig_device_estop(&device, onrig_drive_estop(), now_us);
+    onrig_device_tick(&device, now_us);
+    follow();
+}
+
+static void wake_for_next_sample(void) {
+    onrig_board_wake_at(ONRIG_ALARM_SAMPLE, device.period_us ? device.sampled_us + device.period_us : 0);
+}
+
+void onrig_on_sample(void) {
+    onrig_board_alarm_taken(ONRIG_ALARM_SAMPLE);
+    tick(onrig_board_now_us());
+    wake_for_next_sample();
+}
+
+/* Steady while armed, fast while a fault is latched, short flashes otherwise: a short pause instead of each flash where
+ * the watchdog had restarted the board. */
+static void show(uint64_t now_us) {
+    uint64_t ms = now_us / 1000;
+    bool flash = ms % 1000 < 60;
+    onrig_pin_put(PIN_LED, device.armed || (device.fault ? ms % 200 < 100 : flash != was_hung));
+}
+
+void onrig_on_poll(void) {
+    onrig_board_alarm_taken(ONRIG_ALARM_POLL);
+    bool sound = onrig_drive_poll();
+    uint64_t now_us = onrig_board_now_us();
+    if (!sound && device.fault != ONRIG_FAULT_INTERNAL) onrig_device_fail(&device, now_us);
+    tick(now_us);
+    show(now_us);
+    ticked = device.period_us == 0 || now_us < device.sampled_us + device.period_us + LATE_US;
+    do next_poll_us += ONRIG_POLL_US;
+    while (next_poll_us <= now_us);
+    onrig_board_wake_at(ONRIG_ALARM_POLL, next_poll_us);
+}
+
+/* -- host ----------------------------------------------------------------------------------------------------------- */
+
+static void hear(uint8_t byte) {
+    size_t body = onrig_reader_take(&reader, byte);
+    if (body == 0) return;
+    uint64_t now_us = onrig_board_now_us();
+    tick(now_us);
+    onrig_device_handle(&device, reader.chunk + 1, body, now_us);
+    follow();
+    wake_for_next_sample();
+}
+
+int main(void) {
+    static char serial[ONRIG_SERIAL_CHARS + 1];
+    onrig_board_start();
+    onrig_drive_start();
+    onrig_pin_output(PIN_LED);
+    onrig_board_serial(serial);
+    was_hung = onrig_board_was_hung();
+    onrig_device_start(&device, onrig_drive_rig, &port, onrig_board_boot_id());
+    onrig_usb_start(onrig_drive_rig->name, serial);
+    next_poll_us = onrig_board_now_us() + ONRIG_POLL_US;
+    onrig_board_wake_at(ONRIG_ALARM_POLL, next_poll_us);
+    onrig_board_feed_watchdog();
+    for (;;) {
+        uint8_t byte;
+        __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and no byte slips in before wfi */
+        if (onrig_usb_line_lost()) {
+            onrig_device_link_lost(&device, onrig_board_now_us());
+            follow();
+        }
+        if (ticked) onrig_board_feed_watchdog(); /* both this loop and the alarms run */
+        ticked = false;
+        if (onrig_usb_byte(&byte))
+            hear(byte);
+        else
+            __asm volatile("wfi" ::: "memory");
+        __asm volatile("cpsie i" ::: "memory");
+    }
+}

@@ -1,0 +1,19 @@
+/* Velocity of a quantity that is read at equal intervals: the least-squares slope of its last readings. */
+#ifndef ONRIG_PICO_SLOPE_H
+#define ONRIG_PICO_SLOPE_H
+
+#include <stdint.h>
+
+#define ONRIG_SLOPE_MAX 32u
+
+struct onrig_slope {
+    int32_t readings[ONRIG_SLOPE_MAX]; /* a ring; they may wrap around */
+    uint32_t taken;
+};
+
+void onrig_slope_take(struct onrig_slope *slope, int32_t reading);
+/* Counts per interval over the last n of 2 to ONRIG_SLOPE_MAX readings; 0 before there are so many. The lag is
+ * (n - 1) / 2 intervals, and noise of s counts shows as s * sqrt(12 / (n * (n * n - 1))). */
+float onrig_slope_of(const struct onrig_slope *slope, uint32_t n);
+
+#endif
