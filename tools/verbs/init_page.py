@@ -47,7 +47,7 @@ BENCHES: Final = {
         "a tenth of the first coil's squared current",
         "the ball moves towards the first coil, at 0.025 m",
         "It moves to another coil: the drivers are connected in another order. `sign.py` drives the first actuator "
-        "alone: set its index to try the others, and its limits to 0 and the value, since a coil can only pull.",
+        "alone: set its index to try the others.",
         "--set 'limits.range={current_1: [0, 0.06], current_2: [0, 0.06], current_3: [0, 0.06], current_4: [0, 0.06]}' "
         "--set 'limits.envelope={velocity: {low: -0.3, high: 0.3}}' --set task.episode_s=2",
         "The ball may not move at all with so little current: that is the point of the first try.",
