@@ -6,14 +6,17 @@ import ctypes
 import functools
 import math
 import random
+import re
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.hw.firmware.build import PRODUCTS, built, need, pico_library
+from tests.hw.firmware.build import PRODUCTS, SOURCES, built, need, pico_library
 
 LEVELS: Final = 6250
+README: Final = SOURCES / "README.md"
 STALL, SEND, TAKE, STATUS = range(4)
 BULK_IN, BULK_OUT, NOTIFY = 0x82, 0x02, 0x81
 
@@ -306,6 +309,17 @@ def test_an_image_is_what_the_boot_rom_starts_and_its_uf2_file_the_same(rig: str
         head = (0x0A324655, 0x9E5D5157, 0x2000, 0x10000000 + 256 * n, 256, n, len(blocks), 0xE48BFF56)
         assert struct.unpack_from("<8I", block) == head
         assert block[508:] == bytes.fromhex("306fb10a")
+
+
+def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
+    """Another compiler may differ a little."""
+    need("arm-none-eabi-gcc")
+    told = [line.split()[-3:] for line in built("size").splitlines() if re.match(r"(host|mps2|pico) ", line)]
+    page = re.findall(r"^\| (?:host|mps2|pico).*\| (\d+) \| (\d+) \| (\d+) \|$", README.read_text(), re.MULTILINE)
+    assert len(told) == len(page) == 4
+    for is_now, was in zip(told, page, strict=True):
+        assert [int(n) for n in is_now] == pytest.approx([int(n) for n in was], rel=0.1, abs=256)
+    assert all(int(stack) <= 8192 for _, _, stack in told)
 
 
 def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
