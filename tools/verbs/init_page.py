@@ -78,8 +78,8 @@ virtual time, so 20 episodes are over in seconds; all 500 of `run.yaml` are enou
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
 compares them and refuses any difference; the shipped firmware for a Raspberry Pi Pico takes the name with
 `make -C hw/firmware flash RIG=$firmware NAME=$name`), the e-stop cuts the power without any software, the mechanics
-are free to move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only when the one
-before is right.
+are free to move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only
+when the one before is right.
 
 ### 1. Doctor, supply off
 
