@@ -8,6 +8,7 @@ import math
 import random
 import re
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -319,3 +320,11 @@ def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
     for is_now, was in zip(told, page, strict=True):
         assert [int(n) for n in is_now] == pytest.approx([int(n) for n in was], rel=0.1, abs=256)
     assert all(int(stack) <= 8192 for _, _, stack in told)
+
+
+def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
+    need("arm-none-eabi-gcc")
+    built("flash", RIG="magman", NAME="ball-on-a-track", DRIVE=str(tmp_path))
+    (image,) = tmp_path.iterdir()
+    assert image.name == "pico-magman@ball-on-a-track.uf2"
+    assert b"ball-on-a-track\0" in image.read_bytes()
