@@ -48,7 +48,7 @@ class Answer(ctypes.Structure):
         ("stage", ctypes.c_int),
         ("data", ctypes.POINTER(ctypes.c_uint8)),
         ("n", ctypes.c_size_t),
-        ("restart_data", ctypes.c_bool),
+        ("restart", ctypes.c_uint8),
     ]
 
 
@@ -253,7 +253,7 @@ def test_the_line_is_open_while_a_host_says_so_and_the_bus_is_awake(usb: Usb) ->
     is_open = library().onrig_usb_line_open
     assert ask(usb, 0x00, 5, 9)[0] == STATUS
     assert usb.address == 9
-    assert library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x00, 9, 1, 0, 0)).restart_data
+    assert library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x00, 9, 1, 0, 0)).restart == 3
     assert ask(usb, 0x80, 8, 0, 0, 1) == (SEND, b"\1")
     assert not is_open(usb)
     assert ask(usb, 0x21, 0x22, 3) == (STATUS, b"")
@@ -284,7 +284,7 @@ def test_an_endpoint_can_be_halted_and_begins_anew_after_it(usb: Usb, endpoint: 
     assert ask(usb, 0x02, 3, 0, endpoint)[0] == STATUS
     assert ask(usb, 0x82, 0, 0, endpoint, 2) == (SEND, b"\1\0")
     answer = library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x02, 1, 0, endpoint, 0))
-    assert (answer.stage, answer.restart_data, usb.halted) == (STATUS, True, 0)
+    assert (answer.stage, answer.restart, usb.halted) == (STATUS, 1 if endpoint == BULK_IN else 2, 0)
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
