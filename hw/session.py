@@ -112,11 +112,6 @@ class DeviceSession:
         """Fault code of the newest state frame."""
         return self._intake.fault
 
-    @property
-    def skipped(self) -> int:
-        """Number of state frames superseded by newer ones so far."""
-        return self.counters.skipped
-
     def connect(self, timeout_s: float = 5.0) -> Hello:
         """Request a hello until one arrives, then read the channels and compare everything with the rig.
 
@@ -266,6 +261,11 @@ class DeviceSession:
         self._write(encode_frame(body))
         if self._tap is not None:
             self._tap(self._now(), body)
+
+    def use_line(self, transport: Transport) -> None:
+        """Close the line and go on over another one; ``connect`` must follow."""
+        self._transport.close()
+        self._transport = transport
 
     def close(self) -> None:
         """Close the port; the device's lease makes it safe."""

@@ -29,6 +29,10 @@ class LinkError(Exception):
     """Missing or lost link to the device: what, where and the remedy, in one line."""
 
 
+class LineClosed(LinkError):
+    """A line whose other end is gone: an unplugged cable, a device without power, a twin that ended."""
+
+
 class Transport(Protocol):
     """Bidirectional byte stream with bounded blocking."""
 
@@ -42,13 +46,13 @@ class Transport(Protocol):
     def read(self, timeout_ns: int) -> bytes:
         """Return the available bytes, at most READ_BYTES, waiting up to ``timeout_ns`` for the first.
 
-        Empty if nothing came in time.  Raises LinkError once the port is closed.
+        Empty if nothing came in time.  Raises LineClosed once the other end is gone, LinkError once this one is closed.
         """
 
     def write(self, data: bytes) -> int:
         """Send without waiting and return the number of bytes accepted (fewer than given if the buffer is full).
 
-        Raises LinkError once the line is closed.
+        Raises as ``read``.
         """
 
     def close(self) -> None:
@@ -74,7 +78,7 @@ class DescriptorTransport:
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; LinkError once closed or hung up."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; raises as ``Transport.read``."""
         if timeout_ns > 0:
             self._wait(timeout_ns)
         try:
@@ -88,7 +92,7 @@ class DescriptorTransport:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; return the number of bytes accepted; LinkError once closed or hung up."""
+        """Send without waiting; return the number of bytes accepted; raises as ``Transport.read``."""
         try:
             return os.write(self._fd, data)
         except BlockingIOError:
@@ -118,7 +122,7 @@ class DescriptorTransport:
         if self._fd < 0:
             return LinkError(f"{self._name}: the port was closed by this process")
         why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
-        return LinkError(
+        return LineClosed(
             f"{self._name}: the device hung up{why}; check its power and cable (or whether its twin still runs)"
         )
 

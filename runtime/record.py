@@ -52,6 +52,9 @@ class Flag(enum.IntFlag):
     """The acting policy is on probation and may be rolled back."""
     ROLLED_BACK = 256
     """First record after a rollback: the predecessor acts again."""
+    CUT_OFF = 512
+    """The line closed after this record's command: it ends its episode although it has an action, whose outcome is
+    unknown (together with NO_ACTION)."""
 
 
 class Rule(enum.IntEnum):

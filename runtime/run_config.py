@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from onrig.hw.bounds import Quantity
+from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
@@ -25,6 +25,7 @@ from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
+_RECONNECT_S: Final = 60.0
 MOST_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
 
@@ -53,6 +54,16 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Port | None = None
     pace: Pace = "realtime"
     """Pace of the twin, local or behind the port; hardware always runs in real time."""
+    reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
+    """Time for which a run in real time waits for a device on a port whose line has closed; 0: the run ends at once.
+    Default 60, which is not written to ``config.yaml`` because the names of parent runs are digests of that file."""
+
+    @property
+    def reconnect_limit_s(self) -> float:
+        """``reconnect_s`` or its default; 0 if the run does not wait: for a twin of its own, and in lockstep."""
+        if self.port is None or self.pace == "lockstep":
+            return 0.0
+        return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +141,7 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("log",),
         ("staleness",),
         ("device", "port"),
+        ("device", "reconnect_s"),
         ("learner", "threads"),
         ("learner", "backlog"),
     }

@@ -13,8 +13,8 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
+from onrig.runtime.control.connection import apply_limits
 from onrig.runtime.control.episode import begin_episode, by_policy
-from onrig.runtime.control.main import apply_limits
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.contract import contract_for

@@ -83,6 +83,12 @@ def read_port(machine: Machine, path: str) -> PortFacts:
     )
 
 
+def lasting_name(path: str, machine: Machine | None = None) -> str:
+    """Name by id of a port given as its device file, under which it is found after replugging; else ``path``."""
+    port = read_port(machine or Machine(), path)
+    return port.lasting if port.lasting and port.path == port.device else path
+
+
 def _device_of(machine: Machine, path: str) -> str | None:
     """Follow links under the root; the device's path without its leading slash, None for a dangling link."""
     for _ in range(8):

@@ -35,7 +35,7 @@ from onrig.tools.load import (
     tell,
     wait_for_folder,
 )
-from onrig.tools.ports import missing_port, no_port
+from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.terminal import VerbParser, complain
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
@@ -93,6 +93,7 @@ def main(arguments: list[str]) -> int:
         wrong = no_port(port)
         if wrong is not None:
             return complain("run", f"{port}: {wrong}")
+        port = lasting_name(port)
     if args.web is not None:
         try:
             parse_address(args.web)

@@ -8,20 +8,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from math import isinf
+from math import inf, isinf
 from typing import Final
 
 from onrig.hw.intake import is_before
 from onrig.hw.messages import Op, fault_text
 from onrig.hw.messages import State as Frame
 from onrig.hw.session import DeviceSession, RequestRefused
+from onrig.hw.transport import LineClosed
+from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports
 from onrig.runtime.control.tick import is_faulted, is_unfit
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
@@ -46,10 +48,18 @@ class Arming:
     """State of a run, and the device that is kept in it."""
 
     def __init__(
-        self, config: RunConfig, session: DeviceSession, board: Board, requests: Requests, *, lockstep: bool
+        self,
+        config: RunConfig,
+        session: DeviceSession,
+        board: Board,
+        requests: Requests,
+        back: Reconnection | None = None,
+        *,
+        lockstep: bool,
     ) -> None:
+        """``back`` waits for a device whose line has closed; without it the run ends then."""
         self._config, self._session, self._board, self._requests = config, session, board, requests
-        self._lockstep = lockstep
+        self._lockstep, self._back = lockstep, back
         self._recoveries = 0
         self._answers = True
         self.confirmation = Confirmation(config, session, board)
@@ -163,22 +173,52 @@ class Arming:
         fault = device_fault(state.fault, latched=is_faulted(state))
         self.fail(fault, fault_text(state.fault) if state.fault else "")
 
-    def fail(self, fault: FaultName, detail: str = "") -> None:
+    def fail(self, fault: FaultName, detail: str = "", event: Event = Event.TRIP) -> None:
         """Latch a fault and report it: what, why, what to do."""
-        entry = FAULTS[fault]
-        self.take(Event.TRIP, fault, detail)
-        said = f" ({detail})" if detail else ""
-        report(
-            _ME, "fault", f"{entry.cause}{said}; {entry.hint}", fault=fault.value, cause=entry.cause, hint=entry.hint
-        )
+        self.take(event, fault, detail)
+        _tell(fault, detail)
         self.reports.send()
+
+    @property
+    def can_reconnect(self) -> bool:
+        """Whether a line that closes now is waited for."""
+        return self._back is not None and self._back.limit_s > 0 and not self._requests.stopped
+
+    def reconnect(self, closed: LineClosed) -> None:
+        """Wait for the device, then for a person to re-arm; raises ``closed`` where no run waits for it, or as
+        ``Reconnection.wait`` and ``recover``."""
+        self._rejoin(closed)
+        self.recover()
+
+    def _rejoin(self, closed: LineClosed) -> None:
+        if self._back is None or not self.can_reconnect:
+            raise closed
+        self.fail(FaultName.LINK_UNPLUGGED, f"waiting {self._back.limit_s:g} s for {self._back.port}", Event.UNPLUGGED)
+        restarted = self._back.wait()
+        self._answers = True
+        self.confirmation.restart()
+        self.take(Event.PLUGGED_IN)
+        self.reports.send()
+        how = "back, restarted" if restarted else "back"
+        report(_ME, "warning", f"the device is {how} and disarmed", restarted=restarted)
 
     def recover(self) -> None:
         """Re-arm after a latched fault, automatically where allowed, otherwise on request; else raise Halted."""
-        fault, detail = self.machine.fault, self.machine.detail
-        if fault is None:
+        while True:
+            try:
+                self._recover()
+            except LineClosed as error:
+                self._rejoin(error)
+            else:
+                return
+
+    def _recover(self) -> None:
+        latched, detail, code = self.machine.fault, self.machine.detail, self._session.fault
+        if latched is None:
             return
-        fault = self._gravest(fault)
+        fault = gravest(latched, code)
+        if fault is not latched:
+            _tell(fault, fault_text(code))
         entry = FAULTS[fault]
         if entry.rearm is Rearm.NOBODY:
             raise Halted(fault)
@@ -189,61 +229,46 @@ class Arming:
             try:
                 self.take(Event.REARM)
             except RequestRefused as refusal:  # the e-stop was pressed in between, for example
-                latched = self._latched()
-                if refusal.op is not Op.CLEAR_FAULT or latched is None:
+                refusing = self._latched()
+                if refusal.op is not Op.CLEAR_FAULT or refusing is None:
                     raise
-                self.trip(latched)
-                self.recover()
+                self.trip(refusing)
+                self._recover()
             return
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
             self._requests.forget_resumes()
             report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_GO_ON}")
-            if not self._resumed_before(limit):
-                self.take(Event.EXPIRED)
-                raise Halted(fault)
+            while not self._requests.resume:
+                if time.monotonic() >= limit:
+                    self.take(Event.EXPIRED)
+                    raise Halted(fault)
+                self._look()
             try:
                 self.take(Event.REARM)
             except RequestRefused as refusal:
+                code = self._session.fault  # not always the fault that was latched first
+                fault = device_fault(code) if code else fault
+                entry = FAULTS[fault]
                 self.take(Event.TRIP, fault, str(refusal))
             else:
                 return
 
-    def _gravest(self, fault: FaultName) -> FaultName:
-        """Latched fault, or a newer one of the device that needs a person: no run re-arms that by itself."""
-        code = self._session.fault
-        newer = device_fault(code) if code else fault
-        if FAULTS[fault].rearm is not Rearm.RUN or FAULTS[newer].rearm is Rearm.RUN:
-            return fault
-        entry = FAULTS[newer]
-        told = {"fault": newer.value, "cause": entry.cause, "hint": entry.hint}
-        report(_ME, "fault", f"{entry.cause} ({fault_text(code)}); {entry.hint}", **told)
-        return newer
-
-    def pause(self, cause: str, hint: str, wait_s: float = float("inf")) -> float:
+    def pause(self, cause: str, hint: str, wait_s: float = inf) -> float:
         """Pause, disarmed, for ``wait_s`` of device time or until a person resumes; between episodes only.
 
-        Returns the length of the pause in device time (s).
-
-        An unbounded pause ends the run (Halted) after ``resume_timeout_s``.  In lockstep a bounded pause takes no
-        time: time is virtual.
+        Returns the length of the pause in device time (s).  An unbounded pause ends the run (Halted) after
+        ``resume_timeout_s``.  In lockstep a bounded pause takes no time: time is virtual.
         """
         if wait_s <= 0:
             return 0.0
         began_s = time.monotonic()
         scale = 1000 * self._config.period_us / self._config.wall_period_ns
-        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
-        self.reports.send()
-        self._requests.forget_resumes()
+        until_s = began_s + (0.0 if self._lockstep and not isinf(wait_s) else wait_s / scale)
         how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
-        report(_ME, "warning", f"paused {how_long}: {cause}; {hint}; {_GO_ON}", cause=cause, hint=hint)
-        if isinf(wait_s):
-            if not self._resumed_before(time.monotonic() + self._config.supervision.resume_timeout_s):
-                self.take(Event.EXPIRED)
-                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
-        elif not self._lockstep:
-            self._resumed_before(began_s + wait_s / scale)
-        self.take(Event.RESUME)
+        self._stand(
+            lambda: time.monotonic() >= until_s, f"paused {how_long}", "", cause, hint, bounded=not isinf(wait_s)
+        )
         return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
 
     def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
@@ -251,24 +276,25 @@ class Arming:
 
         Raises Halted if neither happens within ``resume_timeout_s``.
         """
-        self.take(Event.PAUSE, detail=f"{cause}; {hint}")
-        self.reports.send()
-        self._requests.forget_resumes()
-        report(_ME, "warning", f"paused: {cause}; {hint}; or {_GO_ON}", cause=cause, hint=hint)
-        limit = time.monotonic() + self._config.supervision.resume_timeout_s
-        while not (condition() or self._requests.resume):
-            if time.monotonic() >= limit:
-                self.take(Event.EXPIRED)
-                raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
-            self._look()
-        self.take(Event.RESUME)
+        self._stand(condition, "paused", "or ", cause, hint, bounded=False)
 
-    def _resumed_before(self, limit_s: float) -> bool:
-        while not self._requests.resume:
-            if time.monotonic() >= limit_s:
-                return False
-            self._look()
-        return True
+    def _stand(
+        self, over: Callable[[], bool], what: str, otherwise: str, cause: str, hint: str, *, bounded: bool
+    ) -> None:
+        try:
+            self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+            self.reports.send()
+            self._requests.forget_resumes()
+            report(_ME, "warning", f"{what}: {cause}; {hint}; {otherwise}{_GO_ON}", cause=cause, hint=hint)
+            limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
+            while not (over() or self._requests.resume):
+                if time.monotonic() >= limit:
+                    self.take(Event.EXPIRED)
+                    raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
+                self._look()
+            self.take(Event.RESUME)
+        except LineClosed as error:
+            self.reconnect(error)  # a person who re-arms ends the pause as well
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +319,11 @@ class Arming:
                 detail = f"waited {self._config.barrier_timeout_s:g} s for {what}"
                 self.take(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
-            self._look()
+            try:
+                self._look()
+            except LineClosed as error:
+                self.reconnect(error)
+                limit = time.monotonic() + self._config.barrier_timeout_s
 
     def _look(self) -> None:
         """Wait a moment; raises Stopped, or LinkFault if the device rebooted."""
@@ -307,3 +337,9 @@ class Arming:
             state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
             if state is not None:
                 self.confirmation.take(state)
+
+
+def _tell(fault: FaultName, detail: str) -> None:
+    entry = FAULTS[fault]
+    told = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
+    report(_ME, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **told)

@@ -111,6 +111,7 @@ class FrameSource:
         stop_requested: Callable[[], bool],
     ) -> None:
         self._session, self._rehearsal, self._board = session, rehearsal, board
+        self._hello = hello
         self._stop_requested = stop_requested
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
@@ -135,6 +136,10 @@ class FrameSource:
     def begin(self) -> None:
         """Start an episode: the next frame has no predecessor."""
         self._last_received_ns = 0
+        hello = self._session.hello
+        if hello is not None and hello is not self._hello:  # connected anew: the device's clock may have started over
+            self._hello = hello
+            self._sync.reset()
 
     def next(self) -> State:
         """Wait for the next frame and return the newest.
@@ -145,7 +150,7 @@ class FrameSource:
         start = time.monotonic_ns()
         silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
         counters = session.counters
-        skipped, frozen, broken = session.skipped, counters.not_advancing, counters.bytes_dropped
+        skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
         if self._rehearse and start < due_ns - self._lead_ns:
@@ -174,7 +179,7 @@ class FrameSource:
                 session.ask_hello()  # a rebooted device answers this and sends nothing else
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
-        self._overtaken = session.skipped - skipped
+        self._overtaken = counters.skipped - skipped
         late_ns = session.received_ns - self._last_received_ns - self._period_ns
         self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS
         self._last_received_ns = session.received_ns

@@ -13,8 +13,9 @@ from typing import Final
 
 from onrig.hw.messages import Capability, Hello, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
-from onrig.hw.transport import LinkError
+from onrig.hw.transport import LineClosed, LinkError
 from onrig.runtime.control.arming import Arming
+from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.episode import Answer, begin_episode
 from onrig.runtime.control.frames import FrameSource, Slack, Stopped
 from onrig.runtime.control.homing import Homing
@@ -55,6 +56,7 @@ class ControlLoop:
         switch: PolicySwitch,
         requests: Requests,
         kept_state: Latest | None = None,
+        back: Reconnection | None = None,
     ) -> None:
         self._kept_state, self._device_us = kept_state, 0
         self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
@@ -67,7 +69,7 @@ class ControlLoop:
         self._tick = Tick(config, self._explorer)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stopped)
-        self.arming = arming = Arming(config, session, board, requests, lockstep=self._lockstep)
+        self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
             reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
@@ -201,24 +203,30 @@ class ControlLoop:
     # -- an episode ------------------------------------------------------------------------------------------------
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
-        self._begin(episode, kind)
-        frames = self._frames
-        frames.begin()
-        answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
-        begun = False
-        while True:
-            if self._requests.stop and self._is_over_now():
-                raise Stopped
-            state = frames.next()
-            if not begun and precedes_arming(state):
-                continue
-            begun = True
-            answer = answer_to(state)
-            if answer.over:
-                self._close(state, answer)
-                break
-            self._send(state, answer)
-        self._conclude(state)
+        """Run an episode; once more if the line closed before its first frame."""
+        frames, answer = self._frames, None
+        while answer is None:
+            try:
+                self._begin(episode, kind)
+                frames.begin()
+                answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
+                while answer is None or not answer.over:
+                    if self._requests.stop and self._is_over_now():
+                        raise Stopped
+                    state = frames.next()
+                    if answer is None and precedes_arming(state):
+                        continue
+                    answer = answer_to(state)
+                    if answer.over:
+                        self._close(state, answer)
+                    else:
+                        self._send(state, answer)
+                self._conclude(state)
+            except LineClosed as error:
+                if answer is not None and not answer.over and self.arming.can_reconnect:
+                    self._cut_off(answer.step)
+                self.arming.reconnect(error)
+        self._rest()
 
     def _act(self, step: Step) -> None:
         """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
@@ -234,7 +242,7 @@ class ControlLoop:
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = answer.times_ns
         board[Word.ANSWERED_NS] = t0
-        session.send_command(state.frame, answer.command)
+        self._command(state, answer)
         t6 = time.monotonic_ns()
         step.t_send_ns = t6
         frames.account(step, state, answer.completed)
@@ -256,12 +264,25 @@ class ControlLoop:
                 self._switch.prepare_until(t0 + self._period_ns)
             frames.busy_until_ns = time.monotonic_ns()
 
+    def _command(self, state: State, answer: Answer) -> None:
+        try:
+            self._session.send_command(state.frame, answer.command)
+        except LineClosed:  # the next read or request raises it again, when this tick has been recorded
+            if not self.arming.can_reconnect:
+                raise
+
+    def _cut_off(self, step: Step) -> None:
+        """Close the episode at the step that was in force when the line closed."""
+        step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
+        self._push(step)
+        self._board[Word.ROWS] += 1
+
     def _close(self, state: State, answer: Answer) -> None:
         """Send the safe command and write the episode's last records."""
         session, frames, step = self._session, self._frames, answer.step
         received_ns = session.received_ns
         self._board[Word.ANSWERED_NS] = received_ns
-        session.send_command(state.frame, answer.command)
+        self._command(state, answer)
         # In lockstep the device completes one more period with this command.
         answers = self._config.period_us if state.status & Status.ARMED else 0
         self._device_us = frames.resumed_at_us + state.t_us + answers
@@ -285,7 +306,6 @@ class ControlLoop:
             arming.reports.send()
             if arming.state is RunState.DISCONNECTED:  # the run ended during the fade
                 raise Stopped
-        self._rest()
 
     def _rolled_back(self, policy_id: int) -> None:
         """Report a rollback: the predecessor acts from the next tick on; this tick's command passed the shield."""

@@ -18,9 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.hw.identity import DeviceMismatch, LimitsWider
-from onrig.hw.messages import Capability, Hello
 from onrig.hw.session import DeviceSession, RequestRefused
-from onrig.hw.transport import LinkError, open_port
+from onrig.hw.transport import DEFAULT_BAUD_RATE, LinkError, Transport, open_port
+from onrig.runtime.control.connection import LimitsTooWide, Reconnection, connect
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
@@ -30,7 +30,7 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
@@ -48,45 +48,6 @@ _REMEDIES: Final = {
 }
 
 
-class LimitsTooWide(ValueError):
-    """The configuration allows more than the device does."""
-
-
-def apply_limits(config: RunConfig, session: DeviceSession) -> None:
-    """Tighten the device's limits to the configuration's; raises LimitsTooWide, which names both."""
-    for i, actuator in enumerate(config.rig.actuators):
-        device = session.channels[len(config.rig.sensors) + i]
-        low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
-        device_low, device_high = device.low * device.resolution, device.high * device.resolution
-        slack = 0.5 * device.resolution
-        if low < device_low - slack or high > device_high + slack:
-            raise LimitsTooWide(
-                f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
-                f"[{device_low:g}, {device_high:g}]"
-            )
-        session.limit(i, round(low / actuator.resolution), round(high / actuator.resolution))
-
-
-def check_pace(config: RunConfig, hello: Hello) -> None:
-    """Compare the pace of the device's time with the configuration; raises DeviceMismatch."""
-    pace = config.device.pace
-    wanted = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
-    # The hello carries a float32.
-    if not abs(hello.time_scale - wanted) <= 1e-6 * wanted:
-        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
-
-
-def check_reset(config: RunConfig, hello: Hello) -> None:
-    """Require a way back to the start state of every episode; raises DeviceMismatch without one."""
-    controlled = config.task.reset is not None and not config.lockstep
-    if not hello.capabilities & Capability.RESET and not controlled:
-        raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
-
-
-def _pace(scale: float) -> str:
-    return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
-
-
 def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
     board, kept_state = Board(segment), loop_state_in(segment)
@@ -95,15 +56,14 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
     signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
     switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
-    baud = config.device.port.baud if config.device.port is not None else None
-    transport = open_port(port) if baud is None else open_port(port, baud)
+    baud = config.device.port.baud if config.device.port is not None else DEFAULT_BAUD_RATE
+
+    def open_line() -> Transport:
+        return open_port(port, baud)
+
+    session = DeviceSession(open_line(), config.rig, time, tap=tap_of(shm))
     try:
-        session = DeviceSession(transport, config.rig, time, tap=tap_of(shm))
-        hello: Hello = session.connect(5.0)
-        check_pace(config, hello)
-        check_reset(config, hello)
-        session.configure(config.period_us, config.rig.lease_periods)
-        apply_limits(config, session)
+        hello = connect(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")
         if hello.time_scale != 0.0:
             warnings = enter_realtime(config.realtime)
@@ -111,7 +71,8 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
                 report(_ME, "warning", line)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state)
+        back = Reconnection(config, session, requests, port, open_line)
+        loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state, back)
         try:
             # A state left there by an earlier life of the run is where a resumed run continues.
             loop.run(decode_state(kept_state.take()), run_folder / "policies")
@@ -120,7 +81,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
             counters = dataclasses.asdict(session.counters)
             report(_ME, "event", "link counters", policy_swaps=switch.swaps, **counters)
     finally:
-        transport.close()
+        session.close()
 
 
 def _failed(fault: FaultName, line: str) -> int:

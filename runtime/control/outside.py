@@ -105,6 +105,11 @@ class Confirmation:
         self._shown: int | None = None
         board[Word.HOLD_NS] = longest_hold_ns(config)
 
+    def restart(self) -> None:
+        """Forget the frames so far: after a reboot of the device their numbers start over."""
+        self.arming()
+        self._armed_at = self._shown = None
+
     def arming(self) -> None:
         """Withdraw the confirmation: the device is about to be armed."""
         self._board[Word.SAFE_NS] = 0

@@ -48,6 +48,7 @@ class FaultName(enum.StrEnum):
     DEVICE_REBOOTED = "device_rebooted"
     DEVICE_REFUSED = "device_refused"
     LINK_CLOSED = "link_closed"
+    LINK_UNPLUGGED = "link_unplugged"
     LINK_SILENT = "link_silent"
     LINK_FROZEN = "link_frozen"
     LINK_GARBLED = "link_garbled"
@@ -134,6 +135,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "check its power and its cable, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
+    ),
+    FaultName.LINK_UNPLUGGED: Entry(
+        "the line to the device has closed: cable unplugged, or device without power",
+        "plug it in, see that the rig is clear, then re-arm",
+        ExitCode.HARDWARE,
+        Rearm.PERSON,
     ),
     FaultName.LINK_SILENT: Entry(
         "the device has stopped sending",
@@ -226,6 +233,13 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
     if latched and not code:
         return FaultName.DEVICE_UNNAMED
     return _DEVICE[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
+
+
+def gravest(latched: FaultName, code: int) -> FaultName:
+    """The latched fault, or a newer one of the device (``code``) that needs a person: no run re-arms that by itself."""
+    newer = device_fault(code) if code else latched
+    graver = FAULTS[latched].rearm is Rearm.RUN and FAULTS[newer].rearm is not Rearm.RUN
+    return newer if graver else latched
 
 
 class Halted(Exception):

@@ -10,14 +10,14 @@ import enum
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Rearm
 
 
 class State(enum.IntEnum):
     """State of a run; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
 
     DISCONNECTED = 0
-    """No device, or no longer one: its own lease guards it."""
+    """No device, no longer one, or not yet again: its own lease guards it."""
     READY = 1
     """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
     RESETTING = 2
@@ -58,6 +58,10 @@ class Event(enum.Enum):
     """A pause or fault was not resumed in time."""
     COMPLETED = "completed"
     LINK_LOST = "link_lost"
+    UNPLUGGED = "unplugged"
+    """The line has closed, and the run waits for the device to come back; comes with a fault."""
+    PLUGGED_IN = "plugged_in"
+    """The device is back, checked, configured and disarmed."""
 
 
 class Action(enum.Enum):
@@ -85,7 +89,8 @@ _LEAVE: Final = Move(S.DISCONNECTED, (A.DISARM, A.END))
 _LOST: Final = Move(S.DISCONNECTED, (A.END,))
 _TRIP: Final = Move(S.FAULT, (A.DISARM,))
 _IMPOSSIBLE: Final = Move(S.FAULT, (A.DISARM,), possible=False)
-_ALWAYS: Final = {E.STOP_NOW: _LEAVE, E.LINK_LOST: _LOST, E.TRIP: _TRIP}
+_UNPLUGGED: Final = Move(S.DISCONNECTED)
+_ALWAYS: Final = {E.STOP_NOW: _LEAVE, E.LINK_LOST: _LOST, E.UNPLUGGED: _UNPLUGGED, E.TRIP: _TRIP}
 
 TABLE: Final[dict[State, dict[Event, Move]]] = {
     S.DISCONNECTED: {
@@ -93,6 +98,7 @@ TABLE: Final[dict[State, dict[Event, Move]]] = {
         E.STOP: _LOST,
         E.STOP_NOW: _LOST,
         E.LINK_LOST: _LOST,
+        E.PLUGGED_IN: Move(S.FAULT),
         E.TRIP: Move(S.FAULT),
     },
     S.READY: {
@@ -175,7 +181,8 @@ class StateMachine:
     def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
         """Apply an event; return the actions required, in order.
 
-        ``fault``: the cause of a TRIP (or LINK_LOST); a fault latched before is kept.
+        ``fault``: the cause of a TRIP (or LINK_LOST, UNPLUGGED); a fault latched before is kept, unless the run would
+        re-arm it by itself although the line has closed.
         """
         before = self.state
         move = after(before, event)
@@ -185,6 +192,8 @@ class StateMachine:
         if event is Event.REARM and move.possible:
             self.fault = None
         known = self.fault
+        if event is Event.UNPLUGGED and known is not None and FAULTS[known].rearm is Rearm.RUN:
+            self.fault = None
         if self.fault is None:
             self.fault, self.detail = fault, detail
         self.state = move.state

@@ -163,6 +163,8 @@ def _tick(fields: Fields) -> Sentence:
 
 def _transition(fields: Fields) -> Sentence | None:
     state, fault = str(fields.get("state")), fields.get("fault")
+    if fields.get("event") == "plugged_in":  # a warning says more
+        return None
     if fault:
         told = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)
         return Sentence("safety", "bad", f"{state}: {told or fields.get('message') or fault}")

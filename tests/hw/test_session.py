@@ -198,7 +198,7 @@ def test_the_newest_state_that_came_with_a_response_is_kept(connected: Bench) ->
     now_ns = connected.clock.monotonic_ns()
     assert connected.session.wait_state(connected.deadline()) == state_of(2)
     assert connected.clock.monotonic_ns() == now_ns
-    assert connected.session.skipped == 1
+    assert connected.session.counters.skipped == 1
 
 
 def test_states_of_the_old_period_do_not_survive_configuring(connected: Bench) -> None:
@@ -215,7 +215,7 @@ def test_frames_from_before_a_reset_are_dropped(connected: Bench) -> None:
     connected.device.send(state_of(8), state_of(9))
     assert connected.session.wait_state(connected.deadline()) == state_of(9)
     assert connected.session.counters.stale == 2
-    assert connected.session.skipped == 0
+    assert connected.session.counters.skipped == 0
 
 
 def test_waiting_ends_with_the_frame_and_its_time_of_receipt(connected: Bench) -> None:
@@ -242,7 +242,7 @@ def test_a_deadline_in_the_past_still_finds_what_has_arrived(connected: Bench) -
 def test_of_several_waiting_frames_the_newest_is_returned(connected: Bench) -> None:
     connected.device.send(state_of(1), state_of(2), state_of(3))
     assert connected.session.wait_state(connected.deadline()) == state_of(3)
-    assert connected.session.skipped == 2
+    assert connected.session.counters.skipped == 2
     assert connected.session.wait_state(connected.deadline()) is None
 
 
@@ -255,7 +255,7 @@ def test_a_backlog_longer_than_one_read_is_drained_to_its_newest_frame() -> None
     session = DeviceSession(line, PENDULUM, clock)
     line.write(b"")
     assert session.wait_state(clock.monotonic_ns() - MS) == state_of(300)
-    assert session.skipped == 299
+    assert session.counters.skipped == 299
 
 
 def test_a_frame_that_comes_in_pieces_is_put_together(connected: Bench) -> None:

@@ -21,6 +21,7 @@ RUN = load_run("pendulum")
         "link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}",
         "learner.threads=2",
         "learner.backlog=5",
+        "device.reconnect_s=5",
     ],
 )
 def test_how_long_how_watched_and_how_durable_may_change(change: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, UsbIdentity, listed, missing_port, no_port, read_port, read_ports
+from onrig.tools.ports import PortFacts, UsbIdentity, lasting_name, listed, missing_port, no_port, read_port, read_ports
 from tests.tools.doctor.boards import BY_ID, a_rig, board
 
 
@@ -77,6 +77,15 @@ def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) 
     assert no_port(str(tmp_path), machine) == f"not a serial port; {there}"
     assert missing_port("/dev/\0", machine) == f"there is no such port (embedded null byte); {there}"
     assert (missing_port("/dev/null", machine), no_port("/dev/null", machine)) == (None, None)
+
+
+def test_a_device_file_is_replaced_by_the_name_that_survives_replugging(tmp_path: Path) -> None:
+    machine = board(
+        tmp_path, {"dev/ttyUSB0": "", "dev/ttyAMA0": ""}, {BY_ID.lstrip("/"): "../../ttyUSB0", "dev/my-rig": "ttyUSB0"}
+    )
+    assert lasting_name("/dev/ttyUSB0", machine) == BY_ID
+    for given in (BY_ID, "/dev/my-rig", "/dev/ttyAMA0", "/dev/gone"):
+        assert lasting_name(given, machine) == given
 
 
 def test_a_machine_without_ports_says_so(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.hw.messages import Status
@@ -153,6 +152,20 @@ def _estop(rig: WatchedRig) -> Outcome:
     return Outcome(safe_ms, True, rig.kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
 
 
+def _unplugged(rig: WatchedRig) -> Outcome:
+    rig.until_moving()
+    before, at, fault_us = rig.run.rows(), len(rig.wire.seen), _device_now_us(rig)
+    rig.wire.mode = "unplugged"
+    safe_ms = _safe_ms(rig, fault_us)
+    rig.until(lambda: FaultName.LINK_UNPLUGGED.value in rig.faults(), "the fault to be named")
+    too_early = rig.resume()
+    rig.wire.mode = "carry"
+    rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be found")
+    rig.until(lambda: rig.acts_again(at), "the run to go on")
+    rearmed = too_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
+    return Outcome(safe_ms, True, rig.kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
+
+
 def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
     """A device that contradicts itself: safe after the frame that shows it, which is the last one answered.
 
@@ -222,14 +235,6 @@ def _fill_disk(rig: WatchedRig) -> None:
     rig.fill_disk(full=False)
 
 
-def _jump_clock(rig: WatchedRig) -> None:
-    for offset_s in (_JUMP_S, -_JUMP_S, 0.0):
-        fresh = Path(f"{rig.clock}.tmp")
-        fresh.write_text(str(offset_s))
-        fresh.replace(rig.clock)
-        time.sleep(0.5)
-
-
 def _restarted(name: str) -> Callable[[WatchedRig], bool]:
     return lambda rig: any(
         f"{name} ended with code -9; started again" in str(e.get("message")) for e in rig.run.events()
@@ -243,6 +248,7 @@ def _complained(rig: WatchedRig) -> bool:
 _LEASE = FaultName.DEVICE_LEASE.value
 CASES: Final = (
     Case("cable pulled", "link_silent", _ends(FaultName.LINK_SILENT, ExitCode.HARDWARE, _wire("cut"))),
+    Case("port unplugged", "link_unplugged", _unplugged),
     Case(
         "device reboot",
         "device_rebooted",
@@ -331,7 +337,7 @@ CASES: Final = (
     Case(
         "wall clock jumps",
         "nothing to name",
-        _goes_on(lambda rig: not rig.faults(), _jump_clock, note="loop goes on"),
+        _goes_on(lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop goes on"),
         goes_on=True,
     ),
     Case(

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -207,7 +208,7 @@ class WatchedRig(Rig):
         self.clock = folder / "clock-offset"
         (folder / "sitecustomize.py").write_text(_CLOCK)
         rig = load("pendulum", settings).rig
-        self.wire = Wire(len(rig.sensors), len(rig.actuators))
+        self.wire = Wire(len(rig.sensors), len(rig.actuators), link=folder / "port")
         environment = {"PYTHONPATH": str(folder), "ONRIG_CLOCK_OFFSET": str(self.clock)}
         super().__init__(folder, "pendulum", settings, self.wire, environment)
 
@@ -254,6 +255,14 @@ class WatchedRig(Rig):
         for pid in (self.run.pid, self.run.child(REPLAY).pid, self.run.child(CONTROL).pid):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 if full else hard, hard))
+
+    def jump_clock(self, *offsets_s: float) -> None:
+        """Shift the run's wall clock by each offset in turn, for half a second."""
+        for offset_s in offsets_s:
+            fresh = Path(f"{self.clock}.tmp")
+            fresh.write_text(str(offset_s))
+            fresh.replace(self.clock)
+            time.sleep(0.5)
 
     def resume(self) -> int:
         """Run ``onrig resume`` in another terminal; returns its exit code."""

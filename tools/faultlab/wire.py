@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import tty
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
@@ -25,9 +26,9 @@ import msgspec
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, State, StateLayout, Status
 
-Mode = Literal["carry", "cut", "deaf", "freeze", "garble"]
+Mode = Literal["carry", "cut", "deaf", "freeze", "garble", "unplugged"]
 """``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
-frame again and again; ``garble``: every byte is altered."""
+frame again and again; ``garble``: every byte is altered; ``unplugged``: the host's port is gone."""
 _TO_DEVICE: Final = ("carry", "freeze")
 _PRIORITY: Final = 60
 _IDLE_S: Final = 0.05
@@ -54,14 +55,14 @@ class Seen(NamedTuple):
 class Wire(threading.Thread):
     """A thread that carries bytes until ``close``; with ``keep``, all state frames are kept (an hour's are many)."""
 
-    def __init__(self, n_sensors: int, n_actuators: int, *, keep: bool = True) -> None:
+    def __init__(self, n_sensors: int, n_actuators: int, *, keep: bool = True, link: Path | None = None) -> None:
+        """``link``: symbolic link to make to the host's end, which has another name after it was ``unplugged``."""
         super().__init__(daemon=True)
-        self._ends = [os.openpty() for _ in range(2)]
-        for master, slave in self._ends:
-            tty.setraw(slave)
-            os.set_blocking(master, False)
-        (self._device, device), (self._host, host) = self._ends
-        self.ports: Final = Ports(os.ttyname(device), os.ttyname(host))
+        self._ends = [_raw_pty()]
+        self._device, device = self._ends[0]
+        self._link = link
+        host = self._plug_in()
+        self.ports: Final = Ports(os.ttyname(device), host if link is None else str(link))
         self.mode: Mode = "carry"
         self.still_to_lose = 0
         """State frames."""
@@ -77,9 +78,12 @@ class Wire(threading.Thread):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
         while not self._closing:
-            ready, _, _ = select.select([self._device, self._host], (), (), _IDLE_S)
+            if (self.mode == "unplugged") is not self._unplugged:
+                self._unplug() if self.mode == "unplugged" else self._plug_in()
+            hosts = [] if self._unplugged else [self._host]
+            ready, _, _ = select.select([self._device, *hosts], (), (), _IDLE_S)
             with contextlib.suppress(OSError):  # the other end is not open now, or its buffer is full
-                if self._host in ready:
+                if hosts and self._host in ready:
                     data = os.read(self._host, _READ_BYTES)
                     if self.mode in _TO_DEVICE:
                         os.write(self._device, data)
@@ -88,6 +92,23 @@ class Wire(threading.Thread):
             with contextlib.suppress(OSError):
                 if self._device in ready:
                     self._from_device(os.read(self._device, _READ_BYTES))
+
+    def _plug_in(self) -> str:
+        """Open the host's end; returns the name of its port."""
+        self._ends.append(_raw_pty())
+        self._host, slave = self._ends[-1]
+        self._unplugged = False
+        if self._link is not None:
+            self._link.symlink_to(os.ttyname(slave))
+        return os.ttyname(slave)
+
+    def _unplug(self) -> None:
+        """Close the host's end, which its reader sees as a hang-up."""
+        self._unplugged = True
+        if self._link is not None:
+            self._link.unlink()
+        for fd in self._ends.pop():
+            os.close(fd)
 
     def _from_device(self, data: bytes) -> None:
         now = time.monotonic_ns()
@@ -104,7 +125,7 @@ class Wire(threading.Thread):
                     wire = self._last_wire
                 self._last_wire = wire
             out += wire
-        if self.mode != "cut" and out:
+        if self.mode != "cut" and out and not self._unplugged:
             os.write(self._host, out.translate(FLIP) if self.mode == "garble" else out)
 
     def lose(self, frames: int) -> None:
@@ -128,6 +149,14 @@ class Wire(threading.Thread):
         self.stop()
         for fd in (fd for end in self._ends for fd in end):
             os.close(fd)
+
+
+def _raw_pty() -> tuple[int, int]:
+    """Master and slave of a pseudo terminal that alters no byte."""
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    os.set_blocking(master, False)
+    return master, slave
 
 
 def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:

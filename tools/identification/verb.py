@@ -158,7 +158,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
     from onrig.hw.messages import Capability
     from onrig.hw.session import DeviceSession, RequestRefused
     from onrig.hw.transport import LinkError, open_port
-    from onrig.runtime.control.main import LimitsTooWide, apply_limits, check_pace
+    from onrig.runtime.control.connection import LimitsTooWide, apply_limits, check_pace
     from onrig.tools.identification.driving import DeviceFault, drive, ranges_of
 
     port = config.device.port
@@ -298,6 +298,8 @@ def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
     if find_spec("torch") is None:
         return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    import torch
+
     from onrig.tools.identification.policies import compare_policies
     from onrig.tools.reports.page import bounded
 
@@ -305,6 +307,7 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
         if episode % 50 == 0:
             print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
 
+    torch.set_num_threads(1)  # networks this small gain nothing from more
     try:
         found = compare_policies(config, outcomes, show)
     except ValueError as error:

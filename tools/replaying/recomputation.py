@@ -2,7 +2,8 @@
 them.
 
 Told to it are the frames, the clock, which policy acted, whether a roll-back took place, that the command was being
-faded out, and how far the exploration was restrained from outside; everything else it decides anew.
+faded out, that the line closed, and how far the exploration was restrained from outside; everything else it decides
+anew.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ class Recomputation:
             return
         if answer.over:
             step.policy_id = record.step.policy_id
-        if answer.over or record.last:
+        if answer.over or (record.last and not record.cut_off):
             self._compare(_Pending(step, record, () if answer.over else _ACTED))
             self._close()
             return
@@ -222,12 +223,17 @@ class Recomputation:
             but = ("policy",)
         elif self._tolerant:
             self._comparison.take_policy(self._answered, record)
+        if record.cut_off:
+            step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
+            self._compare(_Pending(step, record, but))
+            self._close()
+            return
         self._pending = _Pending(step, record, but)
 
     def _act(self, step: Step) -> None:
         """Ask the policy that acted; where it is missing, or differences are tolerated, its recorded answer counts."""
         record = self._record
-        if record.last:  # which nobody was asked for
+        if record.last and not record.cut_off:  # which nobody was asked for
             return
         if record.step.flags & Flag.ROLLED_BACK:
             self._tick.drop_perturbed()

@@ -53,6 +53,11 @@ class Recorded(NamedTuple):
         """Whether a training or evaluation episode was closed here."""
         return bool(self.step.flags & Flag.NO_ACTION)
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether it was closed here because the line was."""
+        return bool(self.step.flags & Flag.CUT_OFF)
+
 
 def recorded(layout: RecordLayout, row: npt.NDArray[np.void]) -> Recorded:
     """Take one record, shape ()."""

@@ -153,6 +153,8 @@ def resume(arguments: list[str]) -> int:
     try:
         with Remote(found) as remote:
             before = State(remote.state)
+            if before is State.DISCONNECTED:
+                return complain("resume", f"{found.folder}: its device is not connected; plug it in first")
             if before not in _WAITING:
                 return complain("resume", f"{found.folder}: nothing to resume, the run is {before.name.lower()}")
             remote.resume()

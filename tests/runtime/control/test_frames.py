@@ -19,7 +19,7 @@ def lateness_ms(arrivals_ms: list[float]) -> list[float]:
     """What the loop says of frames of which the n-th, sampled at 20 n ms by the device, arrives so late."""
     config = load_run("pendulum")
     assert config.wall_period_ns == PERIOD_NS
-    session: Any = SimpleNamespace(received_ns=0, skipped=0)
+    session: Any = SimpleNamespace(received_ns=0)
     anything: Any = SimpleNamespace(time_scale=1.0)
     source = FrameSource(config, session, anything, anything, anything, lambda: False)
     found = []
@@ -59,7 +59,7 @@ def test_late_frames_of_less_than_a_period_are_late_however_many_they_are() -> N
 
 
 def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> None:
-    session: Any = SimpleNamespace(received_ns=0, skipped=0)
+    session: Any = SimpleNamespace(received_ns=0)
     anything: Any = SimpleNamespace(time_scale=1.0)
     board: Any = {}
     source = FrameSource(load_run("pendulum"), session, anything, anything, board, lambda: False)
@@ -75,9 +75,8 @@ class Punctual:
 
     def __init__(self, period_ns: int, takes_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
-        self.skipped = 0
         self.rebooted = False
-        self.counters = SimpleNamespace(not_advancing=0, bytes_dropped=0)
+        self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
         """How long before the next frame each rehearsal began."""
         self._period_ns, self._takes_ns = period_ns, takes_ns

@@ -74,6 +74,7 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
     assert set(told) >= {f for f in FaultName if f.startswith(("device_", "sensors_", "link_"))} - {
         FaultName.DEVICE_REFUSED,
         FaultName.LINK_CLOSED,
+        FaultName.LINK_UNPLUGGED,
     }
     for fault, (who, code) in told.items():
         assert FAULTS[fault].code == code

@@ -11,24 +11,26 @@ from onrig.runtime.run_state.states import TABLE, Action, Event, State, StateMac
 
 ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
 """States in which the device takes commands."""
+LINE_GONE = (Event.LINK_LOST, Event.UNPLUGGED)
 PAIRS = list(itertools.product(State, Event))
 
 EXPECTED = {
-    "disconnected": "connected:ready stop:disconnected stop_now:disconnected link_lost:disconnected trip:fault",
+    "disconnected": "connected:ready stop:disconnected stop_now:disconnected link_lost:disconnected plugged_in:fault "
+    "trip:fault",
     "ready": "episode:resetting pause:paused stop:disconnected stop_now:disconnected completed:disconnected "
-    "trip:fault link_lost:disconnected",
+    "trip:fault link_lost:disconnected unplugged:disconnected",
     "resetting": "at_start:running shield_acts:resetting shield_releases:resetting stop:disconnected "
-    "stop_now:disconnected trip:fault link_lost:disconnected",
+    "stop_now:disconnected trip:fault link_lost:disconnected unplugged:disconnected",
     "running": "shield_acts:fallback episode_over:ready stop:fading stop_now:disconnected trip:fault "
-    "link_lost:disconnected",
+    "link_lost:disconnected unplugged:disconnected",
     "fallback": "shield_releases:running episode_over:ready stop:fading stop_now:disconnected trip:fault "
-    "link_lost:disconnected",
+    "link_lost:disconnected unplugged:disconnected",
     "fading": "shield_acts:fading shield_releases:fading stop:fading faded:disconnected episode_over:disconnected "
-    "stop_now:disconnected trip:fault link_lost:disconnected",
+    "stop_now:disconnected trip:fault link_lost:disconnected unplugged:disconnected",
     "paused": "resume:ready stop:disconnected stop_now:disconnected expired:disconnected trip:fault "
-    "link_lost:disconnected",
+    "link_lost:disconnected unplugged:disconnected",
     "fault": "trip:fault rearm:ready stop:disconnected stop_now:disconnected expired:disconnected "
-    "link_lost:disconnected",
+    "link_lost:disconnected unplugged:disconnected",
 }
 """The table once more, in the words of the README."""
 
@@ -49,7 +51,7 @@ def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disar
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
 def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
     move = after(state, event)
-    if state in ARMED and move.state not in ARMED and event is not Event.LINK_LOST:
+    if state in ARMED and move.state not in ARMED and event not in LINE_GONE:
         assert Action.DISARM in move.actions
     if state not in ARMED and move.state in ARMED:
         assert move.actions[0] is Action.ARM
@@ -112,6 +114,24 @@ def test_a_transition_is_told_with_cause_and_hint() -> None:
     }
 
 
+def test_a_closed_line_needs_a_person_whatever_the_run_could_have_re_armed_by_itself() -> None:
+    m, _ = machine()
+    m.take(Event.CONNECTED)
+    m.take(Event.TRIP, FaultName.DEVICE_LEASE)
+    m.take(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    assert (m.state, m.fault) == (State.DISCONNECTED, FaultName.LINK_UNPLUGGED)
+    assert m.take(Event.PLUGGED_IN) == ()
+    assert (m.state, m.fault) == (State.FAULT, FaultName.LINK_UNPLUGGED)
+
+
+def test_a_closed_line_leaves_a_fault_that_needs_a_person_as_it_is() -> None:
+    m, _ = machine()
+    m.take(Event.CONNECTED)
+    m.take(Event.TRIP, FaultName.DEVICE_ESTOP)
+    m.take(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    assert m.fault is FaultName.DEVICE_ESTOP
+
+
 @given(st.lists(st.sampled_from(Event), max_size=40))
 def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: list[Event]) -> None:
     m, _ = machine()
@@ -119,6 +139,6 @@ def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: l
     for event in events:
         for action in m.take(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
             armed = action is Action.ARM or (armed and action is not Action.DISARM)
-        if event is Event.LINK_LOST:
+        if event in LINE_GONE:
             armed = False  # by the device's own lease
         assert armed == (m.state in ARMED)

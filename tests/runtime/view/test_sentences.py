@@ -51,7 +51,11 @@ def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> 
 
 @pytest.mark.parametrize(
     "event",
-    [{"kind": "transition", "before": "ready", "state": "running", "fault": None}, {"kind": "policy_admitted"}],
+    [
+        {"kind": "transition", "before": "ready", "state": "running", "fault": None},
+        {"kind": "transition", "event": "plugged_in", "state": "fault", "fault": "link_unplugged", "cause": "closed"},
+        {"kind": "policy_admitted"},
+    ],
 )
 def test_an_ordinary_episode_is_no_news(event: dict[str, object]) -> None:
     assert told(**event) is None

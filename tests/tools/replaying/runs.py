@@ -151,7 +151,7 @@ class LoggedRun:
         loop = ControlLoop(
             self.config, session, hello, self.ring, self.board, switch, self.orders, kept_state=self._kept_state
         )
-        self.device = device
+        self.device, self.clock = device, clock
         self.at_start(loop)
         self.ring.at_push = self._pushed
         with contextlib.suppress(Stopped):

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault
+from onrig.runtime.control import arming
 from onrig.runtime.log.reading import Beginning, Ending, Kept, Part, read_log
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
 from onrig.tools.replaying import recomputation
 from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.verification import Verification
+from tests.runtime.control.cable import Cable
 from tests.tools.replaying.runs import LoggedRun
 
 Tamper = Callable[[np.ndarray], None]
@@ -368,3 +370,34 @@ def test_a_tolerance_takes_small_differences_of_an_answer_for_none(pendulum: Log
     assert verified(pendulum, parts).comparison.differing == 1
     assert verified(pendulum, parts, 1e-7).comparison.differing == 1
     assert verified(pendulum, parts, 1e-3).comparison.differing == 0
+
+
+@pytest.mark.parametrize("exploration", [WATCHED, "exploration={process: parameter, amplitude: [[1, 1.0]]}"])
+def test_a_run_whose_cable_was_pulled_replays_to_the_same_decisions(
+    exploration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cables: list[Cable] = []
+    run = LoggedRun(
+        tmp_path / "run", "pendulum", exploration, lockstep=False, at={10: lambda r: cables[0].pull()}
+    )  # fmt: skip
+    run.at_start = lambda loop: cables.append(Cable(loop, run.device, run.clock, monkeypatch))
+
+    def person(source: str, kind: str, message: str = "", **values: object) -> bool:
+        run.board[Word.RESUME_OUTSIDE] += kind == "warning"
+        return True
+
+    monkeypatch.setattr(arming, "report", person)
+    run.run()
+    assert cables[0].pulls == 1
+    cut_off = [n for n, record in enumerate(run.records) if record["flags"] & Flag.CUT_OFF]
+    assert len(cut_off) == 1
+    verification = verified(run)
+    assert verification.comparison.first is None
+    assert verification.comparison.ticks.total() == len(run.records)
+    assert not verification.unverified
+
+    def change(row: np.ndarray) -> None:
+        row["command"] += 1
+
+    found = verified(run, tampered(run, cut_off[0], change)).comparison
+    assert (found.first is not None, found.fields) == (True, {"command": 1})

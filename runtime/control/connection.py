@@ -1,0 +1,134 @@
+"""Connection to the device of a run: the checks before anything moves, and its return after the line has closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from onrig.hw.identity import DeviceMismatch
+from onrig.hw.messages import Capability, Hello
+from onrig.hw.session import DeviceSession
+from onrig.hw.transport import LineClosed, LinkError, Transport
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.outside import Requests
+from onrig.runtime.run_config import RunConfig, Scaled
+
+CONNECT_S: Final = 5.0
+_HELLO_S: Final = 0.5
+"""Time for one hello of a device that is back; in between, requests to stop are heeded."""
+_AGAIN_S: Final = 0.5
+"""Interval between attempts to open the port."""
+_LOOK_S: Final = 0.05
+
+
+class LimitsTooWide(ValueError):
+    """The configuration allows more than the device does."""
+
+
+def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_S) -> Hello:
+    """Connect, compare the device with the configuration, and configure it; it stands disarmed afterwards.
+
+    Raises LinkError, DeviceMismatch, LimitsTooWide or RequestRefused.
+    """
+    hello = session.connect(timeout_s)
+    check_pace(config, hello)
+    check_reset(config, hello)
+    session.configure(config.period_us, config.rig.lease_periods)
+    apply_limits(config, session)
+    return hello
+
+
+def apply_limits(config: RunConfig, session: DeviceSession) -> None:
+    """Tighten the device's limits to the configuration's; raises LimitsTooWide, which names both."""
+    for i, actuator in enumerate(config.rig.actuators):
+        device = session.channels[len(config.rig.sensors) + i]
+        low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
+        device_low, device_high = device.low * device.resolution, device.high * device.resolution
+        slack = 0.5 * device.resolution
+        if low < device_low - slack or high > device_high + slack:
+            raise LimitsTooWide(
+                f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
+                f"[{device_low:g}, {device_high:g}]"
+            )
+        session.limit(i, round(low / actuator.resolution), round(high / actuator.resolution))
+
+
+def check_pace(config: RunConfig, hello: Hello) -> None:
+    """Compare the pace of the device's time with the configuration; raises DeviceMismatch."""
+    pace = config.device.pace
+    wanted = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
+    # The hello carries a float32.
+    if not abs(hello.time_scale - wanted) <= 1e-6 * wanted:
+        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(wanted))
+
+
+def check_reset(config: RunConfig, hello: Hello) -> None:
+    """Require a way back to the start state of every episode; raises DeviceMismatch without one."""
+    controlled = config.task.reset is not None and not config.lockstep
+    if not hello.capabilities & Capability.RESET and not controlled:
+        raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
+
+
+def _pace(scale: float) -> str:
+    return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
+
+
+class Reconnection:
+    """Wait for a device whose line has closed: the same port, opened again every half second."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        session: DeviceSession,
+        requests: Requests,
+        port: str,
+        open_line: Callable[[], Transport],
+    ) -> None:
+        self.port = port
+        self._config, self._session, self._requests, self._open = config, session, requests, open_line
+        self.limit_s = config.device.reconnect_limit_s
+        """Time after which the device is given up."""
+
+    def wait(self) -> bool:
+        """Wait until the device is back, checked, configured and disarmed; True if it rebooted meanwhile.
+
+        Raises Stopped, LinkError after ``limit_s``, and what ``connect`` raises for another device.
+        """
+        before = self._session.hello
+        self._session.close()  # a port that is kept open comes back under another number
+        limit = time.monotonic() + self.limit_s
+        while True:
+            try:
+                self._session.use_line(self._open())
+                hello = self._connect_before(limit)
+            except LinkError as error:
+                self._session.close()
+                if time.monotonic() >= limit:
+                    raise LinkError(f"{error}; waited {self.limit_s:g} s (device.reconnect_s)") from error
+            else:
+                return before is None or hello.boot_id != before.boot_id
+            self._pass(_AGAIN_S)
+
+    def _connect_before(self, limit: float) -> Hello:
+        """Ask again and again: some boards start when their port is opened."""
+        while True:
+            self._pass(0.0)
+            try:
+                return connect(self._config, self._session, _HELLO_S)
+            except LineClosed:
+                raise
+            except LinkError:
+                if time.monotonic() >= limit:
+                    raise
+
+    def _pass(self, seconds: float) -> None:
+        """Sleep; raises Stopped."""
+        until = time.monotonic() + seconds
+        while True:
+            if self._requests.stopped:
+                raise Stopped
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, _LOOK_S))

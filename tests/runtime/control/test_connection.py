@@ -1,0 +1,286 @@
+"""A line that closes in mid-run: the run waits for the device and for a person, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.hw.identity import DeviceMismatch
+from onrig.hw.transport import LineClosed, LinkError
+from onrig.runtime.control import connection
+from onrig.runtime.control.connection import connect
+from onrig.runtime.control.frames import Stopped
+from onrig.runtime.record import Flag
+from onrig.runtime.run_config import Device, Port
+from onrig.runtime.run_state.faults import FaultName, Halted
+from onrig.runtime.run_state.states import State
+from onrig.runtime.shm.board import Word
+from tests.conformance.loopback import LoopbackDevice
+from tests.runtime.control.cable import LIMIT_S, PORT, Cable
+from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
+
+OUTAGE = ["unplugged:disconnected", "plugged_in:fault", "rearm:ready"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch, lockstep=False)
+
+
+@pytest.fixture
+def cable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Cable:
+    return cable_of(bench, monkeypatch)
+
+
+def cable_of(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, looks: int = 3, limit_s: float = LIMIT_S) -> Cable:
+    return Cable(bench.loop, bench.device, bench.clock, monkeypatch, looks=looks, limit_s=limit_s)
+
+
+def a_person_resumes(bench: Bench) -> None:
+    def person() -> None:
+        assert not bench.device.armed
+        assert bench.board[Word.STATE] == State.FAULT
+        bench.board[Word.RESUME_OUTSIDE] += 1
+
+    when_asked(bench, person)
+
+
+def when_asked(bench: Bench, person: Callable[[], None]) -> None:
+    """Have somebody act on each line that asks for a person."""
+    bench.when_asked = lambda: person() if "onrig resume" in bench.said[-1][1] else None
+
+
+def pulled_at(bench: Bench, cable: Cable, record: int) -> None:
+    bench.ring.at_push = lambda n: cable.pull() if n == record else None
+
+
+def rows_of(bench: Bench) -> np.ndarray:
+    return np.frombuffer(bytes(bench.ring._records[: len(bench.ring) * bench.layout.size]), bench.layout.dtype)
+
+
+@pytest.mark.parametrize("meanwhile", ["lease", "reboot"])
+def test_a_pulled_cable_ends_the_episode_and_a_person_re_arms_when_it_is_back(
+    bench: Bench, cable: Cable, meanwhile: str
+) -> None:
+    if meanwhile == "reboot":
+        cable.meanwhile = bench.device.reboot
+    a_person_resumes(bench)
+    pulled_at(bench, cable, 10)
+    bench.loop.run()
+    assert bench.moves == ["connected:ready", *EPISODE[:2], *OUTAGE, *EPISODE * 2, "completed:disconnected"]
+    assert [kind for kind, _ in bench.said] == ["fault", "warning", "warning"]
+    assert bench.said[0][1].startswith("the line to the device has closed: cable unplugged")
+    assert f"waiting 10 s for {PORT}" in bench.said[0][1]
+    assert ("restarted" in bench.said[1][1]) is (meanwhile == "reboot")
+    assert "`onrig resume`" in bench.said[2][1]
+    assert bench.board[Word.SAFE_NS] > 0
+
+
+def test_the_episode_is_closed_at_its_last_step_and_nothing_before_it_is_lost(bench: Bench, cable: Cable) -> None:
+    a_person_resumes(bench)
+    pulled_at(bench, cable, 10)
+    bench.loop.run()
+    rows = rows_of(bench)
+    first = rows[rows["episode"] == 1]
+    closing = Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
+    assert first["tick"].tolist() == list(range(len(first)))
+    assert (first["flags"][:-1] & Flag.NO_ACTION == 0).all()
+    assert first["flags"][-1] & closing == closing
+    assert len(first) in (11, 12), "the step of the tenth record's successor was under way"
+    assert rows["tick"].tolist() == list(range(len(rows)))
+    assert bench.board[Word.ROWS] == bench.board[Word.CLOSED] == 3
+    assert [len(rows[rows["episode"] == n]) for n in (2, 3)] == [STEPS + 1] * 2
+
+
+def test_the_limits_of_the_configuration_are_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, "limits.range={voltage: [-1, 1]}", "limits.predicted=null", lockstep=False)
+    cable = cable_of(bench, monkeypatch)
+    cable.meanwhile = bench.device.reboot
+    a_person_resumes(bench)
+    pulled_at(bench, cable, 10)
+    bench.loop.run()
+    assert bench.device._output.limits == [(-10_000, 10_000)]
+
+
+def test_nobody_who_re_arms_ends_the_run_disarmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
+    pulled_at(bench, cable_of(bench, monkeypatch), 10)
+    with pytest.raises(Halted) as halted:
+        bench.loop.run()
+    assert halted.value.fault is FaultName.LINK_UNPLUGGED
+    assert bench.moves[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
+    assert not bench.device.armed
+
+
+def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    cable = cable_of(bench, monkeypatch, looks=1000)
+    pulled_at(bench, cable, 10)
+    with pytest.raises(LinkError, match=r"no such port; waited 10 s \(device.reconnect_s\)"):
+        bench.loop.run()
+    assert LIMIT_S <= cable.now_s < LIMIT_S + 1.0
+    assert bench.moves[-1] == "unplugged:disconnected"
+    assert bench.board[Word.SAFE_NS] == 0, "no frame shows what the device does"
+
+
+def test_a_run_that_is_not_to_wait_ends_as_soon_as_the_line_closes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulled_at(bench, cable_of(bench, monkeypatch, limit_s=0.0), 10)
+    with pytest.raises(LineClosed):
+        bench.loop.run()
+    assert bench.moves[-1] == "link_lost:disconnected"
+    assert bench.board[Word.ROWS] == 0
+
+
+def test_a_stop_is_obeyed_while_the_device_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    cable = cable_of(bench, monkeypatch, looks=1000)
+
+    def sleep(seconds: float) -> None:
+        cable.now_s += seconds
+        if cable.now_s > 3.0:
+            bench.board[Word.STOP_OUTSIDE] = 1
+
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: cable.now_s, sleep=sleep))
+    pulled_at(bench, cable, 10)
+    with pytest.raises(Stopped):
+        bench.loop.run()
+    assert 3.0 < cable.now_s < 3.2
+    assert bench.moves[-1] == "unplugged:disconnected"
+
+
+def test_another_device_on_the_port_ends_the_run(bench: Bench, cable: Cable) -> None:
+    def exchange() -> None:
+        bench.device.rig = msgspec.structs.replace(bench.device.rig, name="other")
+
+    cable.meanwhile = exchange
+    pulled_at(bench, cable, 10)
+    with pytest.raises(DeviceMismatch, match="rig name: the device has other"):
+        bench.loop.run()
+    assert bench.moves[-1] == "unplugged:disconnected"
+
+
+def test_a_cable_pulled_as_the_episode_ends_costs_no_episode(bench: Bench, cable: Cable) -> None:
+    a_person_resumes(bench)
+    pulled_at(bench, cable, STEPS + 1)
+    bench.loop.run()
+    assert bench.moves[:6] == ["connected:ready", *EPISODE[:2], "episode_over:ready", *OUTAGE[:2]]
+    assert bench.board[Word.ROWS] == 3
+    assert len(rows_of(bench)) == 3 * (STEPS + 1)
+    assert not (rows_of(bench)["flags"] & Flag.CUT_OFF).any()
+
+
+def test_an_episode_without_a_frame_is_begun_again(bench: Bench, cable: Cable) -> None:
+    a_person_resumes(bench)
+    reset = bench.session.reset
+
+    def pulled_after_reset(seed: int) -> int:
+        frame = reset(seed)
+        if not cable.pulls:
+            cable.pull()
+        return frame
+
+    bench.session.reset = pulled_after_reset  # type: ignore[method-assign]
+    bench.loop.run()
+    assert bench.moves[:7] == ["connected:ready", *EPISODE[:2], *OUTAGE, EPISODE[0]]
+    assert len(rows_of(bench)) == 3 * (STEPS + 1)
+
+
+def test_a_cable_pulled_while_arming_costs_nothing(bench: Bench, cable: Cable) -> None:
+    a_person_resumes(bench)
+    arm = bench.session.arm
+
+    def pulled_before_arming() -> None:
+        if not cable.pulls:
+            cable.pull()
+        arm()
+
+    bench.session.arm = pulled_before_arming  # type: ignore[method-assign]
+    bench.loop.run()
+    assert bench.moves[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
+    assert len(rows_of(bench)) == 3 * (STEPS + 1)
+
+
+def test_a_cable_pulled_again_before_anybody_came_is_waited_for_again(bench: Bench, cable: Cable) -> None:
+    asked = 0
+
+    def person() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            cable.pull()
+        else:
+            bench.board[Word.RESUME_OUTSIDE] += 1
+
+    when_asked(bench, person)
+    pulled_at(bench, cable, 10)
+    bench.loop.run()
+    assert cable.pulls == asked == 2
+    assert bench.moves[3:8] == [*OUTAGE[:2], *OUTAGE]
+    assert bench.moves[-1] == "completed:disconnected"
+
+
+def test_an_emergency_stop_pressed_meanwhile_is_named_when_the_device_refuses(bench: Bench, cable: Cable) -> None:
+    asked: list[str] = []
+
+    def person() -> None:
+        asked.append(bench.said[-1][1])
+        bench.session.wait_state(bench.clock.monotonic_ns() + 10**9)
+        if len(asked) == 2:
+            bench.device.press_estop(pressed=False)
+        bench.board[Word.RESUME_OUTSIDE] += 1
+
+    cable.meanwhile = lambda: bench.device.press_estop(pressed=True)
+    when_asked(bench, person)
+    pulled_at(bench, cable, 10)
+    bench.loop.run()
+    assert asked[0].startswith("stopped: the line to the device has closed")
+    assert asked[1].startswith("stopped: the emergency stop at the device was pressed")
+
+
+def test_a_cable_pulled_in_a_pause_ends_the_pause_with_the_re_arming(bench: Bench, cable: Cable) -> None:
+    bench.loop.arming.machine.state = State.READY
+    warned = 0
+
+    def person() -> None:
+        nonlocal warned
+        warned += 1
+        if warned == 1:
+            cable.pull()
+        else:
+            bench.board[Word.RESUME_OUTSIDE] += 1
+
+    when_asked(bench, person)
+    bench.loop.arming.pause("budget spent", "wait")
+    bench.loop.arming.reports.send()
+    assert bench.moves == ["pause:paused", *OUTAGE]
+
+
+def test_a_cable_pulled_during_homing_is_followed_by_another_homing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, lockstep=False, reset=False)
+    pulled_at(bench, cable_of(bench, monkeypatch), 5)
+    a_person_resumes(bench)
+    bench.loop.run()
+    assert bench.moves[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
+    assert bench.board[Word.ROWS] == 3
+
+
+def test_connecting_leaves_the_device_configured_and_disarmed(bench: Bench) -> None:
+    bench.device.reboot()
+    bench.session.use_line(LoopbackDevice(bench.device, bench.clock).transport)
+    hello = connect(bench.config, bench.session)
+    assert hello.boot_id == bench.device.boot_id
+    assert (bench.device.period_us, bench.device.armed) == (bench.config.period_us, False)
+
+
+def test_only_a_run_in_real_time_on_a_port_waits_for_its_device() -> None:
+    assert Device(port=Port(PORT)).reconnect_limit_s == 60.0
+    assert Device(port=Port(PORT), reconnect_s=5.0).reconnect_limit_s == 5.0
+    assert Device(port=Port(PORT), pace="lockstep").reconnect_limit_s == 0.0
+    assert Device(twin={}).reconnect_limit_s == 0.0
