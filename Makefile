@@ -25,7 +25,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder  # half of them wait for processes that they start
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder  # half of them wait for processes that they start
 
 # The core's tests under another interpreter, without torch: make test-core PYTHON=python3.13
 test-core:

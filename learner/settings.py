@@ -15,6 +15,7 @@ Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
 """Units of each hidden layer."""
+LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +120,31 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
+class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b, but for the reward scale."""
+
+    implementation = "sac:Sac"
+    on_rig = False
+    hidden: Hidden = (256, 256)
+    """Units of the actor and of each critic."""
+    batch: Batch = 256
+    gamma: Fraction = 0.99
+    tau: Rate = 5e-3
+    lr: Positive = 3e-4
+    """Of actor, critics and temperature."""
+    log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
+    """Bounds of the policy's log standard deviation before squashing; some implementations have [-5, 2]."""
+    temperature: Positive = 1.0
+    """Weight of the entropy at the start; it is learned from then on."""
+    reward_scale: Positive = 1e-3
+
+
+def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
+    """Problems of the bounds, as (path, message) pairs."""
+    low, high = config.log_std
+    return [] if low < high else [("log_std", f"expected [low, high], got {low:g} and {high:g}")]
+
+
 class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
 
@@ -144,6 +170,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ddpg: DdpgConfig = DdpgConfig()
     dqn: DqnConfig = DqnConfig()
     td3: Td3Config | UnsetType = UNSET
+    sac: SacConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:
@@ -198,6 +225,8 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
     """Contradictions between settings, as (path, message) pairs."""
     problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
+    if settings.sac is not UNSET:
+        problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:

@@ -91,6 +91,15 @@ class Algorithm(Protocol):
 
 
 @runtime_checkable
+class Stochastic(Algorithm, Protocol):
+    """An algorithm whose policy explores by noise of its own; ``policy`` acts with the mean."""
+
+    def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, m): normalised actions (S, E, m)."""
+        ...
+
+
+@runtime_checkable
 class Exportable(Protocol):
     """An algorithm whose policy a rig can run (``onrig.learner.export``)."""
 

@@ -1,4 +1,4 @@
-"""Actions of trials: the policy with exploration noise, or epsilon-greedy; evaluation without either."""
+"""Actions of trials: the policy with exploration noise, epsilon-greedy, or by noise of its own; evaluation without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, DiscreteActions
+from onrig.learner.algorithms import Algorithm, DiscreteActions, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
 from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck
@@ -118,8 +118,43 @@ class EpsilonGreedy:
         return np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1)
 
 
+class OwnNoise:
+    """A stochastic policy: it explores by its own noise, N(0, 1) from the exploration stream, and is evaluated without.
+
+    The exploration settings of the run do not apply.
+    """
+
+    def __init__(self, policy: Stochastic, seeds: Sequence[int], steps: int, n_actions: int) -> None:
+        self._policy, self._seeds = policy, seeds
+        self.signal: Values = np.zeros((len(seeds), steps, n_actions))
+        self._noise: Values = np.zeros_like(self.signal)
+
+    def begin_episode(self, episode: int) -> None:
+        """Draw the noise of every step."""
+        streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
+        self._noise = np.stack([s.standard_normal(self.signal.shape[1:]) for s in streams])
+
+    def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
+        """Act at step t."""
+        wish = self._policy.policy(observation).astype(np.float64)
+        chosen = wish.copy()
+        chosen[:, [TRAINING]] = self._policy.sample(observation[:, [TRAINING]], self._noise[:, [t]])
+        return chosen, wish
+
+    def elsewhere(self, observation: NDArray[np.floating]) -> Values:
+        """Return the policy's samples, by the noise of the same steps."""
+        return self._policy.sample(observation, self._noise).astype(np.float64)
+
+    def on_levels(self, uniform: Values) -> Values:
+        """Identity: every action is available."""
+        return uniform
+
+
 def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], steps: int) -> Acting:
     """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
     if algorithm.discrete is not None:
         return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
-    return Noisy(algorithm, config.exploration, seeds, steps, [a.name for a in config.rig.actuators])
+    actuators = [a.name for a in config.rig.actuators]
+    if isinstance(algorithm, Stochastic):
+        return OwnNoise(algorithm, seeds, steps, len(actuators))
+    return Noisy(algorithm, config.exploration, seeds, steps, actuators)

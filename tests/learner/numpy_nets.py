@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.settings import Td3Config
+from onrig.learner.settings import SacConfig, Td3Config
 
 Vector = NDArray[np.float64]
 State = dict[str, Vector]
@@ -128,4 +128,69 @@ def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> V
     if delayed or config.targets == "every":
         follow(state, "actor", config.tau)
         follow(state, "critic", config.tau)
+    return errors
+
+
+class Acted(NamedTuple):
+    """A squashed Gaussian action and its log-probability, with what leads back from them."""
+
+    action: Vector
+    log_pi: Vector
+    done: Pass
+    units: Vector
+    log_std: Vector
+
+
+class GaussianActor:
+    """Hidden layers, relu, then mean and log standard deviation."""
+
+    def __init__(self, vector: Vector, n: int, m: int, config: SacConfig) -> None:
+        size, self._bounds = (config.hidden[-1] + 1) * m, config.log_std
+        self._torso = Mlp(vector[: -2 * size], (n, *config.hidden))
+        self._mean, self._log_std = (part.reshape(-1, m) for part in (vector[-2 * size : -size], vector[-size:]))
+
+    def act(self, s: Vector, eps: Vector) -> Acted:
+        done = self._torso.forward(s)
+        units = np.concatenate((np.maximum(done.output, 0.0), np.ones((len(s), 1))), axis=1)
+        log_std = np.clip(units @ self._log_std, *self._bounds)
+        u = units @ self._mean + np.exp(log_std) * eps
+        action = np.tanh(u)
+        density = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi) - np.log(1 - action**2 + 1e-6)
+        return Acted(action, density.sum(axis=1), done, units, log_std)
+
+    def backward(self, acted: Acted, eps: Vector, d_action: Vector, d_log_pi: float) -> Vector:
+        """Gradient of a loss with these gradients by each action and by each log-probability."""
+        squashed = 1 - acted.action**2
+        d_u = (d_action + d_log_pi * 2 * acted.action / (squashed + 1e-6)) * squashed
+        inside = (acted.log_std > self._bounds[0]) & (acted.log_std < self._bounds[1])
+        d_log_std = (d_u * np.exp(acted.log_std) * eps - d_log_pi) * inside
+        d_units = (d_u @ self._mean.T + d_log_std @ self._log_std.T)[:, :-1] * (acted.done.output > 0.0)
+        heads = [(acted.units.T @ d).reshape(-1) for d in (d_u, d_log_std)]
+        return np.concatenate((self._torso.backward(acted.done, d_units)[0], *heads))
+
+
+def sac_update(state: State, config: SacConfig, data: Data, normal: Vector) -> Vector:
+    """Haarnoja et al. 2018b, Algorithm 1, on ``state`` in place; ``normal`` (2, B, m).  Returns the errors (2, B)."""
+    (B, n), m = data.s.shape, data.a.shape[1]
+    widths = (n + m, *config.hidden, 1)
+    alpha = float(np.exp(state["online_temperature"][0, 0]))
+    after = GaussianActor(state["online_actor"][0], n, m, config).act(data.s_next, normal[0])
+    q_next = np.min([q_of(vector, widths, data.s_next, after.action) for vector in state["target_critic"]], axis=0)
+    y = config.reward_scale * data.r + config.gamma * data.alive * (q_next - alpha * after.log_pi)
+    errors = critic_step(state, widths, data, y, config.lr)
+
+    actor = GaussianActor(state["online_actor"][0], n, m, config)
+    acted = actor.act(data.s, normal[1])
+    pair = np.concatenate((data.s, acted.action), axis=1)
+    critics = [Mlp(vector, widths) for vector in state["online_critic"]]
+    passes = [critic.forward(pair) for critic in critics]
+    first = passes[0].output < passes[1].output
+    d_action = np.zeros_like(acted.action)
+    for critic, done, least in zip(critics, passes, (first, ~first), strict=True):
+        d_action += critic.backward(done, -1.0 * least / B)[1][:, n:]
+    adam_step(state, "actor", actor.backward(acted, normal[1], d_action, alpha / B)[None], config.lr)
+
+    adam_step(state, "temperature", np.full((1, 1), m - acted.log_pi.mean()), config.lr)
+    follow(state, "critic", config.tau)
+    state["updates"] = state["updates"] + 1
     return errors

@@ -6,7 +6,15 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.settings import ALGORITHMS, DdpgConfig, DqnConfig, LearnerSettings, rig_problems, settings_problems
+from onrig.learner.settings import (
+    ALGORITHMS,
+    DdpgConfig,
+    DqnConfig,
+    LearnerSettings,
+    SacConfig,
+    rig_problems,
+    settings_problems,
+)
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -23,6 +31,7 @@ SOUND = LearnerSettings(updates_per_episode=100)
         ({"algorithm": "dqn"}, True, []),
         ({"dqn": DqnConfig(epsilon=())}, True, ["dqn.epsilon"]),
         ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, True, ["dqn.epsilon[1]"]),
+        ({"sac": SacConfig(log_std=(2.0, -5.0))}, True, ["sac.log_std"]),
     ],
 )
 def test_what_does_not_fit_together_is_told_at_its_place(
@@ -41,6 +50,15 @@ def test_a_rig_refuses_what_is_for_trials() -> None:
 def test_the_batch_is_that_of_the_algorithm() -> None:
     both = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
     assert (both.batch, msgspec.structs.replace(both, algorithm="dqn").batch) == (7, 9)
+
+
+def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_given() -> None:
+    def written(section: dict[str, object]) -> set[str]:
+        return set(msgspec.to_builtins(msgspec.convert(section, LearnerSettings))) & set(ALGORITHMS)
+
+    assert written({}) == {"ddpg", "dqn"}
+    assert written({"algorithm": "sac"}) == {"ddpg", "dqn", "sac"}
+    assert written({"td3": {}}) == {"ddpg", "dqn", "td3"}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -14,7 +14,7 @@ from tests.processes.rig import ENDLESS, LEARNER, LOCKSTEP, REPLAY, Process, Run
 
 ARGUMENTS = (
     *LOCKSTEP,
-    "episodes=12",
+    "episodes=8",
     "evaluate_every=2",
     "checkpoint_s=3",
     "supervision.hang_s=3",
@@ -60,10 +60,9 @@ KILLED, ASKED = signal.SIGKILL, signal.SIGTERM
 ENDS = (
     (0, LEARNER, KILLED),
     (2, REPLAY, KILLED),
+    (2, LEARNER, KILLED),
     (4, LEARNER, ASKED),
     (5, REPLAY, ASKED),
-    (7, REPLAY, KILLED),
-    (7, LEARNER, KILLED),
 )
 
 
@@ -86,7 +85,7 @@ def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_rep
             (1, REPLAY, (signal.SIGSTOP, signal.SIGCONT)),
             (2, LEARNER, (signal.SIGSTOP, signal.SIGCONT)),
             (4, REPLAY, (signal.SIGSTOP,)),
-            (8, LEARNER, (signal.SIGSTOP,)),
+            (6, LEARNER, (signal.SIGSTOP,)),
         ):
             past(run, barrier)
             process = run.child(module)

@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.attack import NAMES, QUICK, WHOLE, campaigns, main
-from onrig.tools.faultlab.attack_lockstep import Alone, HitRun, LockstepHits, policies_of, ticks_of
-from onrig.tools.faultlab.audit import unlike, unlike_policies
+from onrig.tools.faultlab.attack_lockstep import Alone, LockstepHits
 from onrig.tools.faultlab.campaign import Campaign, do_piece, verdict
 from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text
-from onrig.tools.faultlab.run_folder import config_of, left_by
-from onrig.tools.faultlab.schedule import Hit
 
 
 @pytest.mark.parametrize(
@@ -92,15 +89,6 @@ def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     assert name in attack_line(found)
     assert "everything holds" in attack_text([found])
     assert attack_markdown([found]).count("\n") == 3
-
-
-def test_killed_processes_leave_no_trace_in_a_lockstep_run(tmp_path: Path) -> None:
-    whole = ALONE.whole(tmp_path)
-    hit = HitRun(tmp_path / "run", ALONE.settings, ticks_of(ALONE.episodes))
-    assert hit.through([Hit(0.3, 0.0, "replay", None), Hit(0.6, 0.0, "learner", None)]) == []
-    assert (hit.landed, hit.starts) == (2, 1)
-    assert unlike(left_by(hit.folder, config_of(hit.folder)), whole.left) == []
-    assert unlike_policies(policies_of(hit.folder), whole.policies) == []
 
 
 def test_the_lockstep_part_compares_with_a_run_that_was_left_alone(tmp_path: Path) -> None:

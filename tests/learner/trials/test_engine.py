@@ -26,6 +26,15 @@ CASES = {
     "synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, SYNTHETIC],
     "thinned": ["selection.strategy=FIFO[Uniform]", SMALL, "selection.write_probability=0.5"],
     "dqn": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=dqn"],
+    "td3": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=td3", "learner.td3={hidden: [9, 9], batch: 6}"],
+    "sac": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=sac", "learner.sac={hidden: [9, 9], batch: 6}"],
+    "sac, synthetic": [
+        "selection.strategy=FIFO[Uniform]",
+        SMALL,
+        "learner.algorithm=sac",
+        "learner.sac={hidden: [9, 9], batch: 6}",
+        SYNTHETIC,
+    ],
     "dqn, synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.algorithm=dqn", SYNTHETIC],
 }
 
@@ -80,6 +89,31 @@ def test_trials_learn_to_hold_a_ball() -> None:
     assert np.mean(means[-5:]) > -3.5
 
 
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_algorithms_by_autograd_learn_to_hold_a_ball(name: str) -> None:
+    given = {"hidden": [24, 24], "batch": 32, "lr": 2e-3, "gamma": 0.95, "tau": 0.02, "reward_scale": 0.1}
+    more = {"td3": {}, "sac": {"temperature": 0.05}}[name]
+    section = msgspec.json.encode(given | more).decode()
+    overrides = ["task.episode_s=2", "learner.updates_per_episode=40", "episodes=30", f"learner.algorithm={name}"]
+    config = load("magman", [*overrides, f"learner.{name}={section}", "exploration.amplitude=[[1, 1.0], [30, 0.1]]"])
+    trials = Trials(config, _settings(config), range(3))
+    means = [np.sort(trials.episode().evaluation)[1:].mean() for _ in range(30)]
+    assert means[0] < -5.0
+    assert np.mean(means[-5:]) > -3.5
+
+
+def test_a_stochastic_policy_explores_by_itself_and_is_evaluated_at_its_mean() -> None:
+    config = load("pendulum", [*SHORT, *CASES["sac"]])
+    trials = Trials(config, _settings(config), [0, 1])
+    for _ in range(2):
+        scores = trials.episode()
+        assert (scores.evaluation != scores.train).all()
+    exploration = trials.memories.rows[:, :50, -1]
+    distance = exploration[exploration > 0.0]
+    assert len(distance) > 90
+    assert 0.1 < distance.mean() < 1.5
+
+
 def test_the_noise_in_minibatches_is_that_of_the_twin() -> None:
     scores = _run([*NOISE, "selection.strategy=FULL[Uniform]"], range(8), episodes=12)
     noise = np.stack([s.batch_noise for s in scores if s.batch_noise is not None])
@@ -95,7 +129,7 @@ def test_noise_disturbs_plant_and_policy() -> None:
         assert noisy.evaluation[0] != still.evaluation[0]
 
 
-@pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn"])
+@pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn", "td3", "sac"])
 def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     undisturbed = _run(CASES[case], [3, 4, 5])

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithms import Exportable, Stochastic
+from onrig.learner.algorithms.sac import Sac
+from onrig.learner.settings import SacConfig
+from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from tests.learner.numpy_nets import GaussianActor, data_of, q_of, sac_update, trial_state
+from tests.learner.reference import minibatch_of, minibatches, trial_of
+
+SMALL = SacConfig(hidden=(24, 17), batch=6, reward_scale=0.1, tau=0.05, lr=1e-3, temperature=0.2)
+
+
+def _sac(
+    config: SacConfig, n: int = 3, m: int = 2, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+) -> Sac:
+    return Sac(config, n, m, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("changes", "weighted"), [({}, True), ({"log_std": (-0.05, 0.05)}, False), ({"hidden": (9,)}, True)]
+)
+def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
+    config = msgspec.structs.replace(SMALL, **changes)
+    sac = _sac(config, seeds=(3, 4), dtype=torch.float64)
+    # Some steps first, so that targets differ from the online networks.
+    sac.update(minibatches(np.random.default_rng(5), (20, 2, 6), 3, 2))
+    before = sac.state()
+    data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
+    signals, after = sac.update(data), sac.state()
+    for trial in range(2):
+        stream = np.random.default_rng()
+        restore_stream(stream, before["streams"][trial])
+        wanted = trial_state(before, trial)
+        noise = stream.standard_normal((2, 2, 6, 2))
+        errors = [sac_update(wanted, config, data_of(data, k, trial), noise[k]) for k in range(2)]
+        np.testing.assert_allclose(signals.td[:, trial], np.mean(errors, axis=1), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(signals.priority[:, trial], np.abs(errors).max(axis=1), rtol=1e-9, atol=1e-12)
+        for key, values in trial_state(after, trial).items():
+            np.testing.assert_allclose(values, wanted[key], rtol=1e-6, atol=1e-10, err_msg=key)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: int) -> None:
+    sac = _sac(SMALL, 3, m, dtype=torch.float64)
+    sac.update(minibatches(np.random.default_rng(0), (50, 1, 6), 3, m))
+    rng, eps = np.random.default_rng(1), torch.zeros((1, 8, -(-m // 4) * 4), dtype=torch.float64)
+    s, noise = rng.uniform(-1, 1, (1, 8, 3)), rng.standard_normal((8, m))
+    x = torch.ones((1, 8, 4), dtype=torch.float64)
+    x[..., :3], eps[0, :, :m] = torch.tensor(s), torch.tensor(noise)
+    action, log_pi = sac._act(sac._actor.frozen, x, eps)
+    samples = sac.sample(s, noise[None])[0]
+    np.testing.assert_array_equal(action[0, :, :m].numpy(), samples)
+    mean = np.arctanh(sac.policy(s)[0])
+    std = (np.arctanh(samples) - mean) / noise
+
+    def below(a: np.ndarray) -> np.ndarray:
+        """The distribution function of each component: that of a normal behind the squashing."""
+        z = (np.arctanh(a) - mean) / std
+        return np.array([[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in z])
+
+    h = 1e-5
+    density = ((below(samples + h) - below(samples - h)) / (2 * h)).prod(axis=1)
+    np.testing.assert_allclose(log_pi[0, :, 0].exp().numpy(), density, rtol=1e-3)
+
+
+def test_the_actors_gradient_is_that_of_finite_differences() -> None:
+    config = msgspec.structs.replace(SMALL, hidden=(7,), batch=4, lr=1e-9)
+    sac = _sac(config, dtype=torch.float64)
+    data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
+    state = sac.state()
+    sac.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    gradient = 10.0 * np.asarray(sac.state()["adam_mean_actor"], np.float64)[0, 0]
+    stream = np.random.default_rng()
+    restore_stream(stream, state["streams"][0])
+    eps = stream.standard_normal((2, 4, 2))[1]
+    at = trial_state(state, 0)
+    s = np.asarray(data.observation[0, 0])
+
+    def loss(vector: np.ndarray) -> float:
+        acted = GaussianActor(vector, 3, 2, config).act(s, eps)
+        q = np.min([q_of(critic, (5, 7, 1), s, acted.action) for critic in at["online_critic"]], axis=0)
+        return float((config.temperature * acted.log_pi - q).mean())
+
+    actor, step = at["online_actor"][0], 1e-6
+    for i in range(0, len(actor), 3):
+        moved = [loss(actor + sign * step * (np.arange(len(actor)) == i)) for sign in (1, -1)]
+        assert gradient[i] == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5, abs=1e-8)
+    assert np.abs(gradient).max() > 1e-2
+
+
+@pytest.mark.parametrize(("batch", "m"), [(16, 1), (5, 3), (13, 4)])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, m: int) -> None:
+    config = msgspec.structs.replace(SMALL, batch=batch)
+    data = minibatches(np.random.default_rng(0), (30, 5, batch), 3, m)
+    together = _sac(config, 3, m, (10, 11, 12, 13, 14))
+    rng = np.random.default_rng(1)
+    observation, noise = rng.uniform(-1, 1, (5, 2, 3)), rng.standard_normal((5, 2, m))
+    signals, state = together.update(data), together.state()
+    policy, sample = together.policy(observation), together.sample(observation, noise)
+    for trial in (0, 3):
+        alone, own = _sac(config, 3, m, (10 + trial,)), slice(trial, trial + 1)
+        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], signals.td[:, trial])
+        assert np.array_equal(alone.policy(observation[own])[0], policy[trial])
+        assert np.array_equal(alone.sample(observation[own], noise[own])[0], sample[trial])
+        for name, values in alone.state().items():
+            pair = (values[0], state[name][trial]) if values.ndim else (values, state[name])
+            assert np.array_equal(*pair), name
+
+
+def test_updates_at_once_equal_updates_one_by_one() -> None:
+    data = minibatches(np.random.default_rng(0), (7, 2, 6), 3, 2)
+    at_once, one_by_one = (_sac(SMALL, seeds=(1, 2)) for _ in range(2))
+    td = at_once.update(data).td
+    for k in range(7):
+        assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
+    assert all(np.array_equal(value, one_by_one.state()[name]) for name, value in at_once.state().items())
+
+
+def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included() -> None:
+    data = minibatches(np.random.default_rng(0), (11, 2, 6), 3, 2)
+    sac = _sac(SMALL, seeds=(1, 2))
+    sac.update(data)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **sac.state())
+    other = _sac(SMALL, seeds=(8, 9))
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as state:
+        other.restore(state)
+    assert np.array_equal(sac.update(data).td, other.update(data).td)
+    assert other.updates == 22
+    assert all(np.array_equal(value, other.state()[name]) for name, value in sac.state().items())
+
+
+def test_what_it_cannot_take_is_refused() -> None:
+    with pytest.raises(ValueError, match="one random stream per trial"):
+        _sac(SMALL, seeds=())
+    with pytest.raises(ValueError, match="expected"):
+        _sac(SMALL).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
+    with pytest.raises(ValueError, match="parameter vectors of shape"):
+        _sac(SMALL).restore(_sac(SMALL, m=4).state())
+
+
+def test_a_diverged_trial_disturbs_no_other() -> None:
+    data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
+    sound, poisoned = (_sac(SMALL, seeds=(1, 2, 3)) for _ in range(2))
+    state = poisoned.state()
+    state["online_actor"][1] = np.nan
+    poisoned.restore(state)
+    expected, got = sound.update(data).td, poisoned.update(data).td
+    assert np.array_equal(expected[:, [0, 2]], got[:, [0, 2]])
+    assert np.isnan(got[-1, 1]).all()
+
+
+def test_without_noise_a_sample_is_the_mean_and_the_spread_stays_within_its_bounds() -> None:
+    sac = _sac(msgspec.structs.replace(SMALL, log_std=(-1.0, -1.0 + 1e-6)), dtype=torch.float64)
+    observation = np.random.default_rng(1).uniform(-1, 1, (1, 3, 3))
+    np.testing.assert_allclose(sac.sample(observation, np.zeros((1, 3, 2))), sac.policy(observation), rtol=1e-12)
+    spread = np.arctanh(sac.sample(observation, np.ones((1, 3, 2)))) - np.arctanh(sac.policy(observation))
+    np.testing.assert_allclose(spread, math.exp(-1.0), rtol=1e-5)
+
+
+def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> None:
+    config = SacConfig(hidden=(16, 16), batch=32, gamma=0.0, lr=1e-2, reward_scale=1.0, temperature=0.01)
+    sac = _sac(config, 1, 1, (0, 1))
+    data = minibatches(np.random.default_rng(0), (250, 2, 32), 1, 1, weighted=False)
+    sac.update(replace(data, reward=-((data.action - 0.5 * data.observation)[..., 0] ** 2)))
+    observation = np.broadcast_to(np.array([[-0.8], [0.0], [0.8]]), (2, 3, 1))
+    np.testing.assert_allclose(sac.policy(observation), 0.5 * observation, atol=0.2)
+    noise = np.random.default_rng(1).standard_normal((2, 3000, 1))
+    samples = sac.sample(np.zeros((2, 3000, 1)), noise)
+    # A normal of standard deviation 0.089 has an entropy of -1; squashing takes little of it near 0.
+    np.testing.assert_allclose(samples.std(axis=1), 0.089, rtol=0.35)
+
+
+def test_it_explores_by_itself_and_no_rig_can_run_it_yet() -> None:
+    sac = _sac(SMALL)
+    assert isinstance(sac, Stochastic)
+    assert not isinstance(sac, Exportable)
+
+
+@pytest.mark.parametrize("section", [{"log_std": [-30, 2]}, {"temperature": 0.0}, {"lr": 0.0}, {"delay": 2}])
+def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(section, SacConfig)
