@@ -1,7 +1,9 @@
-"""Whole runs on the firmware: the same as on the twin, bit for bit."""
+"""Whole runs on the firmware: the same as on the twin, bit for bit; and through the pins of an emulated Pico."""
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 import time
@@ -11,10 +13,13 @@ import pytest
 
 from onrig.hw.messages import Op, Result
 from onrig.hw.transport import open_port
+from onrig.sim.plants import Pendulum
+from onrig.sim.plants.integrate import step
 from onrig.tools.load import load
 from tests.conformance.host import Host
+from tests.hw.firmware.emulated import Pico, pico
 from tests.hw.firmware.test_boards import device
-from tests.processes.rig import LOCKSTEP
+from tests.processes.rig import LOCKSTEP, UNHURRIED
 
 RUN = ("onrig.tools.cli", "run", "pendulum-hardware", "--set", "episodes=2")
 SETTINGS = [a for setting in LOCKSTEP for a in ("--set", setting)]
@@ -59,3 +64,37 @@ def test_a_dry_run_energises_nothing(socket_folder: Path, tmp_path: Path) -> Non
         host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
         assert host.result(Op.ARM) == Result.NOT_NOW  # nobody has so much as configured it
         host.close()
+
+
+def swing(board: Pico, run: subprocess.Popen[bytes]) -> float:
+    """A pendulum between the bridge's pins and the encoder's, until the run ends; how far it swung (rad)."""
+    plant, counted, widest, then = Pendulum(inertia="hardware"), 0, 0.0, time.monotonic()
+    state: tuple[float, ...] = (0.0, 0.0)
+    while run.poll() is None:
+        out, now = board.outputs(), time.monotonic()
+        volts = 12.0 * (out[4] - out[5]) / 6250 if out[6] else 0.0
+        state, then = step(plant, state, (volts,), min(now - then, 0.02)), now
+        widest = max(widest, abs(state[0]))
+        turned = (round(state[0] / (2 * math.pi) * 16384) - counted + 8192) % 16384 - 8192
+        board.tell(f"turn {turned}")
+        counted += turned
+    return widest
+
+
+def test_a_run_on_the_pico_s_image_goes_through_its_pins(socket_folder: Path, tmp_path: Path) -> None:
+    """In real time; what was recorded replays to the same decisions."""
+    folder = tmp_path / "run"
+    settings = [*UNHURRIED, "device.pace=realtime", "task.episode_s=1", "learner.updates_per_episode=10"]
+    with pico("pendulum-hw", socket_folder) as board:
+        command = [sys.executable, "-m", *RUN, "--run-dir", str(folder), "--device", str(board.port)]
+        for setting in settings:
+            command += ["--set", setting]
+        with (tmp_path / "told").open("wb") as told, subprocess.Popen(command, stdout=told, stderr=told) as run:
+            widest = swing(board, run)
+        assert run.returncode == 0, (tmp_path / "told").read_text()
+    assert widest > 0.05
+    assert json.loads((folder / "summary.json").read_text())["faults"] == 0
+    replayed = subprocess.run(
+        [sys.executable, "-m", "onrig.tools.cli", "replay", str(folder)], capture_output=True, check=False, timeout=300
+    )
+    assert replayed.returncode == 0

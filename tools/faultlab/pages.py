@@ -29,7 +29,7 @@ from onrig.tools.faultlab.schedule import NATURES, Place
 Table = list[tuple[str, ...]]
 """Rows of cells, the head first."""
 _COLOURS: Final = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PROCESS: "tab:purple"}
-_ATTACK_HEAD: Final = ("part", "what was done", "findings", "what came of it", "memory, last tenth over first", "took")
+_ATTACK_HEAD: Final = ("part", "what was done", "findings", "outcome", "memory, last tenth minus first", "took")
 _MEMORY_HEAD: Final = ("MB first", "MB last", "MB peak", "MB/min")
 _SHOWN: Final = 20
 

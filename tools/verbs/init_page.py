@@ -10,6 +10,8 @@ class Bench(NamedTuple):
     """What differs between plants in the README."""
 
     plant: str
+    firmware: str
+    """RIG of ``hw/firmware``."""
     at_rest: str
     """Position in which the sensors read zero, and how to move the rig by hand."""
     by_hand: str
@@ -28,6 +30,7 @@ class Bench(NamedTuple):
 BENCHES: Final = {
     "pendulum": Bench(
         "pendulum",
+        "pendulum-hw",
         "The arm hangs still: angle 0, velocity 0.",
         "Turned by hand the positive way, angle and velocity are positive; a full turn comes back to the same angle.",
         "0.5",
@@ -41,6 +44,7 @@ BENCHES: Final = {
     ),
     "magman": Bench(
         "magnetic manipulator",
+        "magman",
         "The ball lies over the first edge of the track: position 0, velocity 0.",
         "Pushed by hand towards the last coil, position and velocity are positive, in metres along a scale beside it.",
         "0.06",
@@ -72,9 +76,10 @@ virtual time, so 20 episodes are over in seconds; all 500 of `run.yaml` are enou
 ## On the bench
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
-compares them and refuses any difference), the e-stop cuts the power without any software, the mechanics are free to
-move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only when the one
-before is right.
+compares them and refuses any difference; the shipped firmware for a Raspberry Pi Pico takes the name with
+`make -C hw/firmware flash RIG=$firmware NAME=$name`), the e-stop cuts the power without any software, the mechanics
+are free to move, nobody is within reach. PORT stands for your port; `onrig ports` lists them. Go on to a step only
+when the one before is right.
 
 ### 1. Doctor, supply off
 

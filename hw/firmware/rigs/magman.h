@@ -25,7 +25,7 @@
 #define MAGMAN_PIN_POSITION 26
 
 /* Four coil drivers with a common enable. The current is not measured: duty = current * resistance / supply, so a coil
- * that is 30 K warmer gets 12 % less of it and pulls with a quarter less. The drivers' own current limit is a resistor
+ * that is 30 K warmer gets a tenth less of it and pulls a fifth less. The drivers' own current limit is a resistor
  * at each of them. A pull-down at each input, so that a board in reset or in its bootloader drives nothing. */
 #define MAGMAN_SUPPLY_V 12.0
 #define MAGMAN_COIL_OHM 10.0

@@ -12,9 +12,15 @@
 #define ACTUATOR(name_, unit_, resolution_, low_, high_, safe_) \
     {.name = (name_), .unit = (unit_), .resolution = (resolution_), .low = (low_), .high = (high_), .safe = (safe_)},
 #define COUNT(array) ((uint8_t)(sizeof(array) / sizeof(array)[0]))
+#ifdef ONRIG_RIG_NAME /* make flash NAME=...: a rig of somebody's own */
+#define NAMED(name_) ONRIG_RIG_NAME
+typedef char onrig_name_is_too_long[sizeof(ONRIG_RIG_NAME) <= ONRIG_NAME_BYTES + 1u ? 1 : -1];
+#else
+#define NAMED(name_) name_
+#endif
 #define RIG(name_, sensors_, actuators_) \
     { \
-        .name = (name_), .sensors = (sensors_), .actuators = (actuators_), .n_sensors = COUNT(sensors_), \
+        .name = NAMED(name_), .sensors = (sensors_), .actuators = (actuators_), .n_sensors = COUNT(sensors_), \
         .n_actuators = COUNT(actuators_), .lease_max = LEASE_MAX, .period_min_us = PERIOD_MIN_US, \
         .period_max_us = PERIOD_MAX_US \
     }

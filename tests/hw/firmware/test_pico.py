@@ -6,14 +6,17 @@ import ctypes
 import functools
 import math
 import random
+import re
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.hw.firmware.build import PRODUCTS, built, need, pico_library
+from tests.hw.firmware.build import PRODUCTS, SOURCES, built, need, pico_library
 
 LEVELS: Final = 6250
+README: Final = SOURCES / "README.md"
 STALL, SEND, TAKE, STATUS = range(4)
 BULK_IN, BULK_OUT, NOTIFY = 0x82, 0x02, 0x81
 
@@ -45,7 +48,7 @@ class Answer(ctypes.Structure):
         ("stage", ctypes.c_int),
         ("data", ctypes.POINTER(ctypes.c_uint8)),
         ("n", ctypes.c_size_t),
-        ("restart_data", ctypes.c_bool),
+        ("restart", ctypes.c_uint8),
     ]
 
 
@@ -250,7 +253,7 @@ def test_the_line_is_open_while_a_host_says_so_and_the_bus_is_awake(usb: Usb) ->
     is_open = library().onrig_usb_line_open
     assert ask(usb, 0x00, 5, 9)[0] == STATUS
     assert usb.address == 9
-    assert library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x00, 9, 1, 0, 0)).restart_data
+    assert library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x00, 9, 1, 0, 0)).restart == 3
     assert ask(usb, 0x80, 8, 0, 0, 1) == (SEND, b"\1")
     assert not is_open(usb)
     assert ask(usb, 0x21, 0x22, 3) == (STATUS, b"")
@@ -281,7 +284,7 @@ def test_an_endpoint_can_be_halted_and_begins_anew_after_it(usb: Usb, endpoint: 
     assert ask(usb, 0x02, 3, 0, endpoint)[0] == STATUS
     assert ask(usb, 0x82, 0, 0, endpoint, 2) == (SEND, b"\1\0")
     answer = library().onrig_usb_setup(usb, struct.pack("<BBHHH", 0x02, 1, 0, endpoint, 0))
-    assert (answer.stage, answer.restart_data, usb.halted) == (STATUS, True, 0)
+    assert (answer.stage, answer.restart, usb.halted) == (STATUS, 1 if endpoint == BULK_IN else 2, 0)
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
@@ -306,3 +309,22 @@ def test_an_image_is_what_the_boot_rom_starts_and_its_uf2_file_the_same(rig: str
         head = (0x0A324655, 0x9E5D5157, 0x2000, 0x10000000 + 256 * n, 256, n, len(blocks), 0xE48BFF56)
         assert struct.unpack_from("<8I", block) == head
         assert block[508:] == bytes.fromhex("306fb10a")
+
+
+def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
+    """Another compiler may differ a little."""
+    need("arm-none-eabi-gcc")
+    told = [line.split()[-3:] for line in built("size").splitlines() if re.match(r"(host|mps2|pico) ", line)]
+    page = re.findall(r"^\| (?:host|mps2|pico).*\| (\d+) \| (\d+) \| (\d+) \|$", README.read_text(), re.MULTILINE)
+    assert len(told) == len(page) == 4
+    for is_now, was in zip(told, page, strict=True):
+        assert [int(n) for n in is_now] == pytest.approx([int(n) for n in was], rel=0.1, abs=256)
+    assert all(int(stack) <= 8192 for _, _, stack in told)
+
+
+def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
+    need("arm-none-eabi-gcc")
+    built("flash", RIG="magman", NAME="ball-on-a-track", DRIVE=str(tmp_path))
+    (image,) = tmp_path.iterdir()
+    assert image.name == "pico-magman@ball-on-a-track.uf2"
+    assert b"ball-on-a-track\0" in image.read_bytes()

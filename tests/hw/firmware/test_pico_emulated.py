@@ -13,6 +13,7 @@ import pytest
 from onrig.hw.messages import Fault, Op, Result
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
+from tests.conformance.faults import until as until_fault
 from tests.conformance.host import LONG, Host
 from tests.hw.firmware.emulated import Pico, pico
 
@@ -101,12 +102,24 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
     host.act(host.latest(), (15_000,))
     assert Fault(host.fresh().fault) is Fault.NONE
     pendulum.tell(f"adc 0 {int(1.6 / 3.3 * 4096)}")
-    host.fresh()
-    assert Fault(host.fresh().fault) is Fault.INTERNAL
+    until_fault(host, Fault.INTERNAL)
     assert asleep(pendulum)
     pendulum.tell("adc 0 0")
     host.fresh()
     assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
+    host.close()
+
+
+def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
+    """As where the cable is pulled from a board that has a supply of its own."""
+    host = connected(pendulum, "pendulum-hw")
+    host.begin(PERIOD_US, LONG)
+    host.act(host.latest(), (15_000,))
+    pendulum.tell("suspend")
+    until(lambda: asleep(pendulum))
+    pendulum.tell("resume")
+    until_fault(host, Fault.LEASE)
+    assert host.result(Op.CLEAR_FAULT) == Result.OK
     host.close()
 
 
@@ -157,8 +170,7 @@ def test_a_torn_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> N
     begin_at_rest(host)
     host.act(host.latest(), (60_000, 60_000, 60_000, 60_000))
     magman.tell("adc 0 4095")
-    host.fresh()
-    assert Fault(host.fresh().fault) is Fault.SENSOR
+    until_fault(host, Fault.SENSOR)
     out = magman.outputs()
     assert [out[pin] for pin in (*COILS, ENABLE)] == [0] * 5
     host.close()

@@ -10,7 +10,10 @@
 #define PLL_VCO_DOWN BIT(5)
 #define PSM_ALL_BUT_OSCILLATORS 0x1FFFCu
 
+#define FED 0x4645u /* the boot ROM restarts the board by the watchdog, too: after it has taken an image */
 #define USED (RESET_ADC | RESET_IO_BANK0 | RESET_PADS_BANK0 | RESET_PIO0 | RESET_PWM | RESET_TIMER | RESET_USBCTRL)
+
+static bool was_hung;
 
 static void take_out_of_reset(uint32_t blocks) {
     SET_BITS(RESETS_RESET) = blocks;
@@ -54,6 +57,8 @@ static void start_clocks(void) {
 
 void onrig_board_start(void) {
     CLEAR_BITS(WATCHDOG_CTRL) = BIT(30);
+    was_hung = WATCHDOG_REASON != 0 && WATCHDOG_SCRATCH1 == FED;
+    WATCHDOG_SCRATCH1 = 0;
     start_clocks();
     take_out_of_reset(USED);
     WATCHDOG_SCRATCH0++;
@@ -89,12 +94,13 @@ void onrig_board_wake_at(enum onrig_alarm alarm, uint64_t due_us) {
 }
 
 void onrig_board_feed_watchdog(void) {
+    WATCHDOG_SCRATCH1 = FED;
     WATCHDOG_LOAD = 2u * ONRIG_WATCHDOG_US; /* it counts down by two a microsecond (erratum RP2040-E1) */
     SET_BITS(WATCHDOG_CTRL) = BIT(30);
 }
 
 bool onrig_board_was_hung(void) {
-    return WATCHDOG_REASON != 0;
+    return was_hung;
 }
 
 uint32_t onrig_board_boot_id(void) {

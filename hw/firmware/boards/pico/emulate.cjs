@@ -6,6 +6,7 @@
 //     pin N 0|1      an input's level              adc N COUNTS    reading of the converter's channel N (0 to 4095)
 //     turn COUNTS    turn the encoder              pio 0|1         stop the decoder's state machine, or run it
 //     outputs        what the output pins do, as JSON
+//     suspend, resume   the bus
 //     reset          switch off and on; who has the port open keeps it
 //     hang           let the program run in circles
 'use strict';
@@ -24,9 +25,13 @@ const RANDOMBIT = 0x1c;
 const DATA = 2; // endpoint
 const SSI = 0x18000;
 const WATCHDOG = 0x40058;
+const FED = 0x4645;
 const SSI_DATA = 0x60;
 const READ_UNIQUE_ID = 0x4b;
 const UNIQUE_ID = [0xe6, 0x61, 0x38, 0x52, 0x83, 0x46, 0x87, 0x2a];
+const SIE_STATUS = 0x50;
+const SUSPENDED = 1 << 4;
+const RESUME = 1 << 11;
 const STATUS_NS = 50e3;
 const PIO_STEPS = 12; // a round of its program, and what it drops where the queue is full
 const ADC_US = 0.1; // rather than 2: to wait for it is most of what the chip does
@@ -130,7 +135,7 @@ class UsbHost {
 
 /** A board from its first instruction on, 0.2 s after its reset. */
 class Board {
-  constructor() {
+  constructor(hung = false) {
     this.chip = new RP2040();
     this.clock = this.chip.clock;
     const { chip } = this;
@@ -141,6 +146,7 @@ class Board {
     this.identifyFlash();
     const watchdog = chip.peripherals[WATCHDOG];
     watchdog.scratchData[0] = starts++;
+    if (hung) [watchdog.scratchData[1], watchdog.reason] = [FED, 1];
     watchdog.onWatchdogTrigger = () => {
       this.hung = true;
       watchdog.alarm.enable = false; // it would come again, at the same nanosecond
@@ -149,6 +155,7 @@ class Board {
     chip.adc.sampleTime = ADC_US;
     this.tamePio();
     for (const [pin, high] of inputs) chip.gpio[pin].setInputValue(high);
+    this.tameUsb();
     this.host = new UsbHost(chip.usbCtrl);
     this.sinceNs = process.hrtime.bigint();
     this.hung = false;
@@ -163,6 +170,21 @@ class Board {
       this.stepPio();
       return read(offset);
     };
+  }
+
+  /** SUSPENDED is cleared by writing it, as on the chip. */
+  tameUsb() {
+    const usb = this.chip.usbCtrl;
+    const write = usb.writeUint32.bind(usb);
+    usb.writeUint32 = (offset, value) => {
+      if (offset === SIE_STATUS) usb.sieStatus &= ~(usb.rawWriteValue & SUSPENDED);
+      write(offset, value);
+    };
+  }
+
+  bus(bit) {
+    this.chip.usbCtrl.sieStatus |= bit;
+    this.chip.usbCtrl.sieStatusUpdated();
   }
 
   /** The flash's answer to a command: its number, after four idle bytes. */
@@ -241,7 +263,9 @@ function obey(command) {
     chip.core.PM = true;
     chip.core.waiting = false;
     chip.core.PC = 0x2003f000;
-  } else if (verb === 'reset') board = new Board();
+  } else if (verb === 'suspend') board.bus(SUSPENDED);
+  else if (verb === 'resume') board.bus(RESUME);
+  else if (verb === 'reset') board = new Board();
   else if (verb === 'outputs') return say(board.outputs());
   else return say(`unknown command ${verb}`);
   return say('ok');
@@ -254,7 +278,7 @@ function live() {
     say('watchdog');
     if (line) line.destroy(); // a device that vanishes from the bus takes its port with it
     line = null;
-    board = new Board();
+    board = new Board(true);
   }
   setTimeout(live, 1);
 }

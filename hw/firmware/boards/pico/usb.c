@@ -33,6 +33,8 @@
 #define NOTIFY_OFFSET 0x180u
 #define DATA_OUT_OFFSET 0x1C0u
 #define DATA_IN_OFFSET 0x200u
+#define HALTED_IN 1u
+#define HALTED_OUT 2u
 #define BUFFER_DONE(n, in) BIT(2u * (n) + ((in) ? 0u : 1u))
 
 #define RING 2048u /* a power of two */
@@ -81,11 +83,17 @@ static void send_control_packet(void) {
     control_pid ^= DATA1;
 }
 
-static void stop_data(void) {
-    USB_BUFFER_CONTROL(ONRIG_USB_DATA, IN) = usb.halted & 1 ? STALL : 0;
-    USB_BUFFER_CONTROL(ONRIG_USB_DATA, OUT) = usb.halted & 2 ? STALL : 0;
-    in_pid = out_pid = 0;
-    in_busy = out_busy = in_was_full = false;
+static void restart_data(uint8_t endpoints) {
+    if (endpoints & HALTED_IN) {
+        USB_BUFFER_CONTROL(ONRIG_USB_DATA, IN) = usb.halted & HALTED_IN ? STALL : 0;
+        in_pid = 0;
+        in_busy = in_was_full = false;
+    }
+    if (endpoints & HALTED_OUT) {
+        USB_BUFFER_CONTROL(ONRIG_USB_DATA, OUT) = usb.halted & HALTED_OUT ? STALL : 0;
+        out_pid = 0;
+        out_busy = false;
+    }
 }
 
 static void close_line(void) {
@@ -102,7 +110,7 @@ static void on_setup(void) {
     USB_BUFFER_CONTROL(0, IN) = USB_BUFFER_CONTROL(0, OUT) = 0; /* of a transfer that was given up */
     control = onrig_usb_setup(&usb, setup);
     control_pid = DATA1;
-    if (control.restart_data) stop_data();
+    restart_data(control.restart);
     if (was_open && !onrig_usb_line_open(&usb)) close_line();
     switch (control.stage) {
     case ONRIG_USB_SEND: send_control_packet(); break;
@@ -140,7 +148,7 @@ static void on_control_taken(void) {
  * would go on waiting for the rest of it. */
 static void pump_out(void) {
     uint32_t n = tx.written - tx.read;
-    if (in_busy || usb.halted & 1 || !onrig_usb_line_open(&usb) || (n == 0 && !in_was_full)) return;
+    if (in_busy || usb.halted & HALTED_IN || !onrig_usb_line_open(&usb) || (n == 0 && !in_was_full)) return;
     if (n > ONRIG_USB_PACKET) n = ONRIG_USB_PACKET;
     volatile uint8_t *packet = (volatile uint8_t *)(USB_DPRAM + DATA_IN_OFFSET);
     for (uint32_t i = 0; i < n; i++) packet[i] = tx.bytes[tx.read++ % RING];
@@ -152,7 +160,7 @@ static void pump_out(void) {
 
 /* Have the next packet taken, where there is room for a full one; until then the host waits. */
 static void pump_in(void) {
-    if (out_busy || usb.halted & 2 || usb.configuration == 0) return;
+    if (out_busy || usb.halted & HALTED_OUT || usb.configuration == 0) return;
     if (RING - (rx.written - rx.read) < ONRIG_USB_PACKET) return;
     out_busy = true;
     give(ONRIG_USB_DATA, OUT, ONRIG_USB_PACKET | out_pid);
@@ -208,7 +216,7 @@ static void on_buffers(void) {
 static void on_bus_reset(void) {
     USB_ADDR_ENDP = 0;
     onrig_usb_reset(&usb);
-    stop_data();
+    restart_data(HALTED_IN | HALTED_OUT);
     close_line();
 }
 

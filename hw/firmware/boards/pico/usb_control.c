@@ -58,7 +58,7 @@ static struct onrig_usb_answer halt(struct onrig_usb *usb, uint16_t feature, uin
     struct onrig_usb_answer answer = status;
     if (feature != ENDPOINT_HALT || bit == 0 || usb->configuration == 0) return stall;
     usb->halted = (uint8_t)(halted ? usb->halted | bit : usb->halted & ~bit);
-    answer.restart_data = true;
+    answer.restart = bit;
     return answer;
 }
 
@@ -68,7 +68,7 @@ static struct onrig_usb_answer configure(struct onrig_usb *usb, uint16_t configu
     usb->configuration = (uint8_t)configuration;
     usb->halted = 0;
     usb->dtr = false;
-    answer.restart_data = true;
+    answer.restart = 3;
     return answer;
 }
 

@@ -31,7 +31,7 @@ struct onrig_usb_answer {
     enum onrig_usb_stage stage;
     const uint8_t *data; /* to send; valid until the next request */
     size_t n;            /* to send or take */
-    bool restart_data;   /* the data endpoints begin anew, with DATA0 */
+    uint8_t restart;     /* data endpoints that begin anew, with DATA0: bits as in halted */
 };
 
 /* A reset of the bus: address 0, not configured, line closed. */

@@ -12,7 +12,7 @@
 
 /* Descriptor of that type and index; null where there is none. A string (product, serial number: ASCII, at most
  * ONRIG_USB_STRING_CHARS of each) is valid until the next call. */
-#define ONRIG_USB_STRING_CHARS 31u
+#define ONRIG_USB_STRING_CHARS 30u /* less than a packet */
 const uint8_t *onrig_usb_descriptor(uint8_t type, uint8_t index, const char *product, const char *serial, size_t *n);
 
 #endif
