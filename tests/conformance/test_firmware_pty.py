@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.conformance.pty import OnPty
-from tests.hw.firmware.build import device_program
+from tests.hw.firmware.build import device_process
 from tests.processes.rig import Process
 
 
 class FirmwareOnPty(OnPty):
     @classmethod
-    @contextlib.contextmanager
-    def started(cls) -> Iterator[tuple[Process, str]]:
-        command = [str(device_program()), "--rig", cls.rig.name, "--pace", cls.pace]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
-            process = Process(popen.pid)
-            try:
-                assert popen.stdout is not None
-                yield process, popen.stdout.readline().strip()
-            finally:
-                process.kill(signal.SIGTERM)
-                process.wait()
-                process.close()
-        assert popen.returncode == 0
+    def started(cls) -> AbstractContextManager[tuple[Process, str]]:
+        return device_process(cls.rig.name, cls.pace)
 
 
 class TestLockstep(FirmwareOnPty, LockstepConformance):

@@ -21,9 +21,9 @@ def plugged_in(port: Path) -> Iterator[None]:
     settings = [word for setting in ENDLESS for word in ("--set", setting)]
     with process_of("onrig.tools.cli", "twin", "pendulum", "--link", link, *settings) as twin:
         pty = until(lambda: link.exists() and link.read_text().strip(), "the device", twin)
-        port.unlink(missing_ok=True)
         port.symlink_to(pty)
         yield
+        port.unlink()  # before the line closes: another program's pty may have that name next
     link.unlink(missing_ok=True)
 
 

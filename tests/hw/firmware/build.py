@@ -7,6 +7,7 @@ import fcntl
 import functools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -112,9 +113,25 @@ def connects(line: Path) -> bool:
 
 
 def device_program() -> Path:
-    """The firmware as a process with a pty."""
+    """The firmware as a program with a pty."""
     built()
     return PRODUCTS / "onrig-device"
+
+
+@contextlib.contextmanager
+def device_process(rig: str, pace: str) -> Iterator[tuple[Process, str]]:
+    """Start that program; its process, and the path of its pty."""
+    command = [str(device_program()), "--rig", rig, "--pace", pace]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
+        process = Process(popen.pid)
+        try:
+            assert popen.stdout is not None
+            yield process, popen.stdout.readline().strip()
+        finally:
+            process.kill(signal.SIGTERM)
+            process.wait()
+            process.close()
+    assert popen.returncode == 0
 
 
 def device_library() -> Path:

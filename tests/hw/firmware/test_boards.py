@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,28 +15,16 @@ from onrig.hw.messages import Fault, Op, Result, State, Status
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
 from tests.conformance.host import Host
-from tests.hw.firmware.build import SOURCES, device_program, qemu
+from tests.hw.firmware.build import SOURCES, device_process, device_program, qemu
 
 PERIOD_US = 10_000
-
-
-@contextlib.contextmanager
-def host_process(pace: str) -> Iterator[str]:
-    """Path of the pty of the firmware as a process."""
-    command = [str(device_program()), "--rig", "pendulum-hw", "--pace", pace]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
-        try:
-            assert popen.stdout is not None
-            yield popen.stdout.readline().strip()
-        finally:
-            popen.send_signal(signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def device(kind: str, folder: Path, pace: str = "realtime") -> Iterator[str]:
     """Port of a device."""
     if kind == "process":
-        with host_process(pace) as port:
+        with device_process("pendulum-hw", pace) as (_, port):
             yield port
     else:
         with qemu("pendulum-hw" if pace == "realtime" else "pendulum-hw-lockstep", folder) as board:

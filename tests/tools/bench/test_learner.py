@@ -182,6 +182,24 @@ def test_bounds_hold_or_not_by_the_figures() -> None:
     assert speed_checks({found: t for found, t in rates.items() if found[1] == ONRIG}) == []
 
 
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+def test_algorithms_by_autograd_are_held_against_the_peers_of_the_same_name_and_size(algorithm: str) -> None:
+    cases = [c for group in GROUPS for c in group if c.algorithm == algorithm]
+    assert {(c.network, c.trials, c.settings.batch) for c in cases} == {
+        ("256-256", 1, 256),
+        ("64-64", 1, 64),
+        ("64-64", 16, 64),
+    }
+    rates: Rates = {(c, ONRIG): steady(500.0 * c.trials) for c in cases}
+    rates |= {(c, PEER): steady(510.0) for c in cases if c.trials == 1}
+    checks = speed_checks(rates)
+    assert [(round(check.value, 2), round(check.bound, 2), check.holds) for check in checks] == [
+        (0.98, 0.95, True),
+        (15.69, 6.0, True),
+    ]
+    assert checks[0].name.startswith(f"sample and update, {algorithm.upper()} 256-256, 2/1, 1 trial")
+
+
 def test_the_distance_to_the_limit_is_told_in_the_table_and_in_a_sentence() -> None:
     some = case(Work.UPDATE, 50)
     padded = mega_flop(some, padding=True)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.networks import NETWORK_SIZES, Layer, actor_layout, critic_layout, padded
-from onrig.learner.settings import DdpgConfig
+from onrig.learner.settings import LearnerSettings
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.report import Check, Row, at_least
 
@@ -26,7 +26,8 @@ STORED: Final = 10_000
 LARGE: Final = 1024
 """Rows and columns of the large product."""
 
-Network = Literal["small", "ddpg_original"]
+Network = Literal["small", "ddpg_original", "64-64", "256-256"]
+"""Named sizes of DDPG, units of the others; a batch of the others is as large as their layers."""
 
 
 class Work(enum.Enum):
@@ -48,11 +49,13 @@ class LearnerCase(msgspec.Struct, frozen=True):
     network: Network
     shape: Shape
     trials: int
+    algorithm: str = "ddpg"
 
     @property
     def title(self) -> str:
         """Name in the report."""
-        where = f"{self.network}, {self.shape}"
+        name = "" if self.algorithm == "ddpg" else f"{self.algorithm.upper()} "
+        where = f"{name}{self.network}, {self.shape}"
         if self.work is Work.LARGE:
             return f"{self.work.value}, {LARGE} x {LARGE}, beside {where}"
         return f"{self.work.value}, {where}, {self.trials} trial{'s' if self.trials > 1 else ''}"
@@ -75,9 +78,18 @@ class LearnerCase(msgspec.Struct, frozen=True):
         return "magman" if self.shape == MAGMAN else "pendulum"
 
     @property
-    def config(self) -> DdpgConfig:
-        """Settings of the measured learner: batch, gamma, tau, step sizes and decay as in de Bruin et al. 2018."""
-        return DdpgConfig(network=self.network)
+    def settings(self) -> LearnerSettings:
+        """Settings of the measured learner; those of DDPG as in de Bruin et al. 2018."""
+        section: dict[str, object] = {"network": self.network}
+        if self.algorithm != "ddpg":
+            units = [int(width) for width in self.network.split("-")]
+            section = {"hidden": units, "batch": units[0]}
+        return msgspec.convert({"algorithm": self.algorithm, self.algorithm: section}, LearnerSettings)
+
+    @property
+    def alone(self) -> LearnerCase:
+        """The same with one trial."""
+        return msgspec.structs.replace(self, trials=1)
 
 
 def group(network: Network, shape: Shape, trials: tuple[int, ...]) -> tuple[LearnerCase, ...]:
@@ -90,11 +102,17 @@ def group(network: Network, shape: Shape, trials: tuple[int, ...]) -> tuple[Lear
 PENDULUM: Final = Shape(2, 1)
 MAGMAN: Final = Shape(2, 4)
 TRIALS: Final = (1, 16, 50)
+_BY_AUTOGRAD: Final[dict[Network, tuple[int, ...]]] = {"256-256": (1,), "64-64": (1, 16)}
 GROUPS: Final = (
     group("small", PENDULUM, TRIALS),
     group("small", MAGMAN, TRIALS),
     group("ddpg_original", PENDULUM, (1,)),
     group("ddpg_original", MAGMAN, (1,)),
+    *(
+        tuple(LearnerCase(Work.SAMPLED, network, PENDULUM, n, algorithm) for n in trials)
+        for algorithm in ("td3", "sac")
+        for network, trials in _BY_AUTOGRAD.items()
+    ),
 )
 
 
@@ -152,7 +170,7 @@ def products(case: LearnerCase, *, padding: bool) -> list[Product]:
     size = NETWORK_SIZES[case.network]
     actor = [_sizes(layer, padding) for layer in actor_layout(n, m, size.actor).layers]
     critic = [_sizes(layer, padding) for layer in critic_layout(n, m, size.critic).layers]
-    batch = padded(case.config.batch) if padding else case.config.batch
+    batch = padded(case.settings.batch) if padding else case.settings.batch
     return [*_actor(actor, batch), *_critic(critic, batch)]
 
 
@@ -206,8 +224,14 @@ class Throughput(NamedTuple):
 
 
 Rates = dict[tuple[LearnerCase, str], Throughput]
-_TIMES_FASTER: Final = {1: 4.0, 16: 28.0, 50: 35.0}
-"""Minimum ratio of trial-updates per second to the peer's single trial, by number of trials."""
+_TIMES_FASTER: Final = {
+    ("small", 1): 4.0,
+    ("small", 16): 28.0,
+    ("small", 50): 35.0,
+    ("256-256", 1): 1.0 / 1.05,
+    ("64-64", 16): 6.0,
+}
+"""Minimum ratio of trial-updates per second to the peer's single trial, by network and number of trials."""
 
 
 def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]]) -> Throughput:
@@ -236,8 +260,7 @@ def row(case: LearnerCase, subject: str, rates: Throughput) -> Row:
 
 def times_faster(rates: Rates, case: LearnerCase) -> float | None:
     """Ratio of our rate to that of the peer's single trial: median over paired rounds."""
-    alone = LearnerCase(case.work, case.network, case.shape, 1)
-    ours, theirs = rates.get((case, ONRIG)), rates.get((alone, PEER))
+    ours, theirs = rates.get((case, ONRIG)), rates.get((case.alone, PEER))
     if ours is None or theirs is None:
         return None
     return statistics.median(a / b for a, b in zip(ours.rounds, theirs.rounds, strict=False))
@@ -291,8 +314,8 @@ def speed_checks(rates: Rates) -> list[Check]:
     """Bounds on speed, like for like: both draw their minibatches."""
     checks = []
     for case, subject in rates:
-        bound = _TIMES_FASTER.get(case.trials)
-        if subject != ONRIG or case.work is not Work.SAMPLED or case.network != "small" or bound is None:
+        bound = _TIMES_FASTER.get((case.network, case.trials))
+        if subject != ONRIG or case.work is not Work.SAMPLED or bound is None:
             continue
         ratio = times_faster(rates, case)
         if ratio is not None:

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.networks import NETWORK_SIZES
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig, Td3Config
 from onrig.learner.trials.engine import Trials
 from onrig.learner.trials.memories import Memories
 from onrig.runtime.run_config import RunConfig, capacity_of
@@ -102,14 +102,14 @@ def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
 
 
 def onrig(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """Onrig's DDPG, with full memories where it draws and gathers its minibatches, one of each for every trial."""
+    """Onrig's algorithm, with full memories where it draws and gathers its minibatches, one of each for every trial."""
     streams = [np.random.default_rng([seed, 3, s]) for s in range(case.trials)]
-    ddpg = Ddpg(case.config, case.shape.n_obs, case.shape.n_act, streams)
+    algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, streams)
     memories = full_memories(case, seed)
     if case.work is Work.UPDATE:
         minibatches, _ = memories.draw(updates)
-        return partial(ddpg.update, minibatches)
-    return lambda: ddpg.update(memories.draw(updates)[0])
+        return partial(algorithm.update, minibatches)
+    return lambda: algorithm.update(memories.draw(updates)[0])
 
 
 def full_memories(case: LearnerCase, seed: int) -> Memories:
@@ -118,7 +118,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
-    memories = Memories(config, LearnerSettings(ddpg=case.config), range(case.trials), noisy=False)
+    memories = Memories(config, case.settings, range(case.trials), noisy=False)
     t = transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)), None)
@@ -126,16 +126,17 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
 
 
 def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """Stable-Baselines3's DDPG: same sizes, batch, gamma, tau and step sizes, its own buffer, ``train`` as it comes.
+    """Stable-Baselines3: same sizes, batch, gamma, tau and step sizes, its own buffer, ``train`` as it comes.
 
-    Three things are not the same: its critic takes the action at its input instead of its second layer (a few weights
-    more), it has one step size for both networks (of no account here), and no weight decay (work that only Onrig does).
+    In its DDPG three things are not the same: the critic takes the action at its input instead of its second layer (a
+    few weights more), there is one step size for both networks (of no account here), and no weight decay (work that
+    only Onrig does).
     """
     if case.trials != 1:
         raise Unavailable("it has no trial axis")
     import gymnasium
+    import stable_baselines3
     from gymnasium.spaces import Box
-    from stable_baselines3 import DDPG
     from stable_baselines3.common.logger import Logger
 
     class Nowhere(gymnasium.Env[Floats, Floats]):
@@ -144,16 +145,24 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
         observation_space = Box(-1.0, 1.0, (case.shape.n_obs,), np.float32)
         action_space = Box(-1.0, 1.0, (case.shape.n_act,), np.float32)
 
-    size, config = NETWORK_SIZES[case.network], case.config
-    model = DDPG(
+    config = case.settings.selected
+    if isinstance(config, DdpgConfig):
+        actor, critic = NETWORK_SIZES[config.network]
+        lr = config.critic_lr
+    elif isinstance(config, Td3Config | SacConfig):
+        actor = critic = config.hidden
+        lr = config.lr
+    else:
+        raise Unavailable(f"it is not asked for {case.algorithm}")
+    model = getattr(stable_baselines3, case.algorithm.upper())(
         "MlpPolicy",
         Nowhere(),
-        learning_rate=config.critic_lr,
+        learning_rate=lr,
         batch_size=config.batch,
         gamma=config.gamma,
         tau=config.tau,
         buffer_size=STORED,
-        policy_kwargs={"net_arch": {"pi": list(size.actor), "qf": list(size.critic)}},
+        policy_kwargs={"net_arch": {"pi": list(actor), "qf": list(critic)}},
         seed=seed,
         device="cpu",
     )

@@ -1,4 +1,4 @@
-"""``onrig bench learner``: DDPG updates per second next to Stable-Baselines3 and to the limit of one core.
+"""``onrig bench learner``: DDPG, TD3 and SAC next to Stable-Baselines3 and to the limit of one core.
 
 Every subject runs in a process of its own, on one thread, and all take turns, round by round.  One call is 100 updates
 (those after an episode) of every trial.  The checks are bounds on Onrig; exit 0 whether or not they hold.
@@ -57,7 +57,7 @@ RIDES: Final = RidePlan()
 QUICK_RIDES: Final = RidePlan(episodes=3)
 _VERB: Final = "bench learner"
 _FAIRNESS: Final = (
-    f"{PEER}: its critic takes the action at its input, not in the second layer; no weight decay; one trial at a time",
+    f"{PEER}: one trial at a time; DDPG's critic takes the action at its input, not in layer 2; no weight decay",
     "sample and update: Onrig from its memory of 10000, the peer from its buffer of 10000; update: one fixed minibatch "
     "for the peer, 100 packed anew for Onrig",
 )
@@ -65,7 +65,7 @@ _FAIRNESS: Final = (
 
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
-    p = parser_of("learner", __doc__, quick="half a minute instead of three: fewer and shorter rounds")
+    p = parser_of("learner", __doc__, quick="a minute instead of five: fewer and shorter rounds")
     p.add_argument(
         "--strategy", action="store_true", help="also whole episodes of four strategies: minutes for all of them (long)"
     )
@@ -136,7 +136,7 @@ def rates_table(rates: Rates) -> str:
     rows = [["trial-updates per s", "onrig p50", "p99", "max", PEER, "times its rate"]]
     for case in _ours(rates):
         ours = rates[case, ONRIG]
-        theirs = rates.get((LearnerCase(case.work, case.network, case.shape, 1), PEER))
+        theirs = rates.get((case.alone, PEER))
         ratio = times_faster(rates, case)
         in_order = sorted(ours.all)
         rows.append(
