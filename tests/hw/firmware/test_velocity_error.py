@@ -1,0 +1,53 @@
+"""The velocity that the Pico reports is behind the true one by no more than its README and that of `onrig init` say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.runtime.safety.magman import MagmanBox, _hardest
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.tools.load import load
+from onrig.tools.verbs.init_page import BENCHES
+
+RIGS = Path("hw/firmware/rigs")
+README = Path("hw/firmware/README.md")
+
+
+def hardest(config: str) -> float:
+    """Largest acceleration of any plant that the shield covers, within its envelope."""
+    run = load(config)
+    box = run.limits.predicted
+    more = 1.0 + box.spread if box is not None else 1.0
+    most = [actuator.high for actuator in run.rig.actuators]
+    if isinstance(box, MagmanBox):
+        at = np.array(list(box.magnets.values()))
+        fastest = run.limits.envelope[box.velocity].high
+        return (
+            _hardest(at, np.array(most), more * box.pull_m6_per_a2_s2, box.c2_m2) + more * box.friction_per_s * fastest
+        )
+    assert isinstance(box, PendulumBox)
+    fastest = run.limits.envelope[box.velocity].high
+    return more * (box.gravity_per_s2 + box.gain_per_v_s2 * most[0] + box.damping_per_s * fastest)
+
+
+@pytest.mark.parametrize(
+    ("config", "header", "figure", "told"),
+    [
+        ("pendulum-hardware", "pendulum", 1.2, "1.2 rad/s (`pendulum-hw`)"),
+        ("pendulum", "pendulum", 0.25, "0.25 rad/s (`pendulum`)"),
+        ("magman", "magman", 0.08, "0.08 m/s"),
+    ],
+)
+def test_the_velocity_is_behind_by_no_more_than_is_said(config: str, header: str, figure: float, told: str) -> None:
+    polls = re.search(r"_VELOCITY_POLLS (\d+)", (RIGS / f"{header}.h").read_text())
+    assert polls is not None
+    behind = 1e-3 * (int(polls[1]) - 1) / 2 * hardest(config)  # of a line through readings a millisecond apart
+    assert 0.8 * figure < behind <= figure
+    assert told in " ".join(README.read_text().split())
+    if config != "pendulum":
+        assert BENCHES[header].behind == f"{{velocity: {figure}}}"
+        load(config, [f"limits.predicted.sensor_error={{velocity: {figure}}}"])
