@@ -187,7 +187,8 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         return _open_socket(path)
     try:
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
-    except (serial.SerialException, OSError, ValueError) as error:
+    # A port that vanishes while it is opened: pyserial lets its termios.error through, which is no OSError.
+    except (serial.SerialException, OSError, ValueError, termios.error) as error:
         raise LinkError(_why_not_open(path, baud_rate, error)) from error
     with contextlib.closing(port):
         # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.
@@ -234,8 +235,9 @@ def _make_transparent(fd: int) -> None:
 
 def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
     code = getattr(error, "errno", None)
-    if code is None and isinstance(error.__context__, termios.error):
-        code = error.__context__.args[0]
+    for raised in (error, error.__context__):
+        if code is None and isinstance(raised, termios.error):
+            code = raised.args[0]
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
         return f"{path}: there is no such port; plug the device in, or name another one with --device"
     if code in (errno.EACCES, errno.EPERM):

@@ -181,8 +181,9 @@ class Arming:
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether a line that closes now is waited for."""
-        return self._back is not None and self._back.limit_s > 0 and not self._requests.stopped
+        """Whether a line that closes now is waited for; not by a run that has just ended."""
+        waits = self._back is not None and self._back.limit_s > 0
+        return waits and self.state is not State.DISCONNECTED and not self._requests.stopped
 
     def reconnect(self, closed: LineClosed) -> None:
         """Wait for the device, then for a person to re-arm; raises ``closed`` where no run waits for it, or as

@@ -106,6 +106,9 @@ class Reconnection:
                 self._session.close()
                 if time.monotonic() >= limit:
                     raise LinkError(f"{error}; waited {self.limit_s:g} s (device.reconnect_s)") from error
+            except BaseException:
+                self._session.close()  # frames of another device would confirm safe outputs of this one
+                raise
             else:
                 return before is None or hello.boot_id != before.boot_id
             self._pass(_AGAIN_S)

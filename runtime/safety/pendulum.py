@@ -99,7 +99,9 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             for case in cases(self, setting):
                 feasible(case)
         except NoSafeSet as error:
-            yield ("predicted",), f"{error}: widen the envelope, shorten the lease (rig.lease_periods) or the spread"
+            more = ", or the dead band" if dead_band_of(self) else ""
+            ways = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{more}"
+            yield ("predicted",), f"{error}: {ways}"
 
     def prediction(self, setting: Setting) -> PendulumPrediction:
         """Look up the safe set's tables."""

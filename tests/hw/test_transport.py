@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,18 @@ def test_each_reason_why_a_port_does_not_open_has_its_own_line(
     with pytest.raises(LinkError, match=text) as caught:
         open_port("/dev/ttyUSB0")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["tcgetattr", "tcsetattr", "tcflush"])
+def test_a_port_that_vanishes_while_it_is_opened_is_a_link_error(
+    monkeypatch: pytest.MonkeyPatch, pty: tuple[int, str], call: str
+) -> None:
+    def vanished(*args: object) -> None:
+        raise termios.error(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(termios, call, vanished)
+    with pytest.raises(LinkError, match="no other end"):
+        open_port(pty[1])
 
 
 def test_an_impossible_baud_rate_is_named(pty: tuple[int, str]) -> None:

@@ -130,3 +130,11 @@ def test_a_memory_must_hold_a_batch_of_the_algorithm_that_learns() -> None:
     load("pendulum", changes)
     (told,) = refusal(*changes, "learner.algorithm=dqn")
     assert "a memory of 100 experiences is smaller than a batch of 101 at learner.dqn.batch" in told
+
+
+def test_klper_needs_batches_with_a_spread() -> None:
+    changes = ["selection.strategy=FIFO[KLPER(4)]", "learner.ddpg.batch=1"]
+    (told,) = refusal(*changes)
+    assert told.endswith("expected at least 2, got 1 at learner.ddpg.batch")
+    load("pendulum", [changes[0], "learner.ddpg.batch=2"])
+    load("pendulum", changes[1:])

@@ -6,7 +6,9 @@ The run starts on a twin; the README leads from there to the first run on hardwa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
+import shlex
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,16 +55,22 @@ def main(arguments: list[str]) -> int:
     """Write the files; returns the exit code."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
+    begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             return complain("init", f"'{folder}' is not empty, and nothing is ever overwritten; choose a new folder")
         for name, text in texts(args.plant, rig_name(folder, args.plant)).items():
-            (folder / name).write_text(text, encoding="utf-8")
+            begun.append(folder / name)
+            begun[-1].write_text(text, encoding="utf-8")
     except OSError as error:
+        with contextlib.suppress(OSError):  # half of it would stand in the way of the next attempt
+            for path in begun:
+                path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     print(f"{folder}: wrote rig.yaml, task.yaml, run.yaml and README.md")
-    print(f"try it on its twin: onrig run {folder / 'run.yaml'} --set episodes=20; then follow {folder / 'README.md'}")
+    run = shlex.quote(str(folder / "run.yaml"))
+    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / 'README.md'}")
     return ExitCode.OK
 
 

@@ -117,6 +117,18 @@ def test_nobody_who_re_arms_ends_the_run_disarmed(tmp_path: Path, monkeypatch: p
     assert not bench.device.armed
 
 
+def test_a_cable_pulled_as_the_run_expires_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
+    cable = cable_of(bench, monkeypatch)
+    when_asked(bench, cable.pull)
+    pulled_at(bench, cable, 10)
+    with pytest.raises(LineClosed):
+        bench.loop.run()
+    assert cable.pulls == 2
+    assert bench.moves[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
+    assert [name for name, _ in bench.said].count("fault") == 1
+
+
 def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     cable = cable_of(bench, monkeypatch, looks=1000)
     pulled_at(bench, cable, 10)
@@ -162,6 +174,7 @@ def test_another_device_on_the_port_ends_the_run(bench: Bench, cable: Cable) -> 
     with pytest.raises(DeviceMismatch, match="rig name: the device has other"):
         bench.loop.run()
     assert bench.moves[-1] == "unplugged:disconnected"
+    assert bench.board[Word.SAFE_NS] == 0, "its frames tell nothing about the run's own device"
 
 
 def test_a_cable_pulled_as_the_episode_ends_costs_no_episode(bench: Bench, cable: Cable) -> None:

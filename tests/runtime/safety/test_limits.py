@@ -27,6 +27,11 @@ SPOILED = {
     "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' around 0 to keep"),
     "one-sided": ("pendulum", "limits.envelope={velocity: {low: 1, high: 15}}", "an envelope of 'velocity' around 0"),
     "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "too late to stay within 8 rad/s"),
+    "no brake left": (
+        "pendulum",
+        "limits.predicted.dead_band=3",
+        "shorten the lease (rig.lease_periods) or the spread, or the dead band",
+    ),
     "too late": ("pendulum", "rig.lease_periods=40", "shorten the lease (rig.lease_periods) or the spread"),
     "far too late": ("pendulum", "rig.lease_periods=255", "5 s at most"),
     "no brake": ("pendulum", "limits.fallback={kind: safe}", "expected the fallback to damp velocity with voltage"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from pathlib import Path
 
@@ -78,6 +80,25 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path: Path, capsys: p
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     assert main(["init", str(tmp_path / "notes.txt")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == f"onrig init: '{tmp_path / 'notes.txt'}' cannot be written: File exists\n"
+
+
+def test_a_full_disk_leaves_nothing_in_the_way_of_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, folder = Path.write_text, tmp_path / "my rig"
+
+    def full(path: Path, text: str, encoding: str) -> int:
+        if path.name == "run.yaml":
+            path.touch()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text, encoding)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        assert main(["init", str(folder)]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == f"onrig init: '{folder}' cannot be written: No space left on device\n"
+    assert main(["init", str(folder)]) == ExitCode.OK
+    assert f"onrig run '{folder}/run.yaml'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
