@@ -15,6 +15,7 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.spec import (
+    AXES,
     PLACEHOLDER,
     Block,
     Setting,
@@ -191,6 +192,11 @@ def _resolve(
         learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
     )
     troubles = [_Trouble(message, None) for message in engine_problems(config, learner)]
+    for name, (_, at) in values.items():
+        paths = AXES.get(name, ())
+        sections = {path.split(".")[1] for path in paths if path.count(".") == 2 and path.startswith("learner.")}
+        if sections and learner.algorithm not in sections:
+            troubles.append(_Trouble(f"'{name}' sets {' and '.join(paths)}: {learner.algorithm} reads neither", at))
     if config.episodes * steps < learner.batch:
         message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
         troubles.append(_Trouble(message, ("episodes",)))

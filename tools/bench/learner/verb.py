@@ -65,7 +65,7 @@ _FAIRNESS: Final = (
 
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
-    p = parser_of("learner", __doc__, quick="a minute instead of five: fewer and shorter rounds")
+    p = parser_of("learner", __doc__, quick="two minutes instead of six: fewer and shorter rounds")
     p.add_argument(
         "--strategy", action="store_true", help="also whole episodes of four strategies: minutes for all of them (long)"
     )
