@@ -119,6 +119,9 @@ python sign.py run.yaml PORT $gentle
 
 *Right, with 0 and the supply still off:* $at_rest $by_hand
 
+*Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; released, it runs again.
+Otherwise stop here: its contact or the firmware is wrong.
+
 *Right, with $gentle ($gentle_words):* $pushed.
 
 *Wrong:* $reversed
