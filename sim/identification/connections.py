@@ -74,9 +74,17 @@ def find_connection(
     likely = sorted((fitted(signs, coordinates) for _, signs, coordinates in tried[:_TRIED]), key=lambda way: way[0])
     cost, signs, coordinates = likely[0]
     turned = tuple(-a if both else a for a, both in zip(signs.actuators, bipolar, strict=True))
-    opposite = [-c if u.name.startswith(ZERO) else c for c, u in zip(coordinates, unknowns, strict=True)]
-    mirror = fitted(Signs(tuple(-s for s in signs.sensors), turned), np.array(opposite))
+    opposite = Signs(tuple(-s for s in signs.sensors), turned)
+    is_zero = np.array([u.name.startswith(ZERO) for u in unknowns])
+
+    def flipped(coordinates: Array) -> Array:
+        return np.where(is_zero, -coordinates, coordinates)
+
     clear = _CLEAR * max(1.0, cost / told.readings.size)
+    # A fit may stop early: either hypothesis gets the other's solution to start from as well.
+    mirror = min((fitted(opposite, flipped(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0])
+    if mirror[0] < cost - clear:
+        cost, _, coordinates = min(likely[0], fitted(signs, flipped(mirror[2])), key=lambda w: w[0])
     mirrored = abs(mirror[0] - cost) < clear
     if mirror[0] < cost - clear or (mirrored and signs.sensors[0] < 0):
         signs, coordinates = mirror[1:]
