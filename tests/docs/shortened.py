@@ -15,29 +15,31 @@ _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
-def shortened(arguments: list[str], before: Sequence[list[str]], *, ran_before: bool) -> list[str] | None:
+def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: what was executed on any page.  The loop is benchmarked once, and one run at each pace; others are only
-    checked.  ``ran_before``: this page has had a run, so that another one in lockstep is only checked.
+    ``before``: what was executed on any page.  The loop is benchmarked once, one run made at each pace, and a machine
+    examined once with and once without a configuration; other runs are only checked.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
-        return _run(rest, before, ran_before=ran_before)
+        return _run(rest, before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments runs small ones
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)
-    if verb == "identify":
-        return _identify(rest)
+    if verb == "doctor":
+        with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
+        return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
         return [*arguments, "--list"]
-    # A learner needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # Tests of their own: tests/tools/identification.  A learner needs its rig beside it: tests/processes/
+    # test_remote_learner.py.  A service needs root, or a home:
     # tests/tools/service/test_verb.py.
-    return None if verb in ("learn", "service") else arguments
+    return None if verb in ("identify", "learn", "service") else arguments
 
 
-def _run(rest: list[str], before: Sequence[list[str]], *, ran_before: bool) -> list[str]:
+def _run(rest: list[str], before: Sequence[list[str]]) -> list[str]:
     settings = [word for setting in (*UNHURRIED, *_BRIEF) for word in ("--set", setting)]
     waits_for_a_learner = "local_learner=false" in rest
     for_all_to_see = any(word.startswith("0.0.0.0") for word in rest)
@@ -48,18 +50,15 @@ def _run(rest: list[str], before: Sequence[list[str]], *, ran_before: bool) -> l
         return ["run", *rest, "--dry-run"]
     if pace is not None:
         return ["run", *rest, *settings]
-    return ["run", *rest, *(["--dry-run"] if ran_before or "--resume" in rest else ["--set", "episodes=2"])]
+    short = ["run", *rest, "--set", "episodes=2"]
+    others = [words for words in before if _executed_run(words) and not _REAL_TIME.search(" ".join(words))]
+    if "--resume" in rest or (others and not any(set(short) <= set(words) for words in others)):
+        return ["run", *rest, "--dry-run"]
+    return short
 
 
 def _executed_run(words: list[str]) -> bool:
     return words[0] == "run" and "--dry-run" not in words
-
-
-def _identify(rest: list[str]) -> list[str] | None:
-    """One twin of a study; no device, which takes two minutes, and no policies (tests/tools/identification)."""
-    if "--device" in rest or "--policies" in rest:
-        return None
-    return ["identify", *("1" if before == "--study" else word for before, word in itertools.pairwise(["", *rest]))]
 
 
 def _bench(rest: list[str]) -> list[str] | None:

@@ -79,7 +79,11 @@ def test_in_full_it_is_as_large_as_promised() -> None:
     assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+DEAR = frozenset({"kills-lockstep", "stops-lockstep", "disk", "shm", "descriptors", "crowds", "stops-on-a-bad-line"})
+"""Whole runs, as `onrig attack --quick` makes them: `make study`."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.study] * (name in DEAR)) for name in NAMES])
 def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     campaign: Campaign = QUICK_CAMPAIGNS[name]
     piece = do_piece(campaign, 0, tmp_path / "piece")
@@ -91,6 +95,7 @@ def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
     assert attack_markdown([found]).count("\n") == 3
 
 
+@pytest.mark.study
 def test_the_lockstep_part_compares_with_a_run_that_was_left_alone(tmp_path: Path) -> None:
     """It finds a difference where there is one: here the run that is hit has another seed than the other."""
     other = Alone(1, ALONE.episodes)

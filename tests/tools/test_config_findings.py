@@ -53,7 +53,8 @@ def test_a_memory_that_this_machine_cannot_hold(
 def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "port").write_text("")
     line = problem(capsys, f"device={{port: {{path: {tmp_path / 'port'}}}}}")
-    assert "not a serial port; name the port itself at device.port.path" in line
+    assert line.rstrip().endswith("at device.port.path")
+    assert "not a serial port; " in line
 
 
 @pytest.mark.parametrize("bound", ["1.7976931348623157e308", "1e10"])

@@ -1,4 +1,4 @@
-"""Experiments on a Ray cluster of two nodes that the test starts; each has one CPU."""
+"""Experiments on a Ray cluster of two nodes that the test starts; each has one CPU (`make study`)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from tests.tools.experiments.test_experiment import SPEC, experiment
 pytest.importorskip("ray")
 
 from onrig.tools.experiments import cluster
+
+pytestmark = pytest.mark.study
+"""Two nodes of Ray cost more than the rest of this folder."""
 
 _NODES = """
 import sys
