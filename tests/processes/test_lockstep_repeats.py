@@ -42,7 +42,7 @@ def outcome(run: Run) -> Outcome:
     return Outcome((run.folder / "episodes.csv").read_bytes(), digest_of(run), policy.read_bytes())
 
 
-@pytest.fixture(scope="module", params=EPISODES)
+@pytest.fixture(scope="module", params=["pendulum", pytest.param("magman", marks=pytest.mark.study)])
 def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     config: str = request.param
     folder = tmp_path_factory.mktemp(config)

@@ -79,7 +79,18 @@ def test_in_full_it_is_as_large_as_promised() -> None:
     assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
 
 
-DEAR = frozenset({"kills-lockstep", "stops-lockstep", "disk", "shm", "descriptors", "crowds", "stops-on-a-bad-line"})
+DEAR = frozenset(
+    {
+        "kills-lockstep",
+        "stops-lockstep",
+        "stops-realtime",
+        "disk",
+        "shm",
+        "descriptors",
+        "crowds",
+        "stops-on-a-bad-line",
+    }
+)
 """Whole runs, as `onrig attack --quick` makes them: `make study`."""
 
 

@@ -90,7 +90,10 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
     assert len(msgspec.json.decode((folder / "meta.json").read_bytes())["resumed"]) == 1
 
 
-@pytest.mark.parametrize(("how", "workers"), [(signal.SIGKILL, 2), (signal.SIGINT, 2), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [(signal.SIGKILL, 2), pytest.param(signal.SIGINT, 2, marks=pytest.mark.study), (signal.SIGTERM, 1)],
+)
 def test_a_stopped_experiment_goes_on_to_the_same_files(
     tmp_path: Path, how: signal.Signals, workers: int, whole: dict[str, bytes]
 ) -> None:
