@@ -342,9 +342,9 @@ def test_a_name_that_the_wire_cannot_carry_is_no_name(name: str, fits: bool, tmp
         "-std=c99",
         "-c",
         f'-DONRIG_RIG_NAME="{name}"',
-        SOURCES / "rigs" / "rigs.c",
+        str(SOURCES / "rigs" / "rigs.c"),
         "-o",
-        tmp_path / "rigs.o",
+        str(tmp_path / "rigs.o"),
     ]
     assert (subprocess.run(words, capture_output=True, check=False).returncode == 0) is fits
     assert not fits or name.encode() in (tmp_path / "rigs.o").read_bytes()
