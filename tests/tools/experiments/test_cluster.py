@@ -1,4 +1,4 @@
-"""Experiments on a Ray cluster of two nodes that the test starts; each has one CPU (`make study`)."""
+"""Experiments on a Ray cluster of two nodes that the test starts (`make study`), and what an address may be."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from tests.tools.experiments.test_experiment import SPEC, experiment
 pytest.importorskip("ray")
 
 from onrig.tools.experiments import cluster
-
-pytestmark = pytest.mark.study
-"""Two nodes of Ray cost more than the rest of this folder."""
 
 _NODES = """
 import sys
@@ -53,6 +50,7 @@ def address() -> Iterator[str]:
     process.stdout.close()
 
 
+@pytest.mark.study  # two nodes of Ray cost more than the rest of this folder
 def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address: str) -> None:
     spec = specs.written(tmp_path, SPEC)
     done = subprocess.run(
