@@ -45,6 +45,16 @@ def _driver(d: schemdraw.Drawing, at: tuple[float, float], name: str) -> elm.Ic:
     return ic
 
 
+def _load(d: schemdraw.Drawing, ic: elm.Ic, load: elm.Element2Term, name: str) -> None:
+    """A driver's supply, and what it drives."""
+    _to(d, ic.VM, 0.6, "VM")
+    d.add(elm.Line().at(ic.GND).right().length(0.6))
+    d.add(elm.Ground())
+    d.add(elm.Line().at(ic.OUT1).right().length(2.2))
+    d.add(load.down().toy(ic.OUT2).label(name, "bottom"))
+    d.add(elm.Line().left().tox(ic.OUT2))
+
+
 def _to(d: schemdraw.Drawing, start: Point, length: float, text: str, side: str = "right") -> None:
     """A short lead from a pin that ends in a net's name."""
     line, tag = elm.Line().at(start).length(length), elm.Tag(width=0.9 + 0.19 * len(text)).label(text, fontsize=SMALL)
@@ -109,12 +119,7 @@ def pendulum() -> schemdraw.Drawing:
     ic = _driver(d, (13.0, 3.0), "DRV8874, PMODE = 3V3")
     for pin, signal in (("IN1", "in1"), ("IN2", "in2"), ("nSLEEP", "enable")):
         _to(d, getattr(ic, pin), 0.6, f"GP{pins[signal]}", "left")
-    _to(d, ic.VM, 0.6, "VM")
-    d.add(elm.Line().at(ic.GND).right().length(0.6))
-    d.add(elm.Ground())
-    d.add(elm.Line().at(ic.OUT1).right().length(2.2))
-    d.add(elm.Motor().down().toy(ic.OUT2).label("motor", "bottom"))
-    d.add(elm.Line().left().tox(ic.OUT2))
+    _load(d, ic, elm.Motor(), "motor")
     d.add(elm.Line().at(ic.VREF).down().length(0.5))
     d.add(elm.Dot())
     d.push()
@@ -186,12 +191,7 @@ def magman() -> schemdraw.Drawing:
     d.add(elm.Line().at(ic.IN2).left().length(0.6))
     d.add(elm.Ground())
     _to(d, ic.nSLEEP, 1.4, f"GP{pins['enable']}", "left")
-    _to(d, ic.VM, 0.6, "VM")
-    d.add(elm.Line().at(ic.GND).right().length(0.6))
-    d.add(elm.Ground())
-    d.add(elm.Line().at(ic.OUT1).right().length(2.2))
-    d.add(elm.Inductor2().down().toy(ic.OUT2).label("coil\n10 Ω", "bottom"))
-    d.add(elm.Line().left().tox(ic.OUT2))
+    _load(d, ic, elm.Inductor2(), "coil\n10 Ω")
     d.add(elm.Line().at(ic.VREF).down().length(0.5))
     d.add(elm.Tag().down().label("3V3", fontsize=SMALL))
     d.add(elm.Line().at(ic.IPROPI).down().length(0.5))

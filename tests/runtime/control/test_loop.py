@@ -326,11 +326,18 @@ def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPa
     def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
         return []
 
+    waited_ns = 0
+
+    def nothing(timeout_ns: int) -> bytes:
+        nonlocal waited_ns
+        waited_ns += max(timeout_ns, 1)
+        return b""
+
     def die(n: int) -> None:
         if n == 10:
             paced.device.handle = dead  # type: ignore[method-assign]
-            paced.session._transport.read = lambda timeout_ns: time.sleep(1e-4) or b""  # type: ignore
-            paced.session._now = time.monotonic_ns
+            paced.session._transport.read = nothing  # type: ignore[method-assign]
+            paced.session._now = lambda: waited_ns
             paced.session._retry_s = 0.001
             paced.board[Word.STOP_NOW_OUTSIDE] = 1
 
