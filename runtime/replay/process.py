@@ -44,8 +44,9 @@ NAME: Final = "replay"
 """Name of the process in reports."""
 _IDLE_MS: Final = 1
 _PROGRESS_S: Final = 0.25
-_FAREWELL_S: Final = 1.0
-"""Shutdown grace for busy learners; those silent for long are not awaited."""
+_FAREWELL_S: Final = 5.0
+"""Shutdown grace for busy learners; those silent for long are not awaited.  A remote one that is not told waits for the
+rig to come back."""
 _ROOM_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
 _BLOCKED_S: Final = 20.0
