@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 4
+LINK_VERSION: Final = 5
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """Limit on a header, which may hold a rig's whole configuration."""
@@ -83,6 +83,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Whether this learner may push."""
     why: str = ""
     """Reason why not, if it asked to."""
+    behaviour: bool = False
+    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.replay.memory.layout``)."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):

@@ -41,6 +41,7 @@ def measured(config: RunConfig, n: int, seed: int = 0) -> Transitions:
         exploration=np.abs(floats(n)),
         episode=(1 + np.arange(n) // steps).astype(np.uint32),
         step=(np.arange(n) % steps).astype(np.uint32),
+        behaviour=np.zeros((n, 0), np.float32),
     )
 
 
