@@ -56,7 +56,7 @@ def rows_equal(a: Transitions, b: Transitions) -> npt.NDArray[np.bool_]:
     n = len(a.reward)
     same = np.ones(n, bool)
     for x, y in zip(a, b, strict=True):
-        same &= (x.view(np.uint32) == y.view(np.uint32)).reshape(n, x[:1].size or 1).all(axis=1)
+        same &= (x.view(np.uint32) == y.view(np.uint32)).reshape(n, x[:1].size).all(axis=1)
     return same
 
 
