@@ -257,6 +257,7 @@ class TrialsSynthetic:
             rollout.exploration.reshape(-1),
             nothing,
             nothing,
+            np.zeros((S * T, 0), np.float32),
         )
         noise = acting.signal.reshape(S * T, m)
         altered, renews = resynthesise(self._synthetic, self._model, transitions, draws, noise, policy)

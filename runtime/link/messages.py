@@ -85,6 +85,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Whether this learner may push."""
     why: str = ""
     """Reason why not, if it asked to."""
+    behaviour: bool = False
+    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.replay.memory.layout``)."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):

@@ -273,6 +273,7 @@ class LearnerDesk:
                 done=self.done,
                 pushes=why is None,
                 why=why or "",
+                behaviour=storage.layout.behaviour,
             )
         )
 

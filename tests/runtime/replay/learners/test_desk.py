@@ -42,6 +42,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
@@ -149,7 +150,7 @@ def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
 ) -> None:
     rig = Rig(tmp_path, strategy, capacity=24)
     rig.attach()
-    mirror = Storage(24, 2, 1, cyclic=rig.memory.storage.cyclic)
+    mirror = Storage(24, Layout(2, 1), cyclic=rig.memory.storage.cyclic)
     for inserted, max_rows in turns:
         rig.insert(inserted)
         while True:
@@ -378,7 +379,7 @@ def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: 
 
 def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
     rig.insert(7)
-    mirror = Storage(64, 2, 1)
+    mirror = Storage(64, Layout(2, 1))
     mirror.write_rows(rig.memory.storage.rows(np.arange(7)))
     assert rig.ask(Confirm(1, mirror.digest())) == Accepted()
     rig.insert(1)
