@@ -60,8 +60,8 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        kept = kept_by(config, noisy=self._rollouts.is_noisy)
-        self.memories = Memories(kept, settings, seeds, policy=self._algorithm.policy)
+        kept = kept_by(config, settings, noisy=self._rollouts.is_noisy)
+        self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
@@ -76,6 +76,8 @@ class Trials:
         rows = memories.rows_of(rollout)
         altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
         memories.insert(rows, altered)
+        returns = rollout.mean_reward * self._rollouts.steps
+        memories.episode_closed(returns, np.ones(len(returns), np.bool_))
         memories.begin_episode(episode)
         noise = replay(self._algorithm, memories, self._updates) if memories.ready else None
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
@@ -89,7 +91,7 @@ def replay(algorithm: Algorithm, memories: Memories, updates: int) -> NDArray[np
         k = min(ahead, left)
         left -= k
         minibatches, noise = memories.draw(k)
-        memories.updated(algorithm.update(minibatches).priority)
+        memories.updated(algorithm.update(minibatches))
         if noise is not None:
             noises.append(noise * k)
     return np.sum(noises, axis=0) / updates if noises else None

@@ -9,6 +9,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative
 from onrig.learner.settings import LearnerSettings, log_std_problems
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.replay.settings import Selection, capacity_for
 
@@ -57,7 +58,7 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def capacity(self, n: int, m: int) -> int:
         """Experiences that the memory of a trial holds; ValueError when the configured bytes hold none."""
-        return capacity_for(self.selection, n, m, run_length=self.steps)
+        return capacity_for(self.selection, Layout(n, m), run_length=self.steps)
 
 
 def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import algorithm_for
+from onrig.learner.samplers import Setting
 from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.engine import Scores, replay
 from onrig.learner.trials.memories import Kept, Memories
@@ -46,10 +47,11 @@ class StepTrials:
         )
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
         self._explore = exploration_for(self._algorithm, run.noise, seeds, m)
-        strategy = parse_strategy(run.selection.strategy)
-        learning = run.steps - run.random_steps
-        kept = Kept(n, m, strategy, run.capacity(n, m), learning, run.selection.write_probability, terminates=True)
-        self.memories = Memories(kept, run.learner, seeds, policy=self._algorithm.policy)
+        strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
+        updates = learning * run.updates_per_step
+        setting = Setting(run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner)
+        kept = Kept(n, m, strategy, setting, run.selection.write_probability, terminates=True)
+        self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         self.steps = 0
         """Environment steps that each trial has done."""
         S = len(seeds)
@@ -89,18 +91,22 @@ class StepTrials:
         exploration = np.abs(chosen - wish).sum(axis=2)
         parts = (before, chosen, stepped.observation, stepped.reward[..., None], exploration[..., None])
         memories.insert(np.concatenate((*parts, stepped.terminated[..., None]), axis=2, dtype=np.float32), None)
-        if learning > 0 and memories.ready:
-            memories.begin_episode(learning)
-            replay(self._algorithm, memories, run.updates_per_step)
         self._return += stepped.reward[:, 0]
         self._observation = stepped.observation
         ended = stepped.terminated | stepped.truncated
         if ended.any():
-            self._observation = self._world.begin(ended)
-            which = ended[:, 0]
-            self._closed += np.where(which, (self._return, np.ones(len(which))), 0.0)
-            self._return[which] = 0.0
-            self._episodes += which
+            self._close(ended)
+        if learning > 0 and memories.ready:
+            memories.begin_episode(learning)
+            replay(self._algorithm, memories, run.updates_per_step)
+
+    def _close(self, ended: Bools) -> None:
+        which = ended[:, 0]
+        self.memories.episode_closed(self._return, which)
+        self._closed += np.where(which, (self._return, np.ones(len(which))), 0.0)
+        self._return[which] = 0.0
+        self._episodes += which
+        self._observation = self._world.begin(ended)
 
     def _evaluate(self) -> NDArray[np.float64]:
         """Mean return (S,) of noise-free episodes, those of a trial side by side."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.policy.contract import ModelRefused, ports_for
 from onrig.runtime.policy.graph import MAX_ELEMENTS, Cost, check_graph, check_operators
 from onrig.runtime.policy.onnx_wire import FLOAT, read_model
 from onrig.runtime.policy.operators import OPERATORS, evaluate
@@ -18,7 +18,7 @@ from tests.runtime.policy.models import node
 def cost_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> Cost:
     read = read_model(models.serialized(model))
     check_operators(read)
-    return check_graph(read, ("observation", 2), ("action", 1), max_parameters, max_operations)
+    return check_graph(read, ports_for(2, 1), max_parameters, max_operations)
 
 
 def refusal_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> str:

@@ -118,7 +118,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
-    memories = Memories(kept_by(config, noisy=False), case.settings, range(case.trials))
+    memories = Memories(kept_by(config, case.settings, noisy=False), range(case.trials))
     t = transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)), None)
