@@ -66,7 +66,6 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
     implementation = "dqn:Dqn"
-    on_rig = False
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
