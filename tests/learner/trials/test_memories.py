@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories
 from onrig.runtime.replay.memory.experiences import Memory
@@ -72,7 +73,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
             td = rng.standard_normal((5, 2, 16)).astype(np.float32)
             slots = ours.slots[:, 1].reshape(-1)
             assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
-            ours.updated(td)
+            ours.updated(Signals(td))
             theirs.keeper.learned(Signal.TD_ERROR, slots, np.abs(td[:, 1].reshape(-1)))
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
@@ -52,7 +53,7 @@ class _Onrig(Buffer):
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
         listens = Signal.TD_ERROR in strategy.keeper.looks_at
-        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._sampler.updated
+        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._tell_sampler
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
@@ -78,7 +79,7 @@ class _Onrig(Buffer):
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         for first in range(0, len(slots), _CHUNK):
             some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
-            self._sampler.updated(some, errors)
+            self._sampler.updated(some, Signals(errors))
             self._keeper.learned(Signal.TD_ERROR, some, errors)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
@@ -129,12 +130,15 @@ class _Onrig(Buffer):
     def update(self, i: int) -> None:
         self._take_errors(self._slots[i], self._td[i])
 
+    def _tell_sampler(self, slots: NDArray[np.int64], td: Floats) -> None:
+        self._sampler.updated(slots, Signals(td))
+
     def learn(self, i: int) -> None:
         draw = self._draw(BATCH)
         slots = draw.slots.reshape(-1)
         self._gather(slots, self._batches[BATCH]).terminated()
         td = self._td[i]
-        self._sampler.updated(slots, td)
+        self._sampler.updated(slots, Signals(td))
         self._keeper.learned(Signal.TD_ERROR, slots, td)
 
     def cycle(self, i: int) -> None:

@@ -22,6 +22,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
+    Closed,
     Confirm,
     Done,
     Errors,
@@ -221,6 +222,15 @@ def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
     rig.desk.closed = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
+
+
+def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
+    for episode in range(1, 71):
+        rig.desk.close(episode, -float(episode))
+    rig.desk.close(70, -70.0)  # a restarted process reads its records again
+    assert rig.pull(0, closed=68)[0].episodes == (Closed(69, -69.0), Closed(70, -70.0))
+    assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
+    assert rig.pull(0, closed=70)[0].episodes == ()
 
 
 def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_two_seconds(
