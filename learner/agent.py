@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable, Minibatches, algorithm_for
-from onrig.learner.export import export_policy
+from onrig.learner.algorithms import Exportable, Minibatches, algorithm_for, level_values
+from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
@@ -132,7 +132,10 @@ class Agent:
             parent_run=run_id,
             training_step=self._algorithm.updates,
         )
-        return export_policy(self._algorithm.actor_layers(0), contract)
+        layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
+        if discrete is not None:
+            return export_discrete_policy(layers, level_values(discrete.levels), contract)
+        return export_policy(layers, contract)
 
     def save(self, path: Path) -> None:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""

@@ -70,7 +70,6 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "dqn:Dqn"
     gives_targets = True
-    on_rig = False
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""

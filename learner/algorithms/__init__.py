@@ -63,9 +63,14 @@ class DiscreteActions(NamedTuple):
     """One action dimension cut into levels, explored epsilon-greedily."""
 
     levels: int
-    """Uniform on [-1, 1]."""
+    """Uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
     """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
+
+
+def level_values(levels: int) -> NDArray[np.float64]:
+    """Actions of the levels, lowest first."""
+    return np.linspace(-1.0, 1.0, levels)
 
 
 class Algorithm(Protocol):
@@ -107,7 +112,7 @@ class Stochastic(Algorithm, Protocol):
 
 @runtime_checkable
 class Exportable(Protocol):
-    """An algorithm whose policy a rig can run (``onrig.learner.export``)."""
+    """An algorithm whose policy a rig can run (``onrig.learner.export``): its actions, or the best of its levels."""
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""
