@@ -16,21 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.runtime.policy.contract import (
-    INPUT_NAME,
     METADATA_KEY,
-    OUTPUT_NAME,
     ModelRefused,
     PolicyContract,
+    Ports,
     Stage,
     contract_mismatch,
     decode_contract,
+    ports_for,
 )
-from onrig.runtime.policy.graph import Cost, check_graph, check_operators
+from onrig.runtime.policy.graph import Cost, check_graph, check_operators, hidden_width
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
+from onrig.runtime.policy.probing import probe, run
 from onrig.runtime.policy.session import PolicySession
 
-BOUNDS_TOLERANCE: Final = 1e-4
-"""Share of the half range by which an action may exceed its limit: float32 rounding of a scaled, saturated tanh."""
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 HOPELESS: Final = 20.0
@@ -55,6 +54,7 @@ class Admitted(NamedTuple):
     latency_p50_us: float
     latency_p99_us: float
     cost: Cost
+    ports: Ports
     warnings: tuple[str, ...]
 
 
@@ -100,13 +100,13 @@ def _judge(
     parsed = read_model(model)
     check_operators(parsed)
     contract, warnings = _contract(parsed, wanted)
-    cost = check_graph(
-        parsed,
-        (INPUT_NAME, len(wanted.observations)),
-        (OUTPUT_NAME, len(wanted.actions)),
-        limits.max_parameters,
-        limits.max_operations,
+    ports = ports_for(
+        len(wanted.observations),
+        len(wanted.actions),
+        stochastic=contract.stochastic,
+        hidden=hidden_width(parsed) if contract.format > 1 else 0,
     )
+    cost = check_graph(parsed, ports, limits.max_parameters, limits.max_operations)
     session = PolicySession(model)
     budget = limits.latency_budget_us
     first_us = min(_time_runs(session, 3, clock_ns))
@@ -115,7 +115,8 @@ def _judge(
     finite = np.isfinite(probes).all(axis=1)
     if not finite.all():
         warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were left out")
-    _check_outputs(_outputs(session, probes[finite]), probes[finite], wanted)
+    if finite.any():
+        probe(session, probes[finite], wanted)
     _time_runs(session, WARM_UP_RUNS, clock_ns)
     p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
     if p99 > budget:
@@ -123,7 +124,7 @@ def _judge(
         if p50 > budget and not limits.latency_is_advisory:
             raise ModelRefused("latency", latency)
         warnings.append(latency)
-    return Admitted(contract, float(p50), float(p99), cost, tuple(warnings))
+    return Admitted(contract, float(p50), float(p99), cost, ports, tuple(warnings))
 
 
 def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract, list[str]]:
@@ -150,74 +151,11 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
     return contract, warnings
 
 
-def _run(session: PolicySession) -> None:
-    try:
-        session.run()
-    except Exception as error:  # onnxruntime's exceptions have no common base below Exception
-        raise ModelRefused("format", f"onnxruntime fails to run it: {error}") from error
-
-
 def _time_runs(session: PolicySession, runs: int, clock_ns: Callable[[], int]) -> list[float]:
     """Time single runs, in microseconds."""
     times: list[float] = []
     for _ in range(runs):
         start = clock_ns()
-        _run(session)
+        run(session)
         times.append((clock_ns() - start) / 1e3)
     return times
-
-
-def _outputs(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Run every probe; float32 (k, m)."""
-    outputs = np.empty((len(probes), session.action.shape[1]), np.float32)
-    for probe, output in zip(probes, outputs, strict=True):
-        session.observation[0] = probe
-        _run(session)
-        output[:] = session.action[0]
-    return outputs
-
-
-def _check_outputs(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
-    """Raise ModelRefused (``finite``, ``bounds``) for the worst output over all probes."""
-
-    def where(row: int, column: int) -> str:
-        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(wanted.observations, probes[row], strict=True))
-        return f"action {wanted.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
-
-    bad = np.argwhere(~np.isfinite(outputs))
-    if len(bad):
-        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are not finite")
-    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
-    slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
-    excess = np.maximum(low - outputs, outputs - high) - slack
-    if (excess > 0).any():
-        row, column = np.unravel_index(int(np.argmax(excess / (high - low))), excess.shape)
-        limit = wanted.actions[int(column)]
-        raise ModelRefused(
-            "bounds",
-            f"{where(int(row), int(column))}, allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
-            f"{int((excess > 0).sum())} of {outputs.size} outputs are beyond (squash or clip them in the graph)",
-        )
-
-
-def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:
-    """Probe observations for ``admit`` in SI units, float32 (n, width); deterministic in the arguments.
-
-    The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them, or
-    a random choice if there are more); the rest uniform over the widened range.  ``widen`` is the factor on each half
-    range: a rig may leave its range, and the policy's outputs must be finite and bounded there too.
-    """
-    rng = np.random.default_rng(seed)
-    low = np.array([s.low for s in contract.observations])
-    high = np.array([s.high for s in contract.observations])
-    centre, half = 0.5 * (low + high), 0.5 * (high - low)
-    width = len(low)
-    count = n // 4 if width >= 30 else min(1 << width, n // 4)
-    if width < 20:
-        picked = rng.permutation(1 << width)[:count]
-        signs = 2.0 * ((picked[:, None] >> np.arange(width)) & 1) - 1.0
-    else:
-        signs = rng.choice((-1.0, 1.0), size=(count, width))
-    rest = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
-    unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, rest])[:n]
-    return np.asarray(centre + half * unit, np.float32)

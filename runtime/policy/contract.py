@@ -1,22 +1,58 @@
 """The contract in a policy's ONNX metadata, the one that a rig requires, and the refusal of a policy that differs.
 
-A policy is an ONNX graph with one float32 input ``observation`` of shape (1, n) and one float32 output ``action`` of
-shape (1, m), both in SI units and in the rig's order: normalisation is part of the graph, so that a policy can be
-judged and run without knowledge of its training.
+A policy is an ONNX graph from ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units and in the rig's
+order: normalisation is part of the graph, so that a policy can be judged and run without knowledge of its training.
+Format 2 adds ports (``Ports``) for policies that are stochastic or recurrent.  The graph stays a pure function: random
+numbers and the hidden state are inputs, which the loop supplies.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from onrig.hw.rig import Rig
 
-FORMAT_VERSION: Final = 1
+FORMATS: Final = (1, 2)
+"""Formats that are read; 1 is that of policies that are neither stochastic nor recurrent."""
 METADATA_KEY: Final = "onrig.contract"
 INPUT_NAME: Final = "observation"
 OUTPUT_NAME: Final = "action"
+NOISE: Final = "noise"
+HIDDEN: Final = "hidden"
+HIDDEN_OUT: Final = "hidden_out"
+NOISE_CUT: Final = 3.0
+"""Largest magnitude of a noise input."""
+
+DETERMINISTIC: Final = "deterministic"
+GAUSSIAN: Final = "gaussian"
+SQUASHED_GAUSSIAN: Final = "squashed_gaussian"
+BEHAVIOURS: Final = (DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN)
+
+
+class Ports(NamedTuple):
+    """Inputs and outputs of a policy's graph by name, with their widths: float32 tensors of shape (1, width)."""
+
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+
+def ports_for(n: int, m: int, *, stochastic: bool = False, hidden: int = 0) -> Ports:
+    """Ports of a policy with ``n`` observations and ``m`` actions; ``hidden``: width of its state, 0 for none.
+
+    A stochastic policy takes ``noise`` (standard normal, cut at 3) and returns the distribution behind its action, per
+    normalised action: ``drawn`` = ``mean`` + ``std`` noise.  ``action`` is ``drawn``, clipped or squashed by a tanh, in
+    SI units.  A recurrent policy takes the state that it returned as ``hidden_out`` one tick before.
+    """
+    inputs, outputs = {INPUT_NAME: n}, {OUTPUT_NAME: m}
+    if stochastic:
+        inputs |= {NOISE: m}
+        outputs |= {"mean": m, "std": m, "drawn": m}
+    if hidden:
+        inputs |= {HIDDEN: hidden}
+        outputs |= {HIDDEN_OUT: hidden}
+    return Ports(inputs, outputs)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -42,13 +78,24 @@ class PolicyContract(msgspec.Struct, frozen=True):
     delay_periods: float = 1.0
     """Delay between sample and effect that the policy was trained for, in periods (at most)."""
     normalisation: str = "baked"
-    behaviour: str = "deterministic"
-    """Behaviour distribution: only ``deterministic`` so far."""
-    format: int = FORMAT_VERSION
+    behaviour: str = DETERMINISTIC
+    """Distribution of its actions, one of ``BEHAVIOURS``: a Gaussian's draw is clipped to [-1, 1], a squashed
+    Gaussian's passes a tanh."""
+    format: int = 1
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether it draws its actions, and so explores by noise of its own."""
+        return self.behaviour != DETERMINISTIC
 
 
-def contract_for(rig: Rig, rate_hz: float, *, policy_id: int, parent_run: str, training_step: int) -> PolicyContract:
-    """Build the contract that a policy for ``rig`` at ``rate_hz`` must have."""
+def contract_for(
+    rig: Rig, rate_hz: float, *, policy_id: int, parent_run: str, training_step: int, behaviour: str = DETERMINISTIC
+) -> PolicyContract:
+    """Build the contract that a policy for ``rig`` at ``rate_hz`` must have.
+
+    A rig that requires one stochastic ``behaviour`` admits the others too.
+    """
     return PolicyContract(
         rig=rig.name,
         observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in rig.signals),
@@ -57,6 +104,8 @@ def contract_for(rig: Rig, rate_hz: float, *, policy_id: int, parent_run: str, t
         policy_id=policy_id,
         parent_run=parent_run,
         training_step=training_step,
+        behaviour=behaviour,
+        format=1 if behaviour == DETERMINISTIC else 2,
     )
 
 
@@ -72,10 +121,21 @@ def decode_contract(text: str | bytes) -> PolicyContract:
 
 def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | None:
     """Describe the first difference that rules a policy out for a rig, with both values; None if it fits."""
-    for field in ("format", "rig", "normalisation", "behaviour"):
+    if offered.format not in FORMATS:
+        return f"format is {offered.format}, formats read are {FORMATS}"
+    for field in ("rig", "normalisation"):
         a, b = getattr(offered, field), getattr(wanted, field)
         if a != b:
             return f"{field} is {a!r}, the rig has {b!r}"
+    behaviour = offered.behaviour
+    if behaviour not in BEHAVIOURS:
+        return f"behaviour is {behaviour!r}, known are {', '.join(BEHAVIOURS)}"
+    if offered.stochastic and offered.format == 1:
+        return f"behaviour is {behaviour!r}, which needs format 2"
+    if offered.stochastic and not wanted.stochastic:
+        return f"behaviour is {behaviour!r}, the rig adds its own exploration (a stochastic policy needs process: own)"
+    if wanted.stochastic and not offered.stochastic:
+        return f"behaviour is {behaviour!r}, the rig explores by the policy's own noise (process: own)"
     for kind in ("observations", "actions"):
         got: tuple[Signal, ...] = getattr(offered, kind)
         want: tuple[Signal, ...] = getattr(wanted, kind)
@@ -89,7 +149,7 @@ def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | 
     return None
 
 
-Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "latency", "ids"]
+Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "ports", "latency", "ids"]
 """The steps of admission in order; ``ids``: none is left."""
 
 MAX_REASON: Final = 300

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.policy.contract import HIDDEN, ModelRefused, Ports
 from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, evaluate
 from onrig.runtime.policy.shape_rules import Value, value_of
@@ -16,6 +17,8 @@ OPSETS: Final = range(13, 27)
 """Operator sets that the shape rules cover; older ones have axes and bounds in attributes."""
 MAX_ELEMENTS: Final = 1 << 18
 """Total elements of all values computed in one run: 2 MiB at 8 bytes each."""
+MAX_HIDDEN: Final = 4096
+"""Largest hidden state."""
 
 
 class Cost(NamedTuple):
@@ -40,17 +43,33 @@ def _agrees(declared: int | str | None, actual: int) -> bool:
     return declared is None or actual == (1 if isinstance(declared, str) else declared)
 
 
-def _check_port(what: str, ports: tuple[ValueInfo, ...], name: str, shape: tuple[int, int]) -> None:
-    """Check that a graph has exactly the required float32 input or output; a symbolic batch dimension counts as 1."""
-    if [port.name for port in ports] != [name]:
-        names = [port.name for port in ports]
-        raise ModelRefused("shapes", f"{len(names)} {what}s {names[:8]}, must be exactly one, named {name!r}")
-    [port] = ports
-    if port.elem_type != FLOAT:
-        raise ModelRefused("shapes", f"{what} {name!r} has element type {port.elem_type}, must be {FLOAT} (float32)")
-    if port.shape is None or len(port.shape) != 2 or not all(map(_agrees, port.shape, shape)):
-        declared = None if port.shape is None else list(port.shape)
-        raise ModelRefused("shapes", f"{what} {name!r} has shape {declared}, the rig needs {list(shape)}")
+def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, int]) -> None:
+    """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension counts as 1."""
+    names = [port.name for port in ports]
+    if sorted(names) != sorted(widths):
+        wanted = " and ".join(map(repr, widths))
+        raise ModelRefused("shapes", f"{len(names)} {kind}s {names[:8]}, must be exactly {len(widths)}: {wanted}")
+    for port in ports:
+        name, shape = port.name, (1, widths[port.name])
+        if port.elem_type != FLOAT:
+            raise ModelRefused(
+                "shapes", f"{kind} {name!r} has element type {port.elem_type}, must be {FLOAT} (float32)"
+            )
+        if port.shape is None or len(port.shape) != 2 or not all(map(_agrees, port.shape, shape)):
+            declared = None if port.shape is None else list(port.shape)
+            raise ModelRefused("shapes", f"{kind} {name!r} has shape {declared}, the rig needs {list(shape)}")
+
+
+def hidden_width(model: OnnxModel) -> int:
+    """Width of the input ``hidden`` as declared; 0 without one.  Raises ModelRefused (``shapes``)."""
+    for port in model.inputs:
+        if port.name == HIDDEN:
+            width = port.shape[1] if port.shape is not None and len(port.shape) == 2 else None
+            if not isinstance(width, int) or not 1 <= width <= MAX_HIDDEN:
+                declared = None if port.shape is None else list(port.shape)
+                raise ModelRefused("shapes", f"input {HIDDEN!r} has shape {declared}, must be (1, 1 to {MAX_HIDDEN})")
+            return width
+    return 0
 
 
 def _check_declared(info: ValueInfo, value: Value) -> None:
@@ -63,20 +82,19 @@ def _check_declared(info: ValueInfo, value: Value) -> None:
 
 def check_graph(
     model: OnnxModel,
-    observation: tuple[str, int],
-    action: tuple[str, int],
+    ports: Ports,
     max_parameters: int,
     max_operations: int,
 ) -> Cost:
     """Infer the shapes of a graph with checked operators; returns its cost or raises ModelRefused.
 
-    ``observation`` and ``action`` are the (name, width) of the only input and output, of shape (1, width).  Refused
-    (``shapes``) are names defined twice or used before definition, inconsistent shapes and false declarations;
-    (``size``) costs beyond the limits; (``finite``) constants that are not finite.
+    Refused (``shapes``) are other inputs and outputs than ``ports``, names defined twice or used before definition,
+    inconsistent shapes and false declarations; (``size``) costs beyond the limits; (``finite``) constants that are not
+    finite.
     """
-    _check_port("input", model.inputs, observation[0], (1, observation[1]))
-    _check_port("output", model.outputs, action[0], (1, action[1]))
-    values: dict[str, Value] = {observation[0]: Value(FLOAT, (1, observation[1]))}
+    _check_ports("input", model.inputs, ports.inputs)
+    _check_ports("output", model.outputs, ports.outputs)
+    values = {name: Value(FLOAT, (1, width)) for name, width in ports.inputs.items()}
     parameters = operations = elements = 0
 
     def define(name: str, value: Value) -> None:
@@ -109,13 +127,14 @@ def check_graph(
         if len(result.shapes) != len(node.outputs):
             raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
         for name, shape in zip(node.outputs, result.shapes, strict=True):
-            define(name, Value(result.elem_type, shape, result.constant))
-    output = values.get(action[0])
-    if output is None or output.constant is not None:
-        raise ModelRefused("shapes", f"no node computes the output {action[0]!r}")
-    got, needed = (output.elem_type, output.shape), (FLOAT, (1, action[1]))
-    if got != needed:
-        raise ModelRefused("shapes", f"output {action[0]!r} is (type, shape) {got}, the rig needs {needed}")
+            define(name, Value(result.elem_type, shape, result.constant, result.below))
+    for name, width in ports.outputs.items():
+        output = values.get(name)
+        if output is None or output.constant is not None:
+            raise ModelRefused("shapes", f"no node computes the output {name!r}")
+        got, needed = (output.elem_type, output.shape), (FLOAT, (1, width))
+        if got != needed:
+            raise ModelRefused("shapes", f"output {name!r} is (type, shape) {got}, the rig needs {needed}")
     for info in model.value_infos:
         if info.name in values:
             _check_declared(info, values[info.name])

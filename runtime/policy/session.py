@@ -9,11 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from onrig.runtime.policy.contract import INPUT_NAME, OUTPUT_NAME, ModelRefused
+from onrig.runtime.policy.contract import (
+    BEHAVIOURS,
+    DETERMINISTIC,
+    HIDDEN,
+    HIDDEN_OUT,
+    INPUT_NAME,
+    METADATA_KEY,
+    NOISE,
+    OUTPUT_NAME,
+    SQUASHED_GAUSSIAN,
+    ModelRefused,
+    decode_contract,
+    ports_for,
+)
+
+Port = npt.NDArray[np.float32]
 
 MAX_WIDTH: Final = 4096
 """Largest number of components of an observation or an action."""
@@ -52,24 +68,46 @@ def _build(model: bytes) -> onnxruntime.InferenceSession:
     )
 
 
-def _width(kind: str, name: str, ports: list[onnxruntime.NodeArg]) -> int:
-    """Return the width n of the only port, a float32 tensor (1, n) or (batch, n)."""
-    [port] = ports if len(ports) == 1 else [None]
-    if port is None or port.name != name or port.type != "tensor(float)":
-        got = [f"{p.name}: {p.type}" for p in ports[:8]]
-        raise ModelRefused("shapes", f"{kind} must be one tensor(float) named {name!r}, is {got}")
-    shape = port.shape
-    if len(shape) != 2 or shape[1] not in range(1, MAX_WIDTH + 1) or (isinstance(shape[0], int) and shape[0] != 1):
-        raise ModelRefused("shapes", f"{kind} {name!r} has shape {shape}, must be (1, n) with n <= {MAX_WIDTH}")
-    return int(shape[1])
+def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
+    """Return the widths of all ports, each a float32 tensor (1, width) or (batch, width)."""
+    widths = {}
+    for port in ports:
+        shape = port.shape
+        if port.type != "tensor(float)":
+            raise ModelRefused("shapes", f"{kind} {port.name!r} is {port.type}, must be tensor(float)")
+        if len(shape) != 2 or shape[1] not in range(1, MAX_WIDTH + 1) or (isinstance(shape[0], int) and shape[0] != 1):
+            raise ModelRefused(
+                "shapes", f"{kind} {port.name!r} has shape {shape}, must be (1, n) with n <= {MAX_WIDTH}"
+            )
+        widths[port.name] = int(shape[1])
+    return widths
+
+
+def _behaviour(session: onnxruntime.InferenceSession) -> str:
+    """Distribution that the metadata of a stochastic policy names."""
+    try:
+        behaviour = decode_contract(session.get_modelmeta().custom_metadata_map.get(METADATA_KEY, "")).behaviour
+    except msgspec.DecodeError as error:
+        raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
+    if behaviour not in BEHAVIOURS or behaviour == DETERMINISTIC:
+        raise ModelRefused("contract", f"behaviour is {behaviour!r}, but it has the input {NOISE!r}")
+    return behaviour
+
+
+def _named(widths: dict[str, int]) -> str:
+    return ", ".join(f"{name} (1, {width})" for name, width in widths.items()) or "none"
+
+
+_NOTHING: Final = np.zeros((1, 0), np.float32)
 
 
 class PolicySession:
-    """An onnxruntime session of one policy; ``observation`` (1, n) in, ``run``, ``action`` (1, m) out, all float32.
+    """An onnxruntime session of one policy: write its inputs, ``run``, read its outputs, all float32.
 
-    The arrays belong to the session and never change: write into ``observation``, do not replace it. Raises
-    ModelRefused if onnxruntime refuses the model (``format``) or the ports differ (``shapes``). The model is judged
-    elsewhere, in ``onrig.runtime.policy.admission``.
+    Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
+    them, do not replace them.  Raises ModelRefused if onnxruntime refuses the model (``format``), its ports differ
+    (``shapes``), or its metadata do not tell its distribution (``contract``).  The model is judged elsewhere, in
+    ``onrig.runtime.policy.admission``.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -77,17 +115,42 @@ class PolicySession:
         """The ONNX bytes it runs."""
         try:
             session = _build(model)
-            n = _width("input", INPUT_NAME, session.get_inputs())
-            m = _width("output", OUTPUT_NAME, session.get_outputs())
+            inputs, outputs = (
+                _widths(kind, ports)
+                for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
+            )
+            stochastic = NOISE in inputs
+            n, m, hidden = (inputs.get(INPUT_NAME, 0), outputs.get(OUTPUT_NAME, 0), inputs.get(HIDDEN, 0))
+            for kind, got, needed in zip(
+                ("inputs", "outputs"),
+                (inputs, outputs),
+                ports_for(n, m, stochastic=stochastic, hidden=hidden),
+                strict=True,
+            ):
+                if got != needed:
+                    raise ModelRefused("shapes", f"{kind} are {_named(got)}, must be {_named(needed)}")
+            behaviour = _behaviour(session) if stochastic else DETERMINISTIC
         except ModelRefused:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
             raise ModelRefused("format", f"onnxruntime refuses it: {error}") from error
-        self.observation: npt.NDArray[np.float32] = np.zeros((1, n), np.float32)
-        self.action: npt.NDArray[np.float32] = np.zeros((1, m), np.float32)
         binding = session.io_binding()
-        binding.bind_cpu_input(INPUT_NAME, self.observation)
-        binding.bind_output(OUTPUT_NAME, "cpu", 0, np.float32, (1, m), self.action.ctypes.data)
+        taken = {name: np.zeros((1, width), np.float32) for name, width in inputs.items()}
+        given = {name: np.zeros((1, width), np.float32) for name, width in outputs.items()}
+        for name, array in taken.items():
+            binding.bind_cpu_input(name, array)
+        for name, array in given.items():
+            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        self.observation: Port = taken[INPUT_NAME]
+        self.noise: Port | None = taken.get(NOISE)
+        self.hidden: Port | None = taken.get(HIDDEN)
+        self.action: Port = given[OUTPUT_NAME]
+        self.mean, self.std, self.drawn = (given.get(name, _NOTHING) for name in ("mean", "std", "drawn"))
+        self.hidden_out: Port = given.get(HIDDEN_OUT, _NOTHING)
+        self.plain: Final = not (stochastic or hidden)
+        """Whether ``observation`` and ``action`` are its only ports."""
+        self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
+        """Whether its draw passes a tanh on the way to the action; otherwise it is clipped."""
         self._session = session
         self._binding = binding
         self._call, self._arguments = _hot_call(session, binding)

@@ -23,9 +23,10 @@ import onnx
 from onrig.hw.messages import State, Status
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
-from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit, probe_states
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
 from onrig.runtime.policy.probation import Terms
+from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run

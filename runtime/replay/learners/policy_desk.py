@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.link.messages import RATE, Verdict
-from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit, probe_states
+from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate

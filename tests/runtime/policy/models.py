@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, Signal, encode_contract
+from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, Signal, encode_contract
 
 CONTRACT = PolicyContract(
     rig="pendulum",
@@ -20,6 +21,8 @@ CONTRACT = PolicyContract(
     parent_run="run",
     training_step=100,
 )
+
+STOCHASTIC = msgspec.structs.replace(CONTRACT, behaviour=SQUASHED_GAUSSIAN, format=2)
 
 Arrays = Mapping[str, npt.ArrayLike]
 OBSERVATION = helper.make_tensor_value_info("observation", onnx.TensorProto.FLOAT, [1, 2])
@@ -163,3 +166,67 @@ def nan_near(
         ]
     )
     return model
+
+
+def _ports(**widths: int) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, width]) for name, width in widths.items()]
+
+
+def stochastic(contract: PolicyContract = STOCHASTIC, **replaced: onnx.NodeProto) -> onnx.ModelProto:
+    """Make mean = 0.3 theta, std = exp(0.1 omega - 1), action = 3 tanh(mean + std noise), or clipped for a Gaussian.
+
+    ``replaced``: other nodes, by output.
+    """
+    squash = node("Tanh", ["drawn"], ["unit"])
+    if contract.behaviour != SQUASHED_GAUSSIAN:
+        squash = node("Clip", ["drawn", "least", "most"], ["unit"])
+    nodes = {  # in the order in which they are computed
+        "mean": node("MatMul", ["observation", "to_mean"], ["mean"]),
+        "power": node("MatMul", ["observation", "to_std"], ["power"]),
+        "log_std": node("Sub", ["power", "most"], ["log_std"]),
+        "std": node("Exp", ["log_std"], ["std"]),
+        "spread": node("Mul", ["std", "noise"], ["spread"]),
+        "drawn": node("Add", ["mean", "spread"], ["drawn"]),
+        "unit": squash,
+        "action": node("Mul", ["unit", "volts"], ["action"]),
+    }
+    constants: dict[str, npt.ArrayLike] = {
+        "to_mean": np.array([[0.3], [0.0]], np.float32),
+        "to_std": np.array([[0.0], [0.1]], np.float32),
+        "volts": np.array([3.0], np.float32),
+        "least": np.float32(-1.0),
+        "most": np.float32(1.0),
+    }
+    first = [replaced[name] for name in replaced if name not in nodes]
+    return proto(
+        [*first, *(replaced.get(name, nodes[name]) for name in nodes)],
+        constants,
+        contract=contract,
+        inputs=_ports(observation=2, noise=1),
+        outputs=_ports(action=1, mean=1, std=1, drawn=1),
+    )
+
+
+def recurrent(leak: float = 0.5, contract: PolicyContract | None = None) -> onnx.ModelProto:
+    """Make h' = leak h + theta and action = 3 tanh(h'): three hidden units, all alike."""
+    nodes = [
+        node("MatMul", ["observation", "spread"], ["seen"]),
+        node("Mul", ["hidden", "leak"], ["left"]),
+        node("Add", ["left", "seen"], ["hidden_out"]),
+        node("MatMul", ["hidden_out", "third"], ["sum"]),
+        node("Tanh", ["sum"], ["unit"]),
+        node("Mul", ["unit", "volts"], ["action"]),
+    ]
+    constants = {
+        "spread": np.array([[1.0] * 3, [0.0] * 3], np.float32),
+        "leak": np.array([leak], np.float32),
+        "third": np.full((3, 1), 1 / 3, np.float32),
+        "volts": np.array([3.0], np.float32),
+    }
+    return proto(
+        nodes,
+        constants,
+        contract=msgspec.structs.replace(CONTRACT, format=2) if contract is None else contract,
+        inputs=_ports(observation=2, hidden=3),
+        outputs=_ports(action=1, hidden_out=3),
+    )

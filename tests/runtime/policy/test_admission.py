@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused, admit, probe_states
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused, admit
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, Signal
+from onrig.runtime.policy.probing import probe_states
 from tests.runtime.policy import models
 from tests.runtime.policy.models import CONTRACT, node
 
@@ -101,7 +102,10 @@ def altered(**changes: object) -> PolicyContract:
     [
         (altered(rig="magman"), "rig is 'magman', the rig has 'pendulum'"),
         (altered(rate_hz=100.0), "rate is 100.0 Hz, the rig runs at 50.0 Hz"),
-        (altered(format=2), "format is 2"),
+        (altered(format=3), "format is 3, formats read are (1, 2)"),
+        (altered(behaviour="beta"), "behaviour is 'beta', known are"),
+        (altered(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
+        (altered(behaviour="gaussian", format=2), "the rig adds its own exploration"),
         (altered(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
         (altered(observations=CONTRACT.observations[::-1]), "observations are ['omega', 'theta']"),
         (altered(policy_id=1 << 63), "policy_id is beyond 64 bits"),
@@ -113,6 +117,10 @@ def test_a_contract_for_another_rig_is_refused(contract: PolicyContract, reason:
     stage, told = refused(models.policy(contract=contract))
     assert stage == "contract"
     assert reason in told
+
+
+def test_a_deterministic_policy_may_be_of_either_format() -> None:
+    assert isinstance(verdict(models.policy(contract=altered(format=2))), Admitted)
 
 
 def test_a_policy_trained_for_less_delay_is_admitted_with_a_warning() -> None:

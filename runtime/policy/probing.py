@@ -1,0 +1,156 @@
+"""Probing of a policy in onnxruntime: outputs at probe states that are finite, bounded, and in agreement.
+
+A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 steps in a row.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from onrig.runtime.policy.contract import NOISE_CUT, ModelRefused, PolicyContract
+from onrig.runtime.policy.session import PolicySession
+
+BOUNDS_TOLERANCE: Final = 1e-4
+"""Share of the half range by which an action may exceed its limit: float32 rounding of a scaled, saturated tanh."""
+AGREEMENT: Final = 1e-4
+"""Difference allowed between ports, relative to their values where these exceed 1: float32 rounding."""
+RECURRENT_STEPS: Final = 200
+"""Consecutive steps in which a recurrent policy is probed."""
+
+
+def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:
+    """Probe observations in SI units, float32 (n, width); deterministic in the arguments.
+
+    The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them, or
+    a random choice if there are more); the rest uniform over the widened range.  ``widen`` is the factor on each half
+    range: a rig may leave its range, and the policy's outputs must be finite and bounded there too.
+    """
+    rng = np.random.default_rng(seed)
+    low = np.array([s.low for s in contract.observations])
+    high = np.array([s.high for s in contract.observations])
+    centre, half = 0.5 * (low + high), 0.5 * (high - low)
+    width = len(low)
+    count = n // 4 if width >= 30 else min(1 << width, n // 4)
+    if width < 20:
+        picked = rng.permutation(1 << width)[:count]
+        signs = 2.0 * ((picked[:, None] >> np.arange(width)) & 1) - 1.0
+    else:
+        signs = rng.choice((-1.0, 1.0), size=(count, width))
+    rest = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
+    unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, rest])[:n]
+    return np.asarray(centre + half * unit, np.float32)
+
+
+def run(session: PolicySession) -> None:
+    """Run once; raises ModelRefused (``format``) where onnxruntime fails."""
+    try:
+        session.run()
+    except Exception as error:  # onnxruntime's exceptions have no common base below Exception
+        raise ModelRefused("format", f"onnxruntime fails to run it: {error}") from error
+
+
+class _Answers(NamedTuple):
+    """Outputs of a policy for k probes under one noise, float32 (k, width) each, by port."""
+
+    noise: float
+    outputs: dict[str, npt.NDArray[np.float32]]
+
+
+def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
+    """Raise ModelRefused (``finite``, ``bounds``, ``ports``) where outputs are wrong at at least one probe state."""
+    if session.hidden is not None:  # one episode, which repeats the probes where they are too few
+        probes = np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
+    noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
+    answers = [_answers(session, probes, noise) for noise in noises]
+    for answer in answers:
+        for port, values in answer.outputs.items():
+            if port != "action":
+                _check_finite(port, values, answer.noise)
+        _check_actions(answer.outputs["action"], probes, wanted)
+    if session.noise is not None:
+        for answer in answers:
+            _check_agreement(answer, answers[0], wanted, squashes=session.squashes)
+
+
+def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> _Answers:
+    """Run every probe in turn, a recurrent policy as one episode."""
+    ports = {"action": session.action}
+    if session.noise is not None:
+        session.noise.fill(noise)
+        ports |= {"mean": session.mean, "std": session.std, "drawn": session.drawn}
+    if session.hidden is not None:
+        session.hidden.fill(0.0)
+        ports["hidden_out"] = session.hidden_out
+    outputs = {name: np.empty((len(probes), port.shape[1]), np.float32) for name, port in ports.items()}
+    for row, probe in enumerate(probes):
+        session.observation[0] = probe
+        run(session)
+        for name, port in ports.items():
+            outputs[name][row] = port[0]
+        if session.hidden is not None:
+            session.hidden[:] = session.hidden_out
+    return _Answers(noise, outputs)
+
+
+def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        row, column = bad[0]
+        raise ModelRefused(
+            "finite",
+            f"output {port!r} is {values[row, column]:.6g} with noise {noise:g}; "
+            f"{len(bad)} of {values.size} values are not finite",
+        )
+
+
+def _check_agreement(answer: _Answers, without: _Answers, wanted: PolicyContract, *, squashes: bool) -> None:
+    """Raise ModelRefused (``ports``) unless noise moves the draw alone, and the action follows from the draw.
+
+    ``without``: the answers without noise.
+    """
+    mean, std, drawn, action = (answer.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action"))
+    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
+    normalised = (action - 0.5 * (low + high)) / (0.5 * (high - low))
+    follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
+    if (std < 0.0).any():
+        raise ModelRefused("ports", f"output 'std' is {std.min():.6g}, must not be negative")
+    checks = [("'drawn'", drawn, "'mean' + 'std' x noise", mean + std * answer.noise)]
+    checks += [("'action', normalised,", normalised, f"'drawn' {'squashed' if squashes else 'clipped'}", follows)]
+    if "hidden_out" not in without.outputs:  # a recurrent state may follow the draw
+        checks += [
+            (f"{port!r} with noise", values, f"{port!r} without", without.outputs[port].astype(np.float64))
+            for port, values in (("mean", mean), ("std", std))
+        ]
+    for what, got, other, expected in checks:
+        off = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
+        if (off > AGREEMENT).any():
+            at = np.unravel_index(int(np.argmax(off)), off.shape)
+            raise ModelRefused(
+                "ports", f"output {what} is {got[at]:.6g} where {other} is {expected[at]:.6g} (noise {answer.noise:g})"
+            )
+
+
+def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
+    """Raise ModelRefused (``finite``, ``bounds``) for the worst action over all probes."""
+
+    def where(row: int, column: int) -> str:
+        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(wanted.observations, probes[row], strict=True))
+        return f"action {wanted.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
+
+    bad = np.argwhere(~np.isfinite(outputs))
+    if len(bad):
+        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are not finite")
+    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
+    slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
+    excess = np.maximum(low - outputs, outputs - high) - slack
+    if (excess > 0).any():
+        row, column = np.unravel_index(int(np.argmax(excess / (high - low))), excess.shape)
+        limit = wanted.actions[int(column)]
+        raise ModelRefused(
+            "bounds",
+            f"{where(int(row), int(column))}, allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
+            f"{int((excess > 0).sum())} of {outputs.size} outputs are beyond (squash or clip them in the graph)",
+        )
