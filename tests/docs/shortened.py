@@ -18,8 +18,8 @@ _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episod
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real time, and a machine
-    examined once with and once without a configuration; other runs are only checked.
+    ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real
+    time, and a machine examined once with and once without a configuration; other runs are only checked.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
