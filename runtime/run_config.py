@@ -15,10 +15,11 @@ from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
-from onrig.runtime.explore.settings import Exploration, NoExploration
+from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
+from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
@@ -101,6 +102,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With shorter ones the replay process would mostly wait for the disk."""
 
     @property
+    def stochastic(self) -> bool:
+        """Whether policies are stochastic and explore by noise of their own; their records hold the distribution."""
+        return isinstance(self.exploration, OwnNoise)
+
+    @property
     def lockstep(self) -> bool:
         """Whether the run is in virtual time and reproducible bit for bit (docs/architecture.md)."""
         return self.device.pace == "lockstep"
@@ -120,6 +126,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Sampling period on the wall clock (shorter for a scaled twin)."""
         scale = self.device.pace.scaled if isinstance(self.device.pace, Scaled) else 1.0
         return round(1e9 / (self.rate_hz * scale))
+
+
+def record_layout(config: RunConfig) -> RecordLayout:
+    """Layout of the run's step records."""
+    return RecordLayout.of(config.rig, behaviour=config.stochastic)
 
 
 def capacity_of(config: RunConfig) -> int:

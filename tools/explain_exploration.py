@@ -17,6 +17,7 @@ from onrig.runtime.explore.settings import (
     NoExploration,
     Noisy,
     OrnsteinUhlenbeck,
+    OwnNoise,
     ParameterNoise,
 )
 from onrig.runtime.run_config import RunConfig
@@ -88,6 +89,8 @@ def process_line(exploration: Exploration) -> str:
                 f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
                 f"every {exploration.adapt_every} steps"
             )
+        case OwnNoise():
+            return "the policy draws its actions: N(0,1), cut at 3, times the amplitude, times its own spread"
     return "the policy's action as it is"
 
 

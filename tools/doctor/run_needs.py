@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig, capacity_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
@@ -30,7 +29,7 @@ _LEARNER_BYTES: Final = 300 << 20
 def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
     """Work it out; ``port`` stands in for the configured device."""
     rig = config.rig
-    record = RecordLayout.of(rig)
+    record = record_layout(config)
     memory = capacity_of(config) * (Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES)
     if port is None and config.device.port is not None:
         port = config.device.port.path
@@ -55,8 +54,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 
 def whole_run_bytes(config: RunConfig) -> int:
     """Estimate the disk that a run takes from its beginning to its end, on the large side."""
-    rig = config.rig
-    return disk_bytes(config, RecordLayout.of(rig).size)
+    return disk_bytes(config, record_layout(config).size)
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
