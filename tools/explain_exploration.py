@@ -106,7 +106,9 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
         values = amplitudes(exploration, names, x)
         distinct = dict.fromkeys(f"{v:.3g}" for v in values)
         written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
-        rows.append((_LABELS[exploration.over].format(x), written, _in_units(config, values)))
+        own = isinstance(exploration, OwnNoise)
+        most = "of the policy's own noise" if own else _in_units(config, values)
+        rows.append((_LABELS[exploration.over].format(x), written, most))
     rows.append(("process", "", process_line(exploration)))
     quiet = exploration.quiet
     if quiet is not None:

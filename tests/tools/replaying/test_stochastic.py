@@ -25,7 +25,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
 def of(run: LoggedRun, kind: Kind, episode: int) -> np.ndarray:
     """The records of an episode in which the policy was asked."""
     rows = np.array(run.records)
-    return rows[(rows["kind"] == kind) & (rows["episode"] == episode) & (rows["flags"] & Flag.NO_ACTION == 0)]
+    asked: np.ndarray = rows[
+        (rows["kind"] == kind) & (rows["episode"] == episode) & (rows["flags"] & Flag.NO_ACTION == 0)
+    ]
+    return asked
 
 
 def test_the_noise_is_that_of_the_episode_s_stream_times_the_amplitude(run: LoggedRun) -> None:
