@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -12,10 +13,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable, Spreading, algorithm_for
-from onrig.learner.export import export_policy
+from onrig.learner.algorithms import Exportable, Minibatches, Spreading, algorithm_for, level_values
+from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.mirror import Mirror
-from onrig.learner.samplers import Draw, Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.policy.contract import DETERMINISTIC, SQUASHED_GAUSSIAN, contract_for
@@ -70,24 +71,17 @@ class Agent:
         return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
-        capacity, settings = self._mirror.storage.capacity, self._settings
+        config, capacity = self._config, self._mirror.storage.capacity
         return sampler_for(
-            parse_strategy(self._config.selection.strategy),
-            stream(self._config.seed, Role.SAMPLER),
-            Setting(
-                capacity,
-                settings.batch,
-                self._config.episodes,
-                settings.per_alpha,
-                settings.klper_variance,
-                self._departures,
-            ),
+            parse_strategy(config.selection.strategy),
+            stream(config.seed, Role.SAMPLER),
+            Setting.of_run(config, self._settings, capacity, Look(self._gather, self._algorithm.policy)),
         )
 
-    def _departures(self, slots: Slots) -> NDArray[np.floating]:
+    def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None))
-        departures: NDArray[np.floating] = self._algorithm.policy(stored.observation[0]) - stored.action[0]
-        return departures
+        fields = (stored.observation, stored.action, stored.reward, stored.next_observation, stored.terminated)
+        return Minibatches(*(field[0] for field in fields))
 
     def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
         """Bring the sampler up to date with a complete mirror.
@@ -106,8 +100,9 @@ class Agent:
         self._sampler.written(slots)
         self._seen = self._mirror.storage.inserted
 
-    def begin_episode(self, episode: int) -> None:
-        """Set the sampler's training episode, over which importance-sampling exponents are scheduled."""
+    def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
+        """Begin the updates after a training episode, of this return (undiscounted, raw units) if it is known."""
+        self._sampler.episode_closed(episode_return)
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[Replayed]:
@@ -118,10 +113,10 @@ class Agent:
             updates -= n
             draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
-            slots = draw.slots.reshape(-1)
-            abs_td = self._algorithm.update(minibatches).priority.reshape(-1).astype(np.float32)
-            self._sampler.updated(slots, abs_td)
-            yield Replayed(slots, generations.copy(), abs_td)
+            slots, generations = draw.slots.reshape(-1), generations.copy()
+            signals = self._algorithm.update(minibatches).of_trial(0)
+            self._sampler.updated(slots, signals)
+            yield Replayed(slots, generations, signals.priority.astype(np.float32, copy=False))
 
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.
@@ -139,7 +134,10 @@ class Agent:
             training_step=self._algorithm.updates,
             behaviour=DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN,
         )
-        return export_policy(self._algorithm.actor_layers(0), contract, spread)
+        layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
+        if discrete is not None:
+            return export_discrete_policy(layers, level_values(discrete.levels), contract)
+        return export_policy(layers, contract, spread)
 
     def save(self, path: Path) -> None:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""

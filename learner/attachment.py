@@ -30,7 +30,7 @@ from onrig.runtime.link.messages import (
     Ruling,
     Verdict,
 )
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
@@ -105,8 +105,7 @@ class Attachment:
         intervened = self._config.selection.intervened
         self.mirror = Mirror(
             attached.capacity,
-            len(theirs.signals),
-            len(theirs.actuators),
+            Layout(len(theirs.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
         )

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import Draw
-from onrig.runtime.replay.memory.layout import Batch, Slots
+from onrig.runtime.replay.memory.layout import Batch, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
 
@@ -17,9 +17,9 @@ class Mirror:
     ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted.
     """
 
-    def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
+    def __init__(self, capacity: int, layout: Layout, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
         self._intervened_weight = intervened_weight
-        self.storage = Storage(capacity, n_obs, n_act, cyclic=cyclic)
+        self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[int, Batch] = {}
 
     def apply(self, payload: bytes, upto: int) -> Slots:

@@ -30,6 +30,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its policies draw their actions, and so explore by noise of their own."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
+    gives_targets: ClassVar[bool] = False
+    """Whether its ``Signals`` hold targets, which some samplings look at."""
 
     if TYPE_CHECKING:  # fields of every section, each in its own order
         batch: int
@@ -47,6 +49,7 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
 
     implementation = "ddpg:Ddpg"
+    gives_targets = True
     network: Literal["small", "ddpg_original"] = "small"
     """Sizes of Table 8."""
     batch: Batch = 16
@@ -69,7 +72,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
     implementation = "dqn:Dqn"
-    on_rig = False
+    gives_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
@@ -106,6 +109,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
 
     implementation = "td3:Td3"
+    gives_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -128,6 +132,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "sac:Sac"
     stochastic = True
+    gives_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256

@@ -13,7 +13,7 @@ from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OwnNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.limits import limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
@@ -45,8 +45,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
         yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
     yield from link_findings(config.link)
-    signals, actuators = len(config.rig.signals), len(config.rig.actuators)
-    yield from selection_findings(config.selection, signals, actuators, run_length=config.episodes * steps)
+    yield from selection_findings(config.selection, layout_of(config), run_length=config.episodes * steps)
     yield from exploration_findings(config.exploration, config.rig, steps=steps, rate_hz=config.rate_hz)
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:

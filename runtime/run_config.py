@@ -20,6 +20,7 @@ from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.supervise.settings import Supervision
@@ -135,8 +136,13 @@ def record_layout(config: RunConfig) -> RecordLayout:
 
 def capacity_of(config: RunConfig) -> int:
     """Capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
-    rig, run_length = config.rig, config.episodes * episode_steps(config.task, config.rate_hz)
-    return capacity_for(config.selection, len(rig.signals), len(rig.actuators), run_length=run_length)
+    run_length = config.episodes * episode_steps(config.task, config.rate_hz)
+    return capacity_for(config.selection, layout_of(config), run_length=run_length)
+
+
+def layout_of(config: RunConfig) -> Layout:
+    """Layout of the rows of the run's memory."""
+    return Layout(len(config.rig.signals), len(config.rig.actuators))
 
 
 _FREE: Final[frozenset[NodePath]] = frozenset(

@@ -10,10 +10,9 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.replay.settings import Selection, Weighted
-from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
+from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.task import Task, episode_steps
@@ -219,7 +218,7 @@ def _learning(config: RunConfig) -> Table:
     strategy = parse_strategy(config.selection.strategy)
     capacity = capacity_of(config)
     steps = episode_steps(config.task, config.rate_hz)
-    layout = Layout(len(config.rig.signals), len(config.rig.actuators))
+    layout = layout_of(config)
     stored = capacity * layout.row_bytes / 1e6
     beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
     chosen = learner.selected

@@ -17,7 +17,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy, parts_of_sampling
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
-from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences
+from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, layout_of
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
@@ -168,11 +168,11 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     if not capacity or capacity > MOST_CAPACITY:
         return
     try:
-        strategy, rig = parse_strategy(config.selection.strategy), config.rig
+        strategy = parse_strategy(config.selection.strategy)
     except ValueError:  # reported as a finding of its own
         return
     thinned = config.selection.write_probability < 1
-    needed = bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
+    needed = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         name = "strategy" if config.selection.capacity is None else "capacity"

@@ -16,7 +16,7 @@ from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes, wanted_of
 from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.reset.drivers import driver_for
-from onrig.runtime.run_config import RunConfig, capacity_of, record_layout
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.shm.frame_log import frame_log_bytes
 from onrig.runtime.task import compile_reward, compile_terminated, normalized
@@ -83,15 +83,15 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
 
 
 def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
-    rig, selection = config.rig, config.selection
+    selection = config.selection
     strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
     thinned = selection.write_probability < 1
-    yield "the memory's size", bytes_of(strategy, capacity, len(rig.signals), len(rig.actuators), thinned=thinned)
+    yield "the memory's size", bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
     keeper = keeper_for(
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))
-    wanted = wanted_of(rig, config.rate_hz, stochastic=config.stochastic)
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic)
     yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
     msgspec.convert(config.learner, LearnerSettings)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_fields
@@ -210,7 +209,7 @@ def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     if size is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
-    row_bytes = Layout(len(config.rig.signals), len(config.rig.actuators)).row_bytes
+    row_bytes = layout_of(config).row_bytes
     megabytes = size.experiences * row_bytes / 1e6
     yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
     yield (

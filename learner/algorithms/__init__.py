@@ -40,26 +40,37 @@ class Minibatches:
 
 
 class Signals(NamedTuple):
-    """Feedback of K updates to samplers and keepers about the replayed experiences."""
+    """Feedback of K updates to samplers and keepers about the replayed experiences, in units of the scaled reward."""
 
     td: NDArray[np.floating]
-    """(K, S, B): TD error before the update, in units of the scaled reward; of twin critics the mean of the two."""
+    """(K, S, B): TD error before the update; of twin critics the mean of the two."""
     largest: NDArray[np.floating] | None = None
     """(K, S, B): larger |TD error| of twin critics; None for one critic."""
+    target: NDArray[np.floating] | None = None
+    """(K, S, B): what the critics are trained towards; None for an algorithm that does not say (``gives_targets``)."""
 
     @property
     def priority(self) -> NDArray[np.floating]:
         """(K, S, B): |TD error| that samplers and keepers rank by; of twin critics the larger."""
         return np.abs(self.td) if self.largest is None else self.largest
 
+    def of_trial(self, trial: int) -> Signals:
+        """Return one trial's, each (K * B,)."""
+        return Signals(*(None if field is None else field[:, trial].reshape(-1) for field in self))  # type: ignore[arg-type]
+
 
 class DiscreteActions(NamedTuple):
     """One action dimension cut into levels, explored epsilon-greedily."""
 
     levels: int
-    """Uniform on [-1, 1]."""
+    """Uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
     """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
+
+
+def level_values(levels: int) -> NDArray[np.float64]:
+    """Actions of the levels, lowest first."""
+    return np.linspace(-1.0, 1.0, levels)
 
 
 class Algorithm(Protocol):
@@ -112,7 +123,7 @@ class Spread(NamedTuple):
 
 @runtime_checkable
 class Exportable(Protocol):
-    """An algorithm whose policy a rig can run (``onrig.learner.export``)."""
+    """An algorithm whose policy a rig can run (``onrig.learner.export``): its actions, or the best of its levels."""
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""

@@ -84,7 +84,7 @@ class Ddpg:
             )
         )
         self._record = Record(S, config.batch, n_observations, n_actions, dtype)
-        self._td = self._zeros(S, padded(config.batch), 1)
+        self._target_and_td = self._zeros(2, S, padded(config.batch), 1)
         self._gradient_kernels: list[Kernel] = self._build_gradients()
         self._step_kernels: list[Kernel] = [
             partial(self._gradient.mul_, torch.cat([x.trainable(S) for x in self._layouts]).to(self._gradient)),
@@ -152,10 +152,11 @@ class Ddpg:
         dq[0, :, :B, 0] = -1.0 / B
         step(partial(torch.bmm, z[-1][S : 2 * S], v[-1], out=q[:S]))
         step(partial(torch.bmm, z[-1][2 * S :], tv[-1], out=q[S:]))
-        step(partial(torch.mul, self._record.discount, q[S:, :, :1], out=self._td))
-        step(partial(self._td.add_, self._record.reward))
-        step(partial(self._td.sub_, q[:S, :, :1]))
-        step(partial(torch.mul, self._td, self._record.weight, out=dq[1, :, :, :1]))
+        y, td = self._target_and_td
+        step(partial(torch.mul, self._record.discount, q[S:, :, :1], out=y))
+        step(partial(y.add_, self._record.reward))
+        step(partial(torch.sub, y, q[:S, :, :1], out=td))
+        step(partial(torch.mul, td, self._record.weight, out=dq[1, :, :, :1]))
 
         # Back through the critic: from (s, pi(s)) to the action, from (s, a) to the parameters.
         d = [self._zeros((2 if i else 1) * S, rows, layer.cols) for i, layer in enumerate(hidden)]
@@ -193,15 +194,16 @@ class Ddpg:
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
-        td = torch.empty((len(records), *self._td.shape), dtype=self._dtype)
+        told = torch.empty((len(records), *self._target_and_td.shape), dtype=self._dtype)
         kernels = self._gradient_kernels + self._step_kernels
-        for record, errors in zip(records, td.unbind(0), strict=True):
+        for record, target_and_td in zip(records, told.unbind(0), strict=True):
             self._record.memory.copy_(record)
             for kernel in kernels:
                 kernel()
-            errors.copy_(self._td)
+            target_and_td.copy_(self._target_and_td)
         self.updates += len(records)
-        return Signals(td[:, :, : self.config.batch, 0].numpy())
+        target, td = told[..., : self.config.batch, 0].numpy().swapaxes(0, 1)
+        return Signals(td, target=target)
 
     def gradients(self, batches: Minibatches) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Compute, without a step, the actor's and the critic's gradient on one minibatch (K = 1), each (S, P).

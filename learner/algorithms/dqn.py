@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onrig.learner.adam import Adam
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
+from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout, split_layers
 from onrig.learner.settings import DqnConfig
 
 Kernel = Callable[[], object]
@@ -81,7 +81,7 @@ class Dqn:
         rows = padded(config.batch)
         self._record = Record(S, config.batch, n_observations, 1, dtype)
         self._index = torch.zeros((S, rows, 1), dtype=torch.int64)
-        self._td = self._zeros(S, rows, 1)
+        self._target_and_td = self._zeros(2, S, rows, 1)
         self._gradient_kernels: list[Kernel] = self._build_gradients()
         self._step_kernels: list[Kernel] = [
             partial(self._gradient.mul_, self._layout.trainable(S).to(self._gradient)),
@@ -112,13 +112,14 @@ class Dqn:
 
         # TD error (eq. 4 with the best action of the target network); dL/dQ(s, a) is -2 w delta / B.
         d = [self._zeros(S, x.shape[1], layer.cols) for layer in layers]
-        q = torch.zeros_like(self._td)
-        step(partial(torch.amax, h[-1][S:, :, : self.config.levels], dim=2, keepdim=True, out=self._td))
+        y, td = self._target_and_td
+        q = torch.zeros_like(td)
+        step(partial(torch.amax, h[-1][S:, :, : self.config.levels], dim=2, keepdim=True, out=y))
         step(partial(torch.gather, h[-1][:S], 2, index, out=q))
-        step(partial(self._td.mul_, self._record.discount))
-        step(partial(self._td.add_, self._record.reward))
-        step(partial(self._td.sub_, q))
-        step(partial(torch.mul, self._td, self._record.weight, out=q))
+        step(partial(y.mul_, self._record.discount))
+        step(partial(y.add_, self._record.reward))
+        step(partial(torch.sub, y, q, out=td))
+        step(partial(torch.mul, td, self._record.weight, out=q))
         step(d[-1].zero_)
         step(partial(d[-1].scatter_, 2, index, q))
 
@@ -144,24 +145,29 @@ class Dqn:
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         records, indices = self._packed(batches)
-        td = torch.empty((len(records), *self._td.shape), dtype=self._dtype)
+        told = torch.empty((len(records), *self._target_and_td.shape), dtype=self._dtype)
         kernels = self._gradient_kernels + self._step_kernels
-        for record, index, errors in zip(records, indices, td.unbind(0), strict=True):
+        for record, index, target_and_td in zip(records, indices, told.unbind(0), strict=True):
             self._record.memory.copy_(record)
             self._index.copy_(index)
             for kernel in kernels:
                 kernel()
-            errors.copy_(self._td)
+            target_and_td.copy_(self._target_and_td)
             self.updates += 1
             if self.updates % self.config.target_every == 0:
                 self._target.copy_(self._online)
-        return Signals(td[:, :, : self.config.batch, 0].numpy())
+        target, td = told[..., : self.config.batch, 0].numpy().swapaxes(0, 1)
+        return Signals(td, target=target)
 
     def _packed(self, batches: Minibatches) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
         indices = np.zeros((len(records), *self._index.shape), dtype=np.int64)
         indices[:, :, : self.config.batch] = nearest_level(batches.action, self.config.levels)
         return records, torch.from_numpy(indices).unbind(0)
+
+    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy one trial's network out, which leads to the values of the levels: weights (in, out), bias (out,)."""
+        return split_layers(self._layout, self._layout.read(self._online, self.trials)[trial])
 
     def gradients(self, batches: Minibatches) -> NDArray[np.floating]:
         """Compute, without a step, the gradient of mean w delta^2 on one minibatch (K = 1), (S, P); no decay in it."""

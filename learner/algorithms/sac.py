@@ -90,16 +90,16 @@ class Sac:
         config, B = self.config, self.config.batch
         records = self._record.pack(batches, config.gamma, config.reward_scale)
         noise = normals(self._streams, (len(records), 2), B, self._m, self._dtype)
-        td = []
+        told = []
         for record, eps in zip(records, noise, strict=True):
             self._record.memory.copy_(record)
-            td.append(self._update(eps))
+            told.append(self._update(eps))
         self.updates += len(records)
-        twin = torch.stack(td)[..., :B, 0].numpy()
-        return Signals(twin.mean(axis=1), np.abs(twin).max(axis=1))
+        *twin, target = torch.stack(told, dim=1)[..., :B, 0].numpy()
+        return Signals(np.mean(twin, axis=0), np.abs(twin).max(axis=0), target)
 
     def _update(self, eps: torch.Tensor) -> torch.Tensor:
-        """Train on the minibatch in the record; returns both critics' TD errors before it, (2, S, B, 1)."""
+        """Train on the minibatch in the record; returns both TD errors before it and the target, (3, S, B, 1)."""
         config, B, critics = self.config, self.config.batch, self._critics
         s, s_next = self._record.x.chunk(2)
         a, _ = self._record.actions.chunk(2)
@@ -120,7 +120,7 @@ class Sac:
         log_alpha = self._temperature.online[0][:, :1, :1]
         self._temperature.descend(-(log_alpha * entropy_gap).sum() / B)
         critics.follow(config.tau)
-        return td.detach()
+        return torch.cat((td.detach(), target[None]))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer."""

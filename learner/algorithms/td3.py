@@ -61,15 +61,15 @@ class Td3:
         records = self._record.pack(batches, config.gamma, config.reward_scale)
         noise = normals(self._streams, (len(records),), B, self._m, self._dtype)
         noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
-        td = []
+        told = []
         for record, of_update in zip(records, noise, strict=True):
             self._record.memory.copy_(record)
-            td.append(self._update(of_update))
-        twin = torch.stack(td)[..., :B, 0].numpy()
-        return Signals(twin.mean(axis=1), np.abs(twin).max(axis=1))
+            told.append(self._update(of_update))
+        *twin, target = torch.stack(told, dim=1)[..., :B, 0].numpy()
+        return Signals(np.mean(twin, axis=0), np.abs(twin).max(axis=0), target)
 
     def _update(self, noise: torch.Tensor) -> torch.Tensor:
-        """Train on the minibatch in the record; returns both critics' TD errors before it, (2, S, B, 1)."""
+        """Train on the minibatch in the record; returns both TD errors before it and the target, (3, S, B, 1)."""
         config, actor, critics = self.config, self._actor, self._critics
         s, s_next = self._record.x.chunk(2)
         a, _ = self._record.actions.chunk(2)
@@ -89,7 +89,7 @@ class Td3:
         if delayed or config.targets == "every":
             actor.follow(config.tau)
             critics.follow(config.tau)
-        return td.detach()
+        return torch.cat((td.detach(), target[None]))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""

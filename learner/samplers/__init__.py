@@ -1,7 +1,8 @@
 """Sampling: which experiences a minibatch is made of, apart from which ones are kept.
 
-A sampler works on slot numbers alone.  It is notified of changes to slots and draws slots; the owner of the storage
-gathers the columns.  A new one is a file here and one line of ``SAMPLERS`` (``onrig.runtime.replay.memory.strategy``).
+A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
+experiences or the policy itself gets a ``Look``.  A new one is a file here and one line of ``SAMPLERS``
+(``onrig.runtime.replay.memory.strategy``).
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import Linear
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.strategy import SAMPLERS, Strategy, parts_of_sampling
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
 
 
-Departures = Callable[[NDArray[np.int64]], NDArray[np.floating]]
-"""Present policy's action minus the stored action, normalised, for slots (S, n) of S trials: (S, n, m)."""
+class Look(NamedTuple):
+    """What a sampler may look at, of S trials."""
+
+    gather: Callable[[NDArray[np.int64]], Minibatches]
+    """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
+    """Present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
 
 
 class Draw(NamedTuple):
@@ -40,15 +50,24 @@ class Setting(NamedTuple):
     capacity: int
     batch: int
     episodes: int
-    """Training episodes of the run, over which exponents are scheduled."""
-    per_alpha: float = 0.7
-    """Exponent of rank-based prioritised sampling."""
-    klper_variance: float = 0.1
-    """Variance of the policy that KLPER compares batches with."""
-    departures: Departures | None = None
-    """For samplers that look at the policy; None where there is none."""
+    """Training episodes of the run."""
+    updates: int = 0
+    """Batch updates of the run; 0 if unknown."""
+    steps: int = 0
+    """Training steps of the run; 0 if unknown."""
+    options: LearnerSettings = LearnerSettings()
+    look: Look | None = None
+    """None where there is nothing to look at."""
     argument: float | None = None
     """Number in the strategy's notation."""
+
+    @classmethod
+    def of_run(cls, config: RunConfig, options: LearnerSettings, capacity: int, look: Look | None = None) -> Setting:
+        """Parameters for a run of fixed episodes with a memory of ``capacity``."""
+        steps = config.episodes * episode_steps(config.task, config.rate_hz)
+        each, per_transition = options.updates_per_episode, options.updates_per_transition
+        updates = config.episodes * (each or 0) + round(steps * (per_transition or 0.0))
+        return cls(capacity, options.batch, config.episodes, updates, steps, options, look)
 
 
 class Sampler(Protocol):
@@ -64,8 +83,12 @@ class Sampler(Protocol):
     def written(self, slots: NDArray[np.int64]) -> None:
         """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Notify of the TD errors of slots that were just replayed."""
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Notify of what the update said of slots (n,) that were just replayed; each signal (n,)."""
+
+    def episode_closed(self, episode_return: float) -> None:
+        """Notify of a training episode's undiscounted return, raw units, before the updates that follow it; NaN if it
+        is not known."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, equal to as many single draws.

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -89,9 +90,13 @@ class Fis:
             self._stored = max(self._stored, int(slots.max()) + 1)
         self._sampler.written(slots)
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Pass TD errors to the wrapped sampler."""
-        self._sampler.updated(slots, td)
+        self._sampler.updated(slots, signals)
+
+    def episode_closed(self, episode_return: float) -> None:
+        """Pass on an episode's return."""
+        self._sampler.episode_closed(episode_return)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` weighted minibatches, (updates, batch).

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Departures, Draw, Setting, State
+from onrig.learner.algorithms import Signals
+from onrig.learner.samplers import Draw, Look, Setting, State
 from onrig.learner.samplers.importance import Linear
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -40,13 +41,20 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     return scores
 
 
-def closest(slots: NDArray[np.int64], departures: Departures, variance: float) -> NDArray[np.int64]:
+def departures(look: Look, slots: NDArray[np.int64]) -> NDArray[np.floating]:
+    """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
+    stored = look.gather(slots)
+    apart: NDArray[np.floating] = look.policy(stored.observation) - stored.action
+    return apart
+
+
+def closest(slots: NDArray[np.int64], look: Look, variance: float) -> NDArray[np.int64]:
     """Of candidates (N, S, B) the one with the smallest score of each trial, the first of equals: (S, B)."""
     n, trials, batch = slots.shape
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    apart = departures(by_trial.reshape(trials, n * batch))
+    apart = departures(look, by_trial.reshape(trials, n * batch))
     best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
     chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
     return chosen
@@ -59,18 +67,18 @@ class Klper:
     bytes_per_slot = 0.0
     first_beta = 1.0
 
-    def __init__(self, within: Uniform, candidates: int, departures: Departures, variance: float) -> None:
+    def __init__(self, within: Uniform, candidates: int, look: Look, variance: float) -> None:
         self._within: Final = within
         self._candidates: Final = candidates
-        self._departures: Final = departures
+        self._look: Final = look
         self._variance: Final = variance
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Klper:
         """Build one; raises ValueError where there is no policy to look at."""
-        if setting.departures is None or setting.argument is None:
+        if setting.look is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
-        return cls(Uniform(stream), int(setting.argument), setting.departures, setting.klper_variance)
+        return cls(Uniform(stream), int(setting.argument), setting.look, setting.options.klper_variance)
 
     def begin_episode(self, episode: int) -> None:
         """No effect: draws do not depend on the episode."""
@@ -79,8 +87,11 @@ class Klper:
         """Update the number of stored experiences."""
         self._within.written(slots)
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """No effect: draws do not depend on TD errors."""
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """No effect: draws do not depend on updates."""
+
+    def episode_closed(self, episode_return: float) -> None:
+        """No effect: draws do not depend on returns."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch), no weights; ValueError for more, since the policy changes between them.
@@ -90,7 +101,7 @@ class Klper:
         if updates != 1:
             raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
         candidates = self._within.draw(batch, self._candidates).slots
-        return Draw(closest(candidates[:, None], self._departures, self._variance), None)
+        return Draw(closest(candidates[:, None], self._look, self._variance), None)
 
     def state(self) -> State:
         """Copy of the uniform draws' state."""

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import SumTree
@@ -65,9 +66,12 @@ class ProportionalPer:
             self._tree.put(slots, np.full(len(slots), self._largest))
             self._stored = max(self._stored, int(slots.max()) + 1)
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Set priorities from TD errors of any sign; a non-finite error leaves its slot unchanged."""
-        priorities = (np.abs(td, dtype=np.float64) + self._epsilon) ** self._alpha
+    def episode_closed(self, episode_return: float) -> None:
+        """No effect: draws do not depend on returns."""
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Set priorities from |TD errors|; a non-finite one leaves its slot unchanged."""
+        priorities = (signals.priority.astype(np.float64) + self._epsilon) ** self._alpha
         finite = np.isfinite(priorities)
         if not finite.all():
             slots, priorities = slots[finite], priorities[finite]

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -69,7 +70,7 @@ class RankPer:
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> RankPer:
         """Build one with the exponent of the setting."""
-        return cls(setting.capacity, stream, alpha=setting.per_alpha, beta=beta)
+        return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=beta)
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode."""
@@ -80,9 +81,12 @@ class RankPer:
         """Rank new experiences first until they are replayed."""
         self._order.renew(slots, 0)
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """Rank slots by TD errors of any sign; NaN leaves a slot where it is."""
-        td = td.astype(np.float32, copy=False)
+    def episode_closed(self, episode_return: float) -> None:
+        """No effect: draws do not depend on returns."""
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Rank slots by |TD error|; NaN leaves a slot where it is."""
+        td = signals.priority.astype(np.float32, copy=False)
         try:
             bits = float_bits(td)
         except ValueError:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Setting, State
 from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -43,8 +44,11 @@ class Uniform:
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
 
-    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
-        """No effect: draws do not depend on TD errors."""
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """No effect: draws do not depend on updates."""
+
+    def episode_closed(self, episode_return: float) -> None:
+        """No effect: draws do not depend on returns."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, slots (updates, batch), no weights.

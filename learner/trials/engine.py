@@ -76,6 +76,8 @@ class Trials:
         rows = memories.rows_of(rollout)
         altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
         memories.insert(rows, altered)
+        returns = rollout.mean_reward * self._rollouts.steps
+        memories.episode_closed(returns, np.ones(len(returns), np.bool_))
         memories.begin_episode(episode)
         noise = self._learn() if memories.ready else None
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
@@ -87,7 +89,7 @@ class Trials:
             k = min(ahead, left)
             left -= k
             minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches).priority)
+            memories.updated(self._algorithm.update(minibatches))
             if noise is not None:
                 noises.append(noise * k)
         return np.sum(noises, axis=0) / self._updates if noises else None

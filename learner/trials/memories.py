@@ -7,15 +7,14 @@ experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Minibatches
-from onrig.learner.samplers import Setting
+from onrig.learner.algorithms import Minibatches, Signals
+from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
@@ -84,14 +83,7 @@ class Memories:
         self._sampling = sampling_for(
             strategy,
             seeds,
-            Setting(
-                self._capacity,
-                self._batch,
-                config.episodes,
-                settings.per_alpha,
-                settings.klper_variance,
-                None if policy is None else partial(self._departures, policy),
-            ),
+            Setting.of_run(config, settings, self._capacity, None if policy is None else Look(self._gather, policy)),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -126,6 +118,13 @@ class Memories:
     def begin_episode(self, episode: int) -> None:
         """Set the samplers' training episode."""
         self._sampling.begin_episode(episode)
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """Tell the samplers the undiscounted returns (S,), raw units, of the trials whose training episode ended (S,).
+
+        Comes before the updates that follow the episode.
+        """
+        self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
         """Offer an episode of every trial to its keeper, (S, T, width), in order."""
@@ -183,34 +182,33 @@ class Memories:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
-        n, m = self._n, self._m
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._noisy else None
-        minibatches = Minibatches(
-            observation=rows[..., :n],
-            action=rows[..., n : n + m],
-            reward=rows[..., 2 * n + m],
-            next_observation=rows[..., n + m : 2 * n + m],
-            terminated=np.zeros(self.slots.shape, np.bool_),
-            weights=weights,
-        )
-        return minibatches, noise
+        return self._fields(rows, weights), noise
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""
         first = np.arange(len(self.rows), dtype=np.int64)[:, None] * self._capacity
         return self.rows.reshape(-1, self.width).take(slots + first, axis=0)
 
-    def _departures(self, policy: Policy, slots: Slots) -> NDArray[np.floating]:
-        rows = self._taken(slots)
-        departures: NDArray[np.floating] = policy(rows[..., : self._n]) - rows[..., self._n :][..., : self._m]
-        return departures
+    def _fields(self, rows: Rows, weights: NDArray[np.floating] | None = None) -> Minibatches:
+        n, m = self._n, self._m
+        return Minibatches(
+            observation=rows[..., :n],
+            action=rows[..., n : n + m],
+            reward=rows[..., 2 * n + m],
+            next_observation=rows[..., n + m : 2 * n + m],
+            terminated=np.zeros(rows.shape[:-1], np.bool_),
+            weights=weights,
+        )
 
-    def updated(self, td: NDArray[np.floating]) -> None:
-        """Pass the TD errors (K, S, B) of the minibatches drawn last to samplers and keepers."""
-        errors = td.astype(np.float32, copy=False)
-        self._sampling.updated(errors)
+    def _gather(self, slots: Slots) -> Minibatches:
+        return self._fields(self._taken(slots))
+
+    def updated(self, signals: Signals) -> None:
+        """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
+        self._sampling.updated(signals)
         if self._keeper_listens:
-            self._unheard.append((self.slots, np.abs(errors)))
+            self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
 
     def _tell_keepers(self) -> None:
         """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
@@ -259,6 +257,7 @@ class TrialsSynthetic:
             rollout.exploration.reshape(-1),
             nothing,
             nothing,
+            np.zeros((S * T, 0), np.float32),
         )
         noise = acting.signal.reshape(S * T, m)
         altered, renews = resynthesise(self._synthetic, self._model, transitions, draws, noise, policy)

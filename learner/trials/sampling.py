@@ -13,7 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Departures, Draw, Sampler, Setting, State, sampler_class, sampler_for
+from onrig.learner.algorithms import Signals
+from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.klper import Klper, closest
@@ -172,13 +173,17 @@ class Sampling(Protocol):
         """Choose minibatches: slots (updates, S, batch), weights of the same shape or None."""
         ...
 
-    def updated(self, td: NDArray[np.float32]) -> None:
-        """Note the TD errors (updates, S, batch) of the last draw."""
+    def updated(self, signals: Signals) -> None:
+        """Note what the updates said of the last draw."""
+        ...
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """Note the returns (S,) of the trials whose training episode ended (S,), before the updates that follow."""
         ...
 
 
 class Each:
-    """One sampler per trial, for samplings that do not depend on TD errors."""
+    """One sampler per trial."""
 
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
         self._samplers: Final = samplers
@@ -203,12 +208,17 @@ class Each:
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(self._slots, np.stack(weights, axis=1) if weights else None)
 
-    def updated(self, td: NDArray[np.float32]) -> None:
-        """Note TD errors."""
+    def updated(self, signals: Signals) -> None:
+        """Note what the updates said."""
         if not self.looks_at:
             return
         for trial, sampler in enumerate(self._samplers):
-            sampler.updated(self._slots[:, trial].reshape(-1), td[:, trial].reshape(-1))
+            sampler.updated(self._slots[:, trial].reshape(-1), signals.of_trial(trial))
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """Note returns."""
+        for trial in np.flatnonzero(ended).tolist():
+            self._samplers[trial].episode_closed(float(returns[trial]))
 
 
 class Closest:
@@ -216,10 +226,10 @@ class Closest:
 
     looks_at: Final = Klper.looks_at
 
-    def __init__(self, within: Each, candidates: int, departures: Departures, variance: float) -> None:
+    def __init__(self, within: Each, candidates: int, look: Look, variance: float) -> None:
         self._within: Final = within
         self._candidates: Final = candidates
-        self._departures: Final = departures
+        self._look: Final = look
         self._variance: Final = variance
 
     def begin_episode(self, episode: int) -> None:
@@ -234,10 +244,13 @@ class Closest:
         if updates != 1:
             raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
         candidates = self._within.draw(self._candidates).slots
-        return Draw(closest(candidates, self._departures, self._variance)[None], None)
+        return Draw(closest(candidates, self._look, self._variance)[None], None)
 
-    def updated(self, td: NDArray[np.float32]) -> None:
-        """No effect: draws do not depend on TD errors."""
+    def updated(self, signals: Signals) -> None:
+        """No effect: draws do not depend on updates."""
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """No effect: draws do not depend on returns."""
 
 
 class Ranked:
@@ -275,9 +288,12 @@ class Ranked:
                 of_trial[:] = fis.draw(self._batch).weights
         return Draw(draw.slots[None], None if weights is None else weights[None])
 
-    def updated(self, td: NDArray[np.float32]) -> None:
+    def updated(self, signals: Signals) -> None:
         """Note TD errors."""
-        self._per.updated(td[0])
+        self._per.updated(signals.priority[0])
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """No effect: draws do not depend on returns."""
 
 
 class Drawn:
@@ -295,7 +311,10 @@ class Drawn:
     def written(self, slots: Slots) -> None:
         """Nothing to note."""
 
-    def updated(self, slots: Slots, td: NDArray[np.floating]) -> None:
+    def updated(self, slots: Slots, signals: Signals) -> None:
+        """Nothing to note."""
+
+    def episode_closed(self, episode_return: float) -> None:
         """Nothing to note."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -315,9 +334,9 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
     name, correction, candidates = parts_of_sampling(strategy.sampling)
     one_trial: type = sampler_class(name)
-    if one_trial is Klper and setting.departures is not None and candidates is not None:
+    if one_trial is Klper and setting.look is not None and candidates is not None:
         uniform = Each([Uniform(s) for s in streams], setting.batch)
-        return Closest(uniform, int(candidates), setting.departures, setting.klper_variance)
+        return Closest(uniform, int(candidates), setting.look, setting.options.klper_variance)
     if one_trial is not RankPer:
         return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
     if setting.capacity < setting.batch:
@@ -326,5 +345,5 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     weighted = beta if correction == "IS" else None
     within = [Drawn() for _ in seeds] if correction == "FIS" else []
     fis = [(Fis(drawn, setting.capacity, beta=beta), drawn) for drawn in within]
-    per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.per_alpha, beta=weighted)
+    per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

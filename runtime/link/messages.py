@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 4
+LINK_VERSION: Final = 5
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """Limit on a header, which may hold a rig's whole configuration."""
@@ -29,6 +29,8 @@ MAX_ERRORS: Final = 262_144
 
 MAX_RULINGS: Final = 16
 """Maximum rulings on policies in one answer to a Pull."""
+MAX_CLOSED: Final = 64
+"""Maximum closed training episodes in one answer to a Pull: the last ones."""
 MAX_REASON: Final = 300
 """Maximum characters of a ruling's reason."""
 
@@ -83,6 +85,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Whether this learner may push."""
     why: str = ""
     """Reason why not, if it asked to."""
+    behaviour: bool = False
+    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.replay.memory.layout``)."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
@@ -110,6 +114,14 @@ class Ruling(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
 
 
+class Closed(msgspec.Struct, frozen=True):
+    """A training episode whose transitions are all in the buffer."""
+
+    episode: Count
+    episode_return: float
+    """Undiscounted, in the task's raw units."""
+
+
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Writes in order; one payload: ``Storage.rows`` as little-endian uint32."""
 
@@ -124,6 +136,8 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Rulings on policies, in order, after the one that the Pull names."""
     settled: int = -1
     """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
+    episodes: Annotated[tuple[Closed, ...], msgspec.Meta(max_length=MAX_CLOSED)] = ()
+    """Episodes that closed after the one that the Pull names, in order; some may be missing after a restart."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm"):

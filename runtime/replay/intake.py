@@ -132,7 +132,7 @@ class Intake:
             if records["seq"][-1] >= self.unlogged:
                 self._log.episode(row)
             if row.kind == "train":
-                parts.desk.closed = row.episode
+                parts.desk.close(row.episode, row.reward_sum)
                 parts.figures.add_training(row)
 
     def log(self, records: NDArray[np.void]) -> None:

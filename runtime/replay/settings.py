@@ -9,6 +9,7 @@ import msgspec
 
 from onrig.hw.bounds import PositiveShare, Share
 from onrig.runtime.config.problem import Finding
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import capacity_within, parse_strategy
 
 DEFAULT_CAPACITY: Final = 10_000
@@ -55,13 +56,13 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loss.  Their action is the executed one in any case."""
 
 
-def selection_findings(selection: Selection, signals: int, actuators: int, *, run_length: int) -> Iterator[Finding]:
+def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
     """List (path, message) for each value that does not fit the others; ``run_length`` in experiences."""
-    for name, message in _findings(selection, signals, actuators, run_length):
+    for name, message in _findings(selection, layout, run_length):
         yield ("selection", name), f"{message} at selection.{name}"
 
 
-def capacity_for(selection: Selection, signals: int, actuators: int, *, run_length: int) -> int:
+def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
     """Capacity in experiences; FULL holds all of the run's, ``run_length``, unless told otherwise.
 
     Raises ValueError when the configured bytes hold none.
@@ -70,17 +71,17 @@ def capacity_for(selection: Selection, signals: int, actuators: int, *, run_leng
         return selection.capacity
     full = parse_strategy(selection.strategy).retention == "FULL"
     if selection.capacity_bytes is not None:
-        fit = _fit(selection, selection.capacity_bytes, signals, actuators)
+        fit = _fit(selection, selection.capacity_bytes, layout)
         return min(fit, run_length) if full else fit
     return run_length if full else DEFAULT_CAPACITY
 
 
-def _fit(selection: Selection, budget_bytes: int, signals: int, actuators: int) -> int:
+def _fit(selection: Selection, budget_bytes: int, layout: Layout) -> int:
     strategy, thinned = parse_strategy(selection.strategy), selection.write_probability < 1
-    return capacity_within(strategy, budget_bytes, signals, actuators, thinned=thinned)
+    return capacity_within(strategy, budget_bytes, layout, thinned=thinned)
 
 
-def _findings(selection: Selection, signals: int, actuators: int, run_length: int) -> Iterator[tuple[str, str]]:
+def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator[tuple[str, str]]:
     synthetic = selection.synthetic
     if synthetic is not None and synthetic.states + synthetic.actions > 1:
         together = f"got {synthetic.states:g} and {synthetic.actions:g}"
@@ -97,7 +98,7 @@ def _findings(selection: Selection, signals: int, actuators: int, run_length: in
     needed = f"FULL keeps all of the run's {run_length} experiences"
     if budget is not None:
         try:
-            fit = _fit(selection, budget, signals, actuators)
+            fit = _fit(selection, budget, layout)
         except ValueError as error:
             yield "capacity_bytes", str(error)
             return

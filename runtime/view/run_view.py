@@ -20,7 +20,7 @@ from onrig.runtime.files import LineTail
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
 from onrig.runtime.replay.accounts.figures import FILE as TIMING
 from onrig.runtime.replay.accounts.figures import Counts, Timing
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
 from onrig.runtime.run_state.running import Running, running_rigs
@@ -124,10 +124,8 @@ class RunView:
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
         from onrig.runtime.replay.memory.experiences import Memory
-        from onrig.runtime.replay.memory.layout import Layout
 
-        rig = self.config.rig
-        if capacity_of(self.config) * Layout(len(rig.signals), len(rig.actuators)).row_bytes > most_bytes:
+        if capacity_of(self.config) * layout_of(self.config).row_bytes > most_bytes:
             return "it is too large to be restored"
         if not (self.folder / "buffer").is_dir():
             return "there is no checkpoint of it"

@@ -12,6 +12,7 @@ from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import DdpgConfig, LearnerSettings
 from onrig.runtime.policy.contract import METADATA_KEY
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_loading import load_run
 
@@ -22,7 +23,7 @@ CAPACITY = 64
 def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY) -> Agent:
     """An agent on a memory of made-up experiences."""
     config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
-    mirror = Mirror(CAPACITY, 2, 1, cyclic=strategy.startswith("FIFO"))
+    mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=strategy.startswith("FIFO"))
     made = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100), mirror)
     rng = np.random.default_rng(1)
     for slot in range(stored):
@@ -127,7 +128,7 @@ def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew
     first.save(tmp_path / "learner.npz")
     config = msgspec.structs.replace(RUN, seed=0, episodes=10, selection=Selection("FULL[PER]", 2 * CAPACITY))
     settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100)
-    grown = Agent(config, settings, Mirror(2 * CAPACITY, 2, 1, cyclic=True))
+    grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
     assert grown.restore(tmp_path / "learner.npz")
     assert grown.sampler_lost
     assert grown.updates == 20

@@ -7,11 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
+from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.algorithms.sac import Sac
-from onrig.learner.export import IR_VERSION, OPSET, export_policy
-from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, split_layers
-from onrig.learner.settings import DdpgConfig, SacConfig
+from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
+from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, q_layout, split_layers
+from onrig.learner.settings import DdpgConfig, DqnConfig, SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
@@ -145,3 +147,38 @@ def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
     for wrong, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
         with pytest.raises(ValueError, match="do not lead from"):
             export_policy(wrong, _contract(rig))
+
+
+def _dqn(levels: int = 15) -> Dqn:
+    dqn = Dqn(DqnConfig(levels=levels), 2, 1, [np.random.default_rng(0)])
+    layout = q_layout(2, levels, NETWORK_SIZES["small"].critic)
+    vector = initial_vector(layout, np.random.default_rng(1))
+    split_layers(layout, vector)[-1][0][:] *= 1000.0
+    dqn.restore({**dqn.state(), "online": vector[None]})
+    return dqn
+
+
+def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
+    dqn = _dqn()
+    model = export_discrete_policy(dqn.actor_layers(0), level_values(15), _contract(PENDULUM))
+    normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
+    actions = _run(model, normalised * [np.pi, 30.0])
+    wanted = 3.0 * dqn.policy(normalised[None])[0]
+    assert len(np.unique(wanted)) > 2
+    # In another precision two values may be equal.
+    assert (np.abs(actions - wanted) < 1e-6).mean() > 0.99
+    assert set(np.unique(actions)) <= set((3.0 * level_values(15)).astype(np.float32))
+    judged = admit(model, _contract(PENDULUM), normalised.astype(np.float32), AdmissionLimits(latency_is_advisory=True))
+    assert isinstance(judged, Admitted)
+
+
+def test_a_discrete_policy_that_has_diverged_has_no_action() -> None:
+    layers = _dqn().actor_layers(0)
+    layers[-1][0][0, 7] = np.nan
+    model = export_discrete_policy(layers, level_values(15), _contract(PENDULUM))
+    assert np.isnan(_run(model, np.ones((1, 2)))).all()
+
+
+def test_levels_are_of_one_action() -> None:
+    with pytest.raises(ValueError, match="the contract has 4"):
+        export_discrete_policy(_dqn().actor_layers(0), level_values(15), _contract(MAGMAN))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
-from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.layout import Flag, Layout
 from onrig.runtime.replay.memory.storage import Storage
 
 CAPACITY, N, M = 16, 2, 1
@@ -37,7 +37,7 @@ def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
     cyclic: bool, turns: list[tuple[int, int]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    rig, mirror = Storage(CAPACITY, N, M, cyclic=cyclic), Mirror(CAPACITY, N, M, cyclic=cyclic)
+    rig, mirror = Storage(CAPACITY, Layout(N, M), cyclic=cyclic), Mirror(CAPACITY, Layout(N, M), cyclic=cyclic)
     for count, limit in turns:
         insert(rig, count, rng)
         while mirror.storage.inserted < rig.inserted:
@@ -46,14 +46,14 @@ def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
 
 
 def test_the_slots_written_are_told_in_order() -> None:
-    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(0))
     assert mirror.apply(*payload(rig, 0)).tolist() == [*range(4, 16), *range(4)]
     assert mirror.apply(b"", 20).tolist() == []
 
 
 def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
-    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
     rows, upto = payload(rig, 0)
     mirror.apply(rows, upto)
@@ -65,14 +65,14 @@ def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
 
 
 def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
-    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="lead to write 5, the rig says 6"):
         mirror.apply(payload(rig, 0)[0], 6)
 
 
 def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
-    rig, mirror = Storage(CAPACITY, N, M), Mirror(CAPACITY, N, M, cyclic=True)
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(3))
     mirror.apply(*payload(rig, 0))
     slots = np.array([[0, 5, 3], [15, 4, 0]])
@@ -92,7 +92,7 @@ def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slo
 
 
 def test_a_truncated_episode_is_not_a_terminated_one() -> None:
-    mirror = Mirror(4, 1, 1, cyclic=True)
+    mirror = Mirror(4, Layout(1, 1), cyclic=True)
     for flag in (0, Flag.TRUNCATED, Flag.TERMINATED, Flag.INTERVENED):
         mirror.storage.insert(mirror.storage.inserted, [0.0], [0.0], 0.0, [0.0], flag)
     batches, _ = mirror.gather(Draw(np.arange(4).reshape(1, 4), None))
@@ -101,7 +101,7 @@ def test_a_truncated_episode_is_not_a_terminated_one() -> None:
 
 @pytest.mark.parametrize("sampling", [None, [0.5, 2.0, 1.0]])
 def test_experiences_in_which_the_shield_acted_count_as_much_as_they_are_said_to(sampling: list[float] | None) -> None:
-    mirror = Mirror(4, 1, 1, cyclic=True, intervened_weight=0.25)
+    mirror = Mirror(4, Layout(1, 1), cyclic=True, intervened_weight=0.25)
     for slot, flag in enumerate((Flag.INTERVENED, Flag(0), Flag.INTERVENED | Flag.TERMINATED)):
         mirror.storage.insert(slot, [0.0], [0.0], 0.0, [0.0], flag, 1, 0.0)
     weights = None if sampling is None else np.array([sampling])
@@ -112,7 +112,7 @@ def test_experiences_in_which_the_shield_acted_count_as_much_as_they_are_said_to
 
 
 def test_without_a_weight_of_their_own_nothing_is_weighted() -> None:
-    mirror = Mirror(4, 1, 1, cyclic=True)
+    mirror = Mirror(4, Layout(1, 1), cyclic=True)
     mirror.storage.insert(0, [0.0], [0.0], 0.0, [0.0], Flag.INTERVENED, 1, 0.0)
     minibatches, _ = mirror.gather(Draw(np.array([[0]]), None))
     assert minibatches.weights is None

@@ -45,8 +45,8 @@ def test_what_does_not_fit_together_is_told_at_its_place(
 
 def test_a_rig_refuses_what_is_for_trials() -> None:
     assert rig_problems(SOUND) == []
-    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
-    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
+    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="sac"))
+    assert (at, message) == ("algorithm", "a rig cannot run the policies of sac; it is for `onrig experiment`")
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:

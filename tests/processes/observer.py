@@ -7,6 +7,7 @@ import msgspec
 from onrig.learner.mirror import Mirror
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attach, Attached, Pull, Rows
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_loading import load_resolved
 from tests.processes.rig import Run
 
@@ -19,7 +20,8 @@ class Observer:
         attached, _ = self._client.ask(Attach(role="watch"))
         assert isinstance(attached, Attached)
         rig = load_resolved(run.folder / "config.yaml").rig
-        self.mirror = Mirror(attached.capacity, len(rig.signals), len(rig.actuators), cyclic=attached.cyclic)
+        layout = Layout(len(rig.signals), len(rig.actuators), attached.behaviour)
+        self.mirror = Mirror(attached.capacity, layout, cyclic=attached.cyclic)
 
     def pull(self, wait_ms: int) -> Rows:
         """Apply what is new."""

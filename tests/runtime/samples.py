@@ -65,7 +65,7 @@ def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Ki
     rows["frame"] = np.arange(frame, frame + n)
     rows["episode"], rows["kind"] = episode, kind
     rows["observation"] = np.stack([np.linspace(-3, 3, n), rows["tick"] % 30], axis=1)
-    rows["applied"] = np.linspace(-3, 3, n)[:, None]
+    rows["applied"] = rows["explored"] = np.linspace(-3, 3, n)[:, None]
     rows["reward"] = -1.0 - rows["tick"]
     rows["policy_id"] = 7
     rows["exploration"] = 0.25

@@ -103,19 +103,19 @@ CASES = {
     ),
     "bytes": (
         '"FULL[Uniform]"',
-        '"FIFO[Uniform]"\n  capacity_bytes: «31»',
-        "31 bytes hold no transition of 32 bytes at selection.capacity_bytes",
+        '"FIFO[Uniform]"\n  capacity_bytes: «39»',
+        "39 bytes hold no transition of 40 bytes at selection.capacity_bytes",
     ),
     "negative bytes": ('"FULL[Uniform]"', '"Resv[Uniform]"\n  capacity_bytes: «-1»', "-1 bytes are too few"),
     "bytes of full": (
         '"FULL[Uniform]"',
-        '"FULL[Uniform]"\n  capacity_bytes: «3199999»',
-        "the run's 100000 experiences, 3199999 bytes hold only 99999 at selection.capacity_bytes",
+        '"FULL[Uniform]"\n  capacity_bytes: «3999999»',
+        "the run's 100000 experiences, 3999999 bytes hold only 99999 at selection.capacity_bytes",
     ),
     "bytes beyond slots": (
         '"FULL[Uniform]"',
-        '"FIFO[Uniform]"\n  capacity_bytes: «137438953472»',
-        "137438953472 bytes hold 4294967296 experiences, there may be 4294967295",
+        '"FIFO[Uniform]"\n  capacity_bytes: «171798691840»',
+        "171798691840 bytes hold 4294967296 experiences, there may be 4294967295",
     ),
     "never written": (
         '"FULL[Uniform]"',

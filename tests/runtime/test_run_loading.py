@@ -7,6 +7,7 @@ import pytest
 
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_config import Scaled, capacity_of
@@ -207,7 +208,7 @@ def test_a_resolved_run_is_checked_again(tmp_path: Path) -> None:
         (Selection("FULL[Uniform]", 120_000), 120_000),
         (Selection("FIFO[Uniform]"), 10_000),
         (Selection("FIFO[Uniform]", 77), 77),
-        (Selection("FIFO[Uniform]", capacity_bytes=32 * 77 + 31), 77),
+        (Selection("FIFO[Uniform]", capacity_bytes=40 * 77 + 39), 77),
         (Selection("FULL[Uniform]", capacity_bytes=10**9), 100_000),
     ],
 )
@@ -221,5 +222,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = bytes_of(parsed, capacity, 2, 1, thinned=write_probability < 1)
+    held = bytes_of(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
     assert 1_000_000 - 100 < held <= 1_000_000

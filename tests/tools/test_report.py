@@ -82,7 +82,7 @@ def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
     a_run(tmp_path, RAMP)
     rule = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
     # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
-    assert rule.startswith("a buffer of about 10000 experiences (0.32 MB)")
+    assert rule.startswith("a buffer of about 10000 experiences (0.4 MB)")
     assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule
     assert "but" not in rule
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.run_config import RunConfig, capacity_of, record_layout
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
@@ -28,9 +27,8 @@ _LEARNER_BYTES: Final = 300 << 20
 
 def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
     """Work it out; ``port`` stands in for the configured device."""
-    rig = config.rig
     record = record_layout(config)
-    memory = capacity_of(config) * (Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES)
+    memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES)
     if port is None and config.device.port is not None:
         port = config.device.port.path
     listens = config.link.listen is not None
@@ -59,10 +57,9 @@ def whole_run_bytes(config: RunConfig) -> int:
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
     """Estimate the size of a whole run's folder, on the large side: memory, policies, log."""
-    rig = config.rig
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
-    row = Layout(len(rig.signals), len(rig.actuators)).row_bytes + _STAMP_BYTES
+    row = layout_of(config).row_bytes + _STAMP_BYTES
     slots = min(capacity_of(config), config.episodes * episode_steps(config.task, config.rate_hz))
     kept = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES)
     return round(kept + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))

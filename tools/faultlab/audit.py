@@ -22,6 +22,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.faultlab.run_folder import Fields, Left, kept_memory
@@ -287,7 +288,8 @@ class WatchingMirror(threading.Thread):
             return
         rig = self._config.rig
         with self._lock:
-            self._storage = Storage(answer.capacity, len(rig.signals), len(rig.actuators), cyclic=answer.cyclic)
+            layout = Layout(len(rig.signals), len(rig.actuators), answer.behaviour)
+            self._storage = Storage(answer.capacity, layout, cyclic=answer.cyclic)
             self._token = answer.memory
 
     def _pull(self, client: LinkClient) -> bool:

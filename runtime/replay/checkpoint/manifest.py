@@ -35,6 +35,8 @@ class Identity(msgspec.Struct, frozen=True):
     n_act: int
     strategy: str
     seed: int
+    behaviour: bool = False
+    """Whether its rows hold the behaviour of a stochastic policy."""
 
     def difference(self, wanted: Identity) -> str | None:
         """Describe the first difference from ``wanted``; None if equal."""
@@ -44,6 +46,7 @@ class Identity(msgspec.Struct, frozen=True):
             ("n_act", " actions"),
             ("strategy", " as its strategy"),
             ("seed", " as its seed"),
+            ("behaviour", " for the behaviour of a stochastic policy"),
         ):
             mine, theirs = getattr(self, field), getattr(wanted, field)
             if mine != theirs:
@@ -59,10 +62,11 @@ class Identity(msgspec.Struct, frozen=True):
 def identity_of(memory: Experiences, seed: int) -> Identity:
     """Identity of a run's memory."""
     layout = memory.storage.layout
-    return Identity(memory.storage.capacity, layout.n_obs, layout.n_act, str(memory.strategy), seed)
+    return Identity(memory.storage.capacity, layout.n_obs, layout.n_act, str(memory.strategy), seed, layout.behaviour)
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: rows hold episode and step, and the behaviour of a stochastic policy."""
 MAX_BYTES: Final = 4 << 20
 _NAME: Final = re.compile(r"manifest-(\d{8,})\.json")
 _SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")

@@ -19,6 +19,7 @@ import numpy as np
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
+    MAX_CLOSED,
     MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
     MAX_REASON,
@@ -29,6 +30,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
+    Closed,
     Confirm,
     Done,
     Errors,
@@ -114,6 +116,8 @@ class LearnerDesk:
         """Number of batches of TD errors applied."""
         self.heard_ns = 0
         """Monotonic time of the pushing learner's last message; 0 before the first."""
+        self._returns: dict[int, float] = {}
+        """Of the latest closed episodes."""
         self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
         self._ruled = 0
 
@@ -150,6 +154,13 @@ class LearnerDesk:
                 return Answer(self._policies.judge(model, self._recorded(), learner=ticket.key, closed=self.closed))
             case Done():
                 return self._done(request)
+
+    def close(self, episode: int, episode_return: float) -> None:
+        """Note a training episode whose transitions are all in the memory, and its undiscounted return in raw units."""
+        self.closed = episode
+        self._returns[episode] = episode_return
+        for old in sorted(self._returns)[:-MAX_CLOSED]:
+            del self._returns[old]
 
     def due(self) -> list[tuple[Ticket, Answer]]:
         """Answers to waiting Pulls for which there is news or whose wait is over."""
@@ -262,6 +273,7 @@ class LearnerDesk:
                 done=self.done,
                 pushes=why is None,
                 why=why or "",
+                behaviour=storage.layout.behaviour,
             )
         )
 
@@ -285,7 +297,8 @@ class LearnerDesk:
         rows = storage.rows(slots)
         upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
-        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self._settled)
+        ended = tuple(Closed(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed)
+        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self._settled, ended)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),))
 
     def _confirm(self, request: Confirm) -> Answer:

@@ -13,7 +13,7 @@ from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Sl
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Resynthesised, Resynthesiser, Transitions
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 
 OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 """Callback with slots, the generations of their experiences, and the latest |TD errors|."""
@@ -37,7 +37,7 @@ class Memory:
             stream(config.seed, Role.KEEPER),
             write_probability=config.selection.write_probability,
         )
-        self.storage = Storage(capacity, len(config.rig.signals), len(config.rig.actuators), cyclic=self.keeper.cyclic)
+        self.storage = Storage(capacity, layout_of(config), cyclic=self.keeper.cyclic)
         self.offered = 0
         """Experiences offered to the keeper."""
         self.stale_errors = 0
@@ -55,6 +55,7 @@ class Memory:
         keeper, storage = self.keeper, self.storage
         rewards, flags = t.reward.tolist(), t.flags.tolist()
         policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
+        episodes, steps = t.episode.tolist(), t.step.tolist()
         for i in range(len(rewards)):
             slot = keeper.place()
             if slot >= 0:
@@ -67,6 +68,9 @@ class Memory:
                     flags[i],
                     policies[i],
                     explorations[i],
+                    episodes[i],
+                    steps[i],
+                    t.behaviour[i],
                 )
                 keeper.written(slot, explorations[i])
         self.offered += len(rewards)
@@ -96,6 +100,9 @@ class Memory:
             int(t.flags[i]),
             int(t.policy_id[i]),
             exploration,
+            int(t.episode[i]),
+            int(t.step[i]),
+            t.behaviour[i],
         )
         self.keeper.written(slot, exploration)
 
@@ -115,6 +122,9 @@ class Memory:
             meta & FLAG_MASK,
             meta >> POLICY_SHIFT,
             exploration,
+            int(storage.episode[slot]),
+            int(storage.step[slot]),
+            storage.behaviour[slot],
         )
         self.keeper.written(slot, exploration)
 

@@ -1,15 +1,18 @@
-"""Row layout of the memory: one transition as 32-bit words, its raw float32 fields plus 8 bytes.
+"""Row layout of the memory: one transition as 32-bit words.
 
-Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | meta word.
+Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | behaviour | episode | step
+| meta word.  All are float32 but the last three.  Behaviour, only where the policy is stochastic: mean, standard
+deviation and the action drawn from them (n_act each), normalised, before any clipping.
 
 Exploration stays float32 because it is a retention key, and float16 would cause ties.  The meta word holds
 
-* bits 0-3: flags (:class:`Flag`);
-* bits 4-15: generation of the slot, incremented by every write, modulo 4096 (1 after the first write);
+* bits 0-4: flags (:class:`Flag`);
+* bits 5-15: generation of the slot, incremented by every write, modulo 2048 (1 after the first write);
 * bits 16-31: policy id modulo 65536.
 
-Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 4096
-times in between.  A policy id means the matching one nearest to the ids in use; the log holds it in full.
+Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 2048
+times in between, which is too rare to spend a second meta word on.  A policy id means the matching one nearest to the
+ids in use; the log holds it in full.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ Words = NDArray[np.uint32]
 Floats = NDArray[np.float32]
 Slots = NDArray[np.int64]
 
-GENERATION_SHIFT: Final = 4
-GENERATION_MASK: Final = 0xFFF
+GENERATION_SHIFT: Final = 5
+GENERATION_MASK: Final = 0x7FF
 POLICY_SHIFT: Final = 16
 POLICY_MASK: Final = 0xFFFF
-FLAG_MASK: Final = 0xF
+FLAG_MASK: Final = 0x1F
 
 
 class Flag(enum.IntFlag):
@@ -43,6 +46,9 @@ class Flag(enum.IntFlag):
     """A rule of the shield changed the action."""
     SYNTHETIC = 8
     """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), not measured."""
+    DEVIATES = 16
+    """The applied action is not what the policy, with its noise in full, chose: the shield acted, the command came
+    late, or the policy's own noise was reduced."""
 
 
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)
@@ -54,16 +60,23 @@ class Layout(msgspec.Struct, frozen=True):
 
     n_obs: int
     n_act: int
+    behaviour: bool = False
+    """Whether rows hold the distribution and the draw of a stochastic policy."""
 
     @property
     def width(self) -> int:
         """Words per row."""
-        return 2 * self.n_obs + self.n_act + 3
+        return self.meta + 1
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per transition: the float32 fields plus 8."""
+        """Bytes per transition."""
         return 4 * self.width
+
+    @property
+    def n_behaviour(self) -> int:
+        """Words of the behaviour: mean, standard deviation and draw of each action, or none."""
+        return 3 * self.n_act * self.behaviour
 
     @property
     def observation(self) -> slice:
@@ -88,20 +101,35 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def exploration(self) -> int:
         """Column of the exploration magnitude."""
-        return 2 * self.n_obs + self.n_act + 1
+        return self.reward + 1
+
+    @property
+    def behaviour_columns(self) -> slice:
+        """Columns of mean, standard deviation and draw, in this order."""
+        return slice(self.exploration + 1, self.episode)
+
+    @property
+    def episode(self) -> int:
+        """Column of the training episode."""
+        return self.exploration + 1 + self.n_behaviour
+
+    @property
+    def step(self) -> int:
+        """Column of the transition's number within its episode."""
+        return self.episode + 1
 
     @property
     def meta(self) -> int:
         """Column of the meta word."""
-        return 2 * self.n_obs + self.n_act + 2
+        return self.episode + 2
 
 
 class Batch:
     """Buffer for ``size`` transitions with one view per field; filled by :meth:`Storage.gather` without copies.
 
-    ``observation``, ``next_observation``: (size, n_obs) float32; ``action``: (size, n_act) float32; ``reward``,
-    ``exploration``: (size,) float32; ``meta``: (size,) uint32.  All are views of ``words`` (size, width) and change
-    with the next gather.
+    ``observation``, ``next_observation``: (size, n_obs) float32; ``action``: (size, n_act) float32; ``behaviour``:
+    (size, n_behaviour) float32; ``reward``, ``exploration``: (size,) float32; ``episode``, ``step``, ``meta``: (size,)
+    uint32.  All are views of ``words`` (size, width) and change with the next gather.
     """
 
     def __init__(self, layout: Layout, size: int) -> None:
@@ -113,6 +141,9 @@ class Batch:
         self.next_observation: Floats = floats[:, layout.next_observation]
         self.reward: Floats = floats[:, layout.reward]
         self.exploration: Floats = floats[:, layout.exploration]
+        self.behaviour: Floats = floats[:, layout.behaviour_columns]
+        self.episode: Words = self.words[:, layout.episode]
+        self.step: Words = self.words[:, layout.step]
         self.meta: Words = self.words[:, layout.meta]
 
     def terminated(self) -> NDArray[np.bool_]:

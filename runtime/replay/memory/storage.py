@@ -39,7 +39,7 @@ Vector = Floats | NDArray[np.float64] | Sequence[float]
 
 
 class Storage:
-    """``capacity`` transitions of ``n_obs`` observations and ``n_act`` actions, allocated and touched at start.
+    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
 
     ``cyclic`` means that slots are written round robin (FIFO, FULL): the number of a slot's last write then follows
     from the counter and costs nothing; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
@@ -47,10 +47,11 @@ class Storage:
     Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
     """
 
-    def __init__(self, capacity: int, n_obs: int, n_act: int, *, cyclic: bool = True) -> None:
-        if not (1 <= capacity <= _LOW_32) or n_obs < 1 or n_act < 1:
-            raise ValueError(f"no storage of {capacity} transitions with {n_obs} observations and {n_act} actions")
-        self.layout: Final = Layout(n_obs, n_act)
+    def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
+        if not (1 <= capacity <= _LOW_32) or layout.n_obs < 1 or layout.n_act < 1:
+            of = f"{layout.n_obs} observations and {layout.n_act} actions"
+            raise ValueError(f"no storage of {capacity} transitions with {of}")
+        self.layout: Final = layout
         self.capacity: Final = capacity
         self.cyclic: Final = cyclic
         self.inserted = 0
@@ -64,8 +65,13 @@ class Storage:
         self.next_observation: Final[Floats] = floats[:, self.layout.next_observation]
         self.reward: Final[Floats] = floats[:, self.layout.reward]
         self.exploration: Final[Floats] = floats[:, self.layout.exploration]
+        self.behaviour: Final[Floats] = floats[:, self.layout.behaviour_columns]
+        self.episode: Final[Words] = self.words[:, self.layout.episode]
+        self.step: Final[Words] = self.words[:, self.layout.step]
         self.meta: Final[Words] = self.words[:, self.layout.meta]
-        self._meta_at: Final = self.layout.meta
+        self._has_behaviour: Final = self.layout.behaviour
+        self._reward_at: Final = self.layout.reward
+        self._episode_at: Final = self.layout.episode
         self._width: Final = self.layout.width
         self._flat: Final = self.words.data.cast("B").cast("I")
         self._flat_floats: Final = self.words.data.cast("B").cast("f")
@@ -95,20 +101,30 @@ class Storage:
         flags: int = 0,
         policy_id: int = 0,
         exploration: float = 0.0,
+        episode: int = 0,
+        step: int = 0,
+        behaviour: Vector = (),
     ) -> int:
         """Write one transition into ``slot`` and return the number of the write (1 for the first).
 
         ``observation``, ``next_observation`` (n_obs,), ``action`` (n_act,), in the rig's order; ``flags`` of
-        :class:`~onrig.runtime.replay.memory.layout.Flag`.  The slot must come from the keeper; cyclic storage does
-        not check it.
+        :class:`~onrig.runtime.replay.memory.layout.Flag`; ``behaviour`` (n_behaviour,).  The slot must come from the
+        keeper; cyclic storage does not check it.
         """
         self.observation[slot] = observation
         self.action[slot] = action
         self.next_observation[slot] = next_observation
-        at = slot * self._width + self._meta_at
+        if self._has_behaviour:
+            self.behaviour[slot] = behaviour
+        row = slot * self._width
+        at = row + self._reward_at
+        self._flat_floats[at] = reward
+        self._flat_floats[at + 1] = exploration
+        at = row + self._episode_at
         flat = self._flat
-        self._flat_floats[at - 2] = reward
-        self._flat_floats[at - 1] = exploration
+        flat[at] = episode
+        flat[at + 1] = step
+        at += 2
         generation = ((flat[at] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
         flat[at] = (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
         self.inserted = number = self.inserted + 1
@@ -123,7 +139,7 @@ class Storage:
         return into
 
     def generation(self, slots: Slots) -> Words:
-        """Return the generations of ``slots``: how often each was written, modulo 4096."""
+        """Return the generations of ``slots``: how often each was written, modulo 2048."""
         return (self.meta[slots] >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -214,7 +230,8 @@ class Storage:
     def digest(self) -> bytes:
         """Hash of the content (16 bytes, BLAKE2b): equal on a mirror that has applied the same writes."""
         h = hashlib.blake2b(digest_size=16)
-        shape = (self.capacity, self.layout.n_obs, self.layout.n_act, self.inserted)
+        layout = self.layout
+        shape = (self.capacity, layout.n_obs, layout.n_act, layout.n_behaviour, self.inserted)
         h.update(np.array(shape, "<i8").tobytes())
         h.update(self.words[: self.stored].data)
         if not self.cyclic:
@@ -222,12 +239,12 @@ class Storage:
         return h.digest()
 
 
-def capacity_in(budget_bytes: int, n_obs: int, n_act: int, overhead_bytes: float = 0.0) -> int:
+def capacity_in(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
     """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` in addition to its row.
 
     Raises ValueError if none fits.
     """
-    per_transition = Layout(n_obs, n_act).row_bytes + overhead_bytes
+    per_transition = layout.row_bytes + overhead_bytes
     capacity = int(budget_bytes // per_transition)
     if capacity < 1:
         raise ValueError(f"{budget_bytes} bytes hold no transition of {per_transition:g} bytes")

@@ -154,13 +154,13 @@ def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
-def bytes_of(strategy: Strategy, capacity: int, n_obs: int, n_act: int, *, thinned: bool = False) -> float:
+def bytes_of(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
     """Return the most bytes that storage, keeper and checkpoints of ``capacity`` experiences occupy."""
-    each = Layout(n_obs, n_act).row_bytes + overhead_bytes(strategy)
+    each = layout.row_bytes + overhead_bytes(strategy)
     return fixed_bytes(strategy, thinned=thinned) + capacity * each
 
 
-def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: int, *, thinned: bool = False) -> int:
+def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, thinned: bool = False) -> int:
     """Return the largest capacity whose storage, keeper and checkpoints stay within ``budget_bytes``.
 
     Raises ValueError if no experience fits.
@@ -168,4 +168,4 @@ def capacity_within(strategy: Strategy, budget_bytes: int, n_obs: int, n_act: in
     fixed = fixed_bytes(strategy, thinned=thinned)
     if fixed >= budget_bytes:
         raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
-    return capacity_in(budget_bytes - fixed, n_obs, n_act, overhead_bytes(strategy))
+    return capacity_in(budget_bytes - fixed, layout, overhead_bytes(strategy))

@@ -6,7 +6,7 @@ Transitions are in normalised units: observation and action on [-1, 1].
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from onrig.hw.rig import Rig
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.replay.memory.layout import Flag
+
+DEVIATION: Final = 0.05
+"""Difference of a normalised action from the one chosen above which a transition ``DEVIATES``: more than rounding to
+counts, less than a command that is late by a noticeable part of the period."""
 
 
 class Transitions(NamedTuple):
@@ -30,20 +34,12 @@ class Transitions(NamedTuple):
     episode: NDArray[np.uint32]
     step: NDArray[np.uint32]
     """Index of the transition within its episode, from 0: ticks since the first record seen of the episode."""
+    behaviour: NDArray[np.float32]
+    """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; no columns without one."""
 
     def select(self, chosen: NDArray[np.bool_]) -> Transitions:
         """Return the selected transitions, in order."""
-        return Transitions(
-            self.observation[chosen],
-            self.action[chosen],
-            self.reward[chosen],
-            self.next_observation[chosen],
-            self.flags[chosen],
-            self.policy_id[chosen],
-            self.exploration[chosen],
-            self.episode[chosen],
-            self.step[chosen],
-        )
+        return Transitions._make(column[chosen] for column in self)
 
 
 class Resynthesised(NamedTuple):
@@ -63,6 +59,13 @@ class Resynthesiser(Protocol):
     def __call__(self, measured: Transitions) -> Resynthesised:
         """Return the transitions to offer to the memory, in the same order."""
         ...
+
+
+def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
+    """Mean, standard deviation and draw side by side (n, 3 m); (n, 0) in records of a deterministic policy."""
+    if "drawn" not in (records.dtype.names or ()):
+        return np.zeros((len(records), 0), np.float32)
+    return np.concatenate([records["mean"], records["std"], records["drawn"]], axis=1)
 
 
 class TransitionBuilder:
@@ -102,14 +105,20 @@ class TransitionBuilder:
         self.gaps += int(np.count_nonzero(within & ~whole))
         a, b = first[whole], second[whole]
         closing = b["flags"]
+        action = (a["applied"] - self._act_centre) / self._act_half
+        chosen = np.clip((a["explored"] - self._act_centre) / self._act_half, -1.0, 1.0)
+        intervened = a["rule"] != Rule.NONE
+        # Not so written that NaN, of a policy or of a rule's replacement, would pass.
+        deviates = intervened | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
         flags = (
             ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
             + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
-            + (a["rule"] != Rule.NONE) * int(Flag.INTERVENED)
+            + intervened * int(Flag.INTERVENED)
+            + deviates * int(Flag.DEVIATES)
         )
         transitions = Transitions(
             observation=self._normalise(a["observation"]),
-            action=((a["applied"] - self._act_centre) / self._act_half).astype(np.float32),
+            action=action.astype(np.float32),
             reward=a["reward"].astype(np.float32),
             next_observation=self._normalise(b["observation"]),
             flags=flags.astype(np.uint32),
@@ -117,6 +126,7 @@ class TransitionBuilder:
             exploration=a["exploration"].astype(np.float32),
             episode=a["episode"].astype(np.uint32),
             step=steps[:-1][whole].astype(np.uint32),
+            behaviour=behaviour_of(a),
         )
         finite = (
             np.isfinite(transitions.observation).all(axis=1)
@@ -124,6 +134,7 @@ class TransitionBuilder:
             & np.isfinite(transitions.reward)
             & np.isfinite(transitions.next_observation).all(axis=1)
             & np.isfinite(transitions.exploration)
+            & np.isfinite(transitions.behaviour).all(axis=1)
         )
         if finite.all():
             return transitions

@@ -3,8 +3,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable, algorithm_for
+from onrig.learner.algorithms import Exportable, Minibatches, Signals, algorithm_for
 from onrig.learner.settings import ALGORITHMS, LearnerSettings, rig_problems
 
 
@@ -16,3 +17,32 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     algorithm = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
     assert type(algorithm).__name__.lower() == name
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_target_is_told_with_the_error(name: str) -> None:
+    settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
+    rng = np.random.default_rng(1)
+    observation, action, after = (rng.standard_normal((1, 2, 5, width)).astype(np.float32) for width in (2, 1, 2))
+    reward, ends = rng.standard_normal((1, 2, 5)), rng.random((1, 2, 5)) < 0.5
+
+    def signals(terminated: NDArray[np.bool_]) -> Signals:
+        streams = [np.random.default_rng(seed) for seed in (3, 4)]
+        told = algorithm_for(settings, 2, 1, streams).update(
+            Minibatches(observation, np.tanh(action), reward, after, terminated)
+        )
+        assert settings.selected.gives_targets is (told.target is not None)
+        return told
+
+    going, ended = signals(ends), signals(np.ones_like(ends))
+    assert going.target is not None
+    assert ended.target is not None
+    scaled = (settings.selected.reward_scale * reward).astype(np.float32)
+    np.testing.assert_allclose(ended.target, scaled, rtol=1e-6)
+    np.testing.assert_allclose(going.target[ends], scaled[ends], rtol=1e-6)
+    assert np.abs(going.target - scaled)[~ends].min() > 1e-6
+    # What is left is the value of the action, which does not depend on the successor.
+    np.testing.assert_allclose(going.target - going.td, ended.target - ended.td, rtol=1e-4, atol=1e-6)
+    alone = going.of_trial(1).target
+    assert alone is not None
+    assert alone.tolist() == going.target[0, 1].tolist()

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.fis import Fis, fis_weights, replay_tail
 from onrig.learner.samplers.importance import Linear
@@ -101,7 +102,7 @@ def test_feedback_is_that_of_the_sampler_within() -> None:
 def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
     one, other = _fis(400, 500, 1, Linear(0.5, 1.0, 5), per), _fis(20, 500, 2, Linear(0.5, 1.0, 5), per)
     one.begin_episode(3)
-    one.updated(one.draw(16, 30).slots[0], np.arange(16.0))
+    one.updated(one.draw(16, 30).slots[0], Signals(np.arange(16.0)))
     other.restore({name: array.copy() for name, array in one.state().items()})
     for i in range(200):
         a, b = one.draw(16), other.draw(16)
@@ -110,7 +111,7 @@ def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
         assert b.weights is not None
         assert np.array_equal(a.weights, b.weights)
         for sampler in (one, other):
-            sampler.updated(a.slots[0], a.slots[0] - 100.0)
+            sampler.updated(a.slots[0], Signals(a.slots[0] - 100.0))
             sampler.written(np.array([i]))
 
 

@@ -10,6 +10,7 @@ from onrig.learner.samplers import Setting
 from onrig.learner.samplers.klper import Klper, closest, kl_scores
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
+from tests.learner.samplers.looks import looking_at
 
 RNG = np.random.default_rng
 
@@ -75,7 +76,7 @@ def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> 
 
 
 def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper:
-    setting = Setting(len(actions), 16, 10, klper_variance=0.1, departures=lambda slots: actions[slots])
+    setting = Setting(len(actions), 16, 10, look=looking_at(actions[None]))
     klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), None)
     klper.written(np.arange(len(actions)))
     return klper
@@ -118,14 +119,9 @@ def test_a_restored_sampler_draws_the_same() -> None:
 def test_every_trial_chooses_for_itself() -> None:
     actions = RNG(10).standard_normal((3, 40, 1)) * np.array([0.1, 1.0, 3.0])[:, None, None]
     slots = RNG(11).integers(0, 40, (4, 3, 8))
-
-    def departures(at: NDArray[np.int64]) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = actions[np.arange(3)[:, None], at]
-        return found
-
-    together = closest(slots, departures, 0.1)
+    together = closest(slots, looking_at(actions), 0.1)
     for trial in range(3):
-        alone = closest(slots[:, trial : trial + 1], lambda at, t=trial: actions[t][at], 0.1)  # type: ignore[misc]
+        alone = closest(slots[:, trial : trial + 1], looking_at(actions[[trial]]), 0.1)
         assert together[trial].tolist() == alone[0].tolist()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.importance import Linear, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
@@ -30,7 +31,7 @@ def test_it_is_a_sampler_that_wants_feedback() -> None:
 def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> None:
     per = _per(stored, alpha=0.6, epsilon=0.01)
     td = np.random.default_rng(1).standard_normal(stored)
-    per.updated(np.arange(stored), td)
+    per.updated(np.arange(stored), Signals(td))
     counts = np.bincount(per.draw(batch, updates).slots.ravel(), minlength=stored)
     law = (np.abs(td) + 0.01) ** 0.6
     # One draw per share: the counts vary less than independent ones, most where few slots share much.
@@ -48,9 +49,9 @@ def test_each_share_of_the_total_gives_one_draw() -> None:
 def test_new_experiences_get_the_largest_priority_so_far() -> None:
     per = _per(4, capacity=6, alpha=1.0, epsilon=0.0)
     assert per.state()["priorities"].tolist() == [1, 1, 1, 1, 0, 0]
-    per.updated(np.array([0, 1]), np.array([-5.0, 0.5]))
+    per.updated(np.array([0, 1]), Signals(np.array([-5.0, 0.5])))
     per.written(np.array([4]))
-    per.updated(np.array([0]), np.array([0.25]))
+    per.updated(np.array([0]), Signals(np.array([0.25])))
     per.written(np.array([1]))
     assert per.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
 
@@ -61,7 +62,7 @@ def test_slots_not_written_are_never_drawn() -> None:
 
 def test_errors_that_are_not_finite_leave_the_priority() -> None:
     per = _per(3, alpha=1.0, epsilon=0.0)
-    per.updated(np.arange(3), np.array([np.nan, 0.5, np.inf]))
+    per.updated(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
     assert per.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
 
 
@@ -74,7 +75,7 @@ def test_too_small_a_memory_is_refused() -> None:
 def test_weights_undo_the_law(scale: Scale) -> None:
     per = _per(1000, capacity=3000, beta=ONE, scale=scale, alpha=1.0, epsilon=0.1)
     td = np.random.default_rng(2).exponential(size=1000)
-    per.updated(np.arange(1000), td)
+    per.updated(np.arange(1000), Signals(td))
     draw = per.draw(16, 5)
     assert draw.weights is not None
     law = (td + 0.1) / (td + 0.1).sum()
@@ -89,7 +90,7 @@ def test_weights_undo_the_law(scale: Scale) -> None:
 
 def test_beta_follows_its_schedule() -> None:
     per = _per(100, beta=Linear(0.4, 1.0, 4), scale=Scale.NONE)
-    per.updated(np.arange(100), np.arange(100.0))
+    per.updated(np.arange(100), Signals(np.arange(100.0)))
     states = per.state()
     by_episode = []
     for episode in (1, 4):
@@ -106,7 +107,7 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
     one, other = _per(700, 1000, 1, beta=ONE), _per(20, 1000, 2, beta=ONE)
     rng = np.random.default_rng(3)
     for _ in range(50):
-        one.updated(one.draw(16).slots[0], 5 * rng.standard_normal(16))
+        one.updated(one.draw(16).slots[0], Signals(5 * rng.standard_normal(16)))
     other.restore({name: array.copy() for name, array in one.state().items()})
     for i in range(1000):
         a, b = one.draw(16), other.draw(16)
@@ -116,7 +117,7 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
         assert np.array_equal(a.weights, b.weights)
         td = rng.standard_normal(16)
         for sampler in (one, other):
-            sampler.updated(a.slots[0], td)
+            sampler.updated(a.slots[0], Signals(td))
             sampler.written(np.array([i % 1000]))
 
 

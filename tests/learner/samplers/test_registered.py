@@ -5,13 +5,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Setting, sampler_class, sampler_for
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
+from tests.learner.samplers.looks import looking_at
 
 
 def setting(capacity: int) -> Setting:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
-    return Setting(capacity, 16, 10, departures=lambda slots: actions[slots])
+    return Setting(capacity, 16, 10, look=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -22,7 +25,7 @@ def test_every_known_sampling_draws(sampling: str) -> None:
     draw = sampler.draw(16)
     assert draw.slots.shape == (1, 16)
     assert (draw.weights is None) == ("+" not in sampling)
-    sampler.updated(draw.slots[0], np.ones(16))
+    sampler.updated(draw.slots[0], Signals(np.ones(16)))
     assert bool(sampler.looks_at) == ("PER" in sampling)
 
 
@@ -30,11 +33,11 @@ def test_every_known_sampling_draws(sampling: str) -> None:
 def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
     def drawn(per_alpha: float | None = None) -> list[int]:
         plain = Setting(100, 16, 10)
-        given = plain if per_alpha is None else plain._replace(per_alpha=per_alpha)
+        given = plain if per_alpha is None else plain._replace(options=LearnerSettings(per_alpha=per_alpha))
         sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
         sampler.begin_episode(1)
         sampler.written(np.arange(100))
-        sampler.updated(np.arange(100), np.arange(100.0))
+        sampler.updated(np.arange(100), Signals(np.arange(100.0)))
         slots: list[int] = sampler.draw(16, 20).slots.reshape(-1).tolist()
         return slots
 
@@ -60,7 +63,7 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     for first in range(0, capacity, 20_000):
         slots = np.arange(first, first + 20_000)
         sampler.written(slots)
-        sampler.updated(slots, rng.random(20_000))
+        sampler.updated(slots, Signals(rng.random(20_000)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held <= capacity * sampler_class(parts_of_sampling(name).name).bytes_per_slot + 1_000_000

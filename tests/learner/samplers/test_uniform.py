@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.uniform import Uniform
 
@@ -78,7 +79,7 @@ def test_new_slots_are_drawn_once_written() -> None:
 
 def test_td_errors_do_not_matter() -> None:
     one, other = _uniform(100), _uniform(100)
-    other.updated(np.array([1, 2]), np.array([9.0, 9.0]))
+    other.updated(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
     assert np.array_equal(one.draw(16).slots, other.draw(16).slots)
 
 

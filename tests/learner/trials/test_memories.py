@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories
 from onrig.runtime.replay.memory.experiences import Memory
@@ -30,9 +31,9 @@ class _Offered:
 def _transitions(rng: np.random.Generator, flags: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Transitions:
     nothing = np.zeros(STEPS, np.uint32)
     floats = rng.random((STEPS, 7)).astype(np.float32)
-    return Transitions(
-        floats[:, 0:2], floats[:, 2:3], floats[:, 3], floats[:, 4:6], flags, nothing, floats[:, 6], nothing, nothing
-    )
+    pairs, none = floats[:, 4:6], floats[:, :0]
+    wholes = flags, nothing, floats[:, 6], nothing, nothing
+    return Transitions(floats[:, 0:2], floats[:, 2:3], floats[:, 3], pairs, *wholes, none)
 
 
 def _rows(t: Transitions) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -72,10 +73,10 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
             td = rng.standard_normal((5, 2, 16)).astype(np.float32)
             slots = ours.slots[:, 1].reshape(-1)
             assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
-            ours.updated(td)
+            ours.updated(Signals(td))
             theirs.keeper.learned(Signal.TD_ERROR, slots, np.abs(td[:, 1].reshape(-1)))
     stored = theirs.storage.stored
-    floats = theirs.storage.words.view(np.float32)[:stored, :-1]
+    floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
     assert stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.strategy import parse_strategy
+from tests.learner.samplers.looks import looking_at
 
 SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)")
 BATCH, EPISODES, CAPACITY = 8, 30, 150
@@ -18,10 +20,7 @@ BATCH, EPISODES, CAPACITY = 8, 30, 150
 def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
     strategy = parse_strategy(f"FIFO[{sampling}]")
     actions = np.stack([_actions(seed) for seed in seeds])
-    trials = np.arange(len(seeds))[:, None]
-    return sampling_for(
-        strategy, seeds, Setting(capacity, batch, EPISODES, departures=lambda slots: actions[trials, slots])
-    )
+    return sampling_for(strategy, seeds, Setting(capacity, batch, EPISODES, look=looking_at(actions)))
 
 
 def _actions(seed: int) -> NDArray[np.float64]:
@@ -30,7 +29,7 @@ def _actions(seed: int) -> NDArray[np.float64]:
 
 
 def _alone(seed: int) -> Setting:
-    return Setting(CAPACITY, BATCH, EPISODES, departures=lambda slots: _actions(seed)[slots])
+    return Setting(CAPACITY, BATCH, EPISODES, look=looking_at(_actions(seed)[None]))
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
@@ -68,14 +67,14 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
         for _ in range(15):
             drawn = ours.draw(1)
             errors = np.stack([_errors(rng) for _ in seeds])
-            ours.updated(errors[None])
+            ours.updated(Signals(errors[None]))
             for trial, sampler in enumerate(theirs):
                 expected = sampler.draw(BATCH)
                 assert (drawn.slots[:, trial] == expected.slots).all()
                 assert (drawn.weights is None) == (expected.weights is None)
                 if drawn.weights is not None and expected.weights is not None:
                     assert (drawn.weights[:, trial] == expected.weights).all()
-                sampler.updated(expected.slots[0], errors[trial])
+                sampler.updated(expected.slots[0], Signals(errors[trial]))
 
 
 def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:

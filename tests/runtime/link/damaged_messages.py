@@ -16,6 +16,7 @@ import numpy as np
 from onrig.learner.mirror import Mirror
 from onrig.runtime.link.messages import Attach, Errors, Offer, RequestMessage, Rows, decode_reply, encode
 from onrig.runtime.link.server import Ticket
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 from onrig.tools.faultlab.processes import resident_bytes
@@ -157,14 +158,14 @@ def fuzz_learner(mutations: int, seed: int) -> Iterator[Outcome]:
 
 
 def _fuzz_mirror(mutations: int, seed: int, n_obs: int, n_act: int) -> Outcome:
-    source = Mirror(_STORED, n_obs, n_act, cyclic=False).storage
+    source = Mirror(_STORED, Layout(n_obs, n_act), cyclic=False).storage
     row = np.zeros(n_obs, np.float32)
     for slot in range(20):
         source.insert(slot, row, np.zeros(n_act, np.float32), 0.0, row, 0, 1, 0.0)
     payload = source.rows(np.arange(20)).astype("<u4").tobytes()
     rng = random.Random(f"{seed} rows")
     refused = settled = 0
-    mirror = Mirror(_STORED, n_obs, n_act, cyclic=False)
+    mirror = Mirror(_STORED, Layout(n_obs, n_act), cyclic=False)
     for n in range(mutations):
         if n == int(_SETTLED * mutations):
             settled = resident_bytes()
@@ -174,5 +175,5 @@ def _fuzz_mirror(mutations: int, seed: int, n_obs: int, n_act: int) -> Outcome:
         except ValueError:
             refused += 1
         if mirror.storage.inserted:
-            mirror = Mirror(_STORED, n_obs, n_act, cyclic=False)
+            mirror = Mirror(_STORED, Layout(n_obs, n_act), cyclic=False)
     return Outcome(Rows.__name__, mutations, refused, resident_bytes() - settled)

@@ -8,6 +8,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
+    Closed,
     Confirm,
     Done,
     Errors,
@@ -33,7 +34,14 @@ REQUESTS: Final[tuple[RequestMessage, ...]] = (
 )
 REPLIES: Final[tuple[ReplyMessage, ...]] = (
     Attached("run", b"rig: x\n", 100, True, 50, 3, 7, False, memory=b"0123456789abcdef", why="no"),
-    Rows(5, 6, 1, True, (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite"))),
+    Rows(
+        5,
+        6,
+        1,
+        True,
+        (Ruling(1, 4, "passed"), Ruling(2, 5, "rolled_back", "its output is not finite")),
+        episodes=(Closed(1, -3.5), Closed(2, 0.25)),
+    ),
     Verdict(5, False, "bounds", "too much"),
     Accepted(),
     Refused("no", "lease"),

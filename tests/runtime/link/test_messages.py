@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.link.messages import (
+    MAX_CLOSED,
     MAX_HEADER_BYTES,
     MAX_REASON,
     MAX_REPLY_HEADER_BYTES,
@@ -13,6 +14,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
+    Closed,
     Confirm,
     Done,
     Leave,
@@ -104,10 +106,11 @@ def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> No
         Rows(1, 1, 0, rulings=(Ruling(-1, 1, "passed"),)),
         Rows(1, 1, 0, rulings=(Ruling(1, 1 << 32, "passed"),)),
         Rows(1, 1, 0, rulings=(Ruling(1, 1, "pardoned"),)),  # type: ignore[arg-type]
+        Rows(1, 1, 0, episodes=(Closed(1, 1.0),) * (MAX_CLOSED + 1)),
     ],
-    ids=["too many", "too long", "number", "policy", "verdict"],
+    ids=["too many", "too long", "number", "policy", "verdict", "episodes"],
 )
-def test_rulings_that_cannot_be_are_refused(rows: Rows) -> None:
+def test_rulings_and_episodes_that_cannot_be_are_refused(rows: Rows) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_reply(encode(rows))
 

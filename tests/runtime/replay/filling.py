@@ -31,7 +31,7 @@ def batch(rng: np.random.Generator) -> Transitions:
     pairs = rng.random((BATCH, 2), np.float32)
     whole = np.zeros(BATCH, np.uint32)
     exploration = rng.random(BATCH, np.float32)
-    return Transitions(pairs, pairs[:, :1], pairs[:, 1], pairs, whole, whole, exploration, whole, whole)
+    return Transitions(pairs, pairs[:, :1], pairs[:, 1], pairs, whole, whole, exploration, whole, whole, pairs[:, :0])
 
 
 def wear(memory: Memory, rng: np.random.Generator, offers: int) -> None:

@@ -41,6 +41,7 @@ def measured(config: RunConfig, n: int, seed: int = 0) -> Transitions:
         exploration=np.abs(floats(n)),
         episode=(1 + np.arange(n) // steps).astype(np.uint32),
         step=(np.arange(n) % steps).astype(np.uint32),
+        behaviour=np.zeros((n, 0), np.float32),
     )
 
 
@@ -55,7 +56,7 @@ def rows_equal(a: Transitions, b: Transitions) -> npt.NDArray[np.bool_]:
     n = len(a.reward)
     same = np.ones(n, bool)
     for x, y in zip(a, b, strict=True):
-        same &= (x.view(np.uint32) == y.view(np.uint32)).reshape(n, x[:1].size or 1).all(axis=1)
+        same &= (x.view(np.uint32) == y.view(np.uint32)).reshape(n, x[:1].size).all(axis=1)
     return same
 
 

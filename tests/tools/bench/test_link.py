@@ -43,7 +43,7 @@ def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:
 
 
 def test_a_row_is_its_stamp_and_its_values() -> None:
-    assert payload_bytes(4) == 4 * (3 + 2 + 1 + 1 + 2 + 1 + 1)
+    assert payload_bytes(4) == 4 * (3 + 2 + 1 + 2 + 1 + 1 + 2 + 1)
 
 
 def test_quick_is_an_option() -> None:

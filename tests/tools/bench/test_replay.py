@@ -187,7 +187,7 @@ def test_the_report_has_the_shape_of_the_interface(
     timed = {row["case"] for row in report["rows"] if row["unit"] == "us"}
     assert timed == {title(case.name, SHAPE, 600) for case in CASES}
     arrays = {row["case"]: row["p50"] for row in report["rows"] if row["unit"] == "bytes_per_transition"}
-    assert arrays[title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 8
+    assert arrays[title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 16
     assert [check["holds"] for check in report["checks"] if check["name"].startswith("gate: onrig")] == [True] * 3
 
 
@@ -262,10 +262,10 @@ def test_what_was_not_measured_is_not_checked() -> None:
     assert held({Place("insert FIFO", SHAPE, 5000, "onrig"): timed(1.0)}) == {}
 
 
-def test_memory_is_held_against_the_raw_fields_plus_eight() -> None:
+def test_memory_is_held_against_the_raw_fields_plus_sixteen() -> None:
     place = Place("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
-    assert [c.holds for c in memory_checks({place: Weight(32.5, 32.0)})] == [True, True]
-    assert [c.holds for c in memory_checks({place: Weight(33.0, 32.1)})] == [False, False]
+    assert [c.holds for c in memory_checks({place: Weight(40.5, 40.0)})] == [True, True]
+    assert [c.holds for c in memory_checks({place: Weight(41.0, 40.1)})] == [False, False]
 
 
 def test_what_fails_the_gate_is_marked_not_hidden() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.tools.faultlab.audit import Observed, differing, findings, lost, unlike, unlike_policies
 from onrig.tools.faultlab.run_folder import Episode, Left, LoggedRun, Told
@@ -125,7 +126,7 @@ CAPACITY = 16
 def storages(writes: int, seen: int, *, cyclic: bool, seed: int) -> tuple[Storage, Storage]:
     """A memory after ``writes`` writes, and a mirror of it that stopped at ``seen``."""
     rng = np.random.default_rng(seed)
-    memory, mirror = (Storage(CAPACITY, 2, 1, cyclic=cyclic) for _ in range(2))
+    memory, mirror = (Storage(CAPACITY, Layout(2, 1), cyclic=cyclic) for _ in range(2))
     for n in range(writes):
         slot = n % CAPACITY if cyclic or n < CAPACITY else int(rng.integers(CAPACITY))
         memory.insert(slot, rng.normal(size=2), rng.normal(size=1), float(rng.normal()), rng.normal(size=2), 0, 1, 0.5)

@@ -20,6 +20,7 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Offer, Verdict
 from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
@@ -183,5 +184,5 @@ def wire_bytes(hosted: Hosted, door: Door, capacity: int) -> float:
 
 def payload_bytes(capacity: int) -> int:
     """Bytes of one experience as a row of the mirror's language."""
-    mirror = Mirror(capacity, 2, 1, cyclic=True)
+    mirror = Mirror(capacity, Layout(2, 1), cyclic=True)
     return int(mirror.storage.rows(np.zeros(1, np.int64)).nbytes)

@@ -94,6 +94,7 @@ class RigEnd:
             exploration=rng.uniform(0, 1, n).astype(np.float32),
             episode=np.ones(n, np.uint32),
             step=np.arange(n, dtype=np.uint32),
+            behaviour=np.zeros((n, 0), np.float32),
         )
 
     def turn(self, wait_ms: int = 1) -> None:

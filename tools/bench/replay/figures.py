@@ -148,17 +148,23 @@ def _tail_checks(figures: Figures, shape: Shape) -> list[Check]:
     return checks
 
 
+_BESIDE_BYTES = 16
+"""Exploration, episode, step and meta word of a transition."""
+
+
 def memory_checks(weights: Weights) -> list[Check]:
     """Return the bounds on bytes per transition."""
     checks = []
     for place, weight in weights.items():
         if place.package != "onrig" or place.case != "memory FIFO[Uniform]":
             continue
-        bound = place.shape.raw_bytes + 8.0
+        bound = place.shape.raw_bytes + _BESIDE_BYTES
         where = f"FIFO, {place.shape}, {place.capacity}: bytes per transition"
         if weight.arrays is not None:
-            checks.append(at_most(f"{where} of arrays at most raw + 8", weight.arrays, bound))
+            checks.append(at_most(f"{where} of arrays at most raw + {_BESIDE_BYTES}", weight.arrays, bound))
         if weight.resident is not None:
             with_pages = bound + _PAGES_BYTES / place.capacity
-            checks.append(at_most(f"{where} by the process's growth at most raw + 8", weight.resident, with_pages))
+            checks.append(
+                at_most(f"{where} by the process's growth at most raw + {_BESIDE_BYTES}", weight.resident, with_pages)
+            )
     return checks

@@ -10,9 +10,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Batch, Flag, Layout
+from onrig.runtime.replay.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.tools.bench.replay.buffers import (
@@ -35,7 +36,7 @@ _CHUNK = 1024
 _RANK_ALPHA = 0.7
 _EPSILON = 1e-6
 
-_Row = tuple[Floats, Floats, float, Floats, int, int, float]
+_Row = tuple[Floats, Floats, float, Floats, int, int, float, int, int]
 
 
 class _Onrig(Buffer):
@@ -43,7 +44,7 @@ class _Onrig(Buffer):
         strategy = parse_strategy(kind)
         self._sampling = strategy.sampling
         self._keeper = keeper_for(strategy, capacity, np.random.default_rng([seed, 3]))
-        self._storage = Storage(capacity, n_obs, n_act, cyclic=self._keeper.cyclic)
+        self._storage = Storage(capacity, Layout(n_obs, n_act), cyclic=self._keeper.cyclic)
         self._sampler = sampler_for(strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH, _EPISODES))
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
@@ -52,7 +53,7 @@ class _Onrig(Buffer):
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
         listens = Signal.TD_ERROR in strategy.keeper.looks_at
-        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._sampler.updated
+        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._tell_sampler
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
@@ -78,7 +79,7 @@ class _Onrig(Buffer):
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         for first in range(0, len(slots), _CHUNK):
             some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
-            self._sampler.updated(some, errors)
+            self._sampler.updated(some, Signals(errors))
             self._keeper.learned(Signal.TD_ERROR, some, errors)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
@@ -102,8 +103,8 @@ class _Onrig(Buffer):
     def _insert(self, row: _Row) -> int:
         slot = self._place()
         if slot >= 0:
-            o, a, r, n, flags, policy, exploration = row
-            self._store(slot, o, a, r, n, flags, policy, exploration)
+            o, a, r, n, flags, policy, exploration, episode, step = row
+            self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
             self._written(slot, exploration)
         return slot
 
@@ -111,8 +112,8 @@ class _Onrig(Buffer):
         slot = self._place()
         if slot < 0:
             return SKIPPED
-        o, a, r, n, flags, policy, exploration = self._arguments[i]
-        self._store(slot, o, a, r, n, flags, policy, exploration)
+        o, a, r, n, flags, policy, exploration, episode, step = self._arguments[i]
+        self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
         self._written(slot, exploration)
         return slot
 
@@ -129,12 +130,15 @@ class _Onrig(Buffer):
     def update(self, i: int) -> None:
         self._take_errors(self._slots[i], self._td[i])
 
+    def _tell_sampler(self, slots: NDArray[np.int64], td: Floats) -> None:
+        self._sampler.updated(slots, Signals(td))
+
     def learn(self, i: int) -> None:
         draw = self._draw(BATCH)
         slots = draw.slots.reshape(-1)
         self._gather(slots, self._batches[BATCH]).terminated()
         td = self._td[i]
-        self._sampler.updated(slots, td)
+        self._sampler.updated(slots, Signals(td))
         self._keeper.learned(Signal.TD_ERROR, slots, td)
 
     def cycle(self, i: int) -> None:
@@ -155,7 +159,7 @@ def _rows(t: Transitions) -> list[_Row]:
     flags = np.where(t.terminated, int(Flag.TERMINATED), 0).tolist()
     rewards, explorations = t.reward.tolist(), t.exploration.tolist()
     rows = zip(t.observation, t.action, rewards, t.next_observation, flags, explorations, strict=True)
-    return [(o, a, r, n, f, 1, e) for o, a, r, n, f, e in rows]
+    return [(o, a, r, n, f, 1, e, 1, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
 
 
 def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
@@ -169,7 +173,7 @@ def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transit
         words[:, columns] = field.view(np.uint32)
     words[:, layout.reward] = t.reward.view(np.uint32)
     words[:, layout.exploration] = t.exploration.view(np.uint32)
-    words[:, layout.meta] = np.where(t.terminated, int(Flag.TERMINATED), 0) | 1 << 4 | 1 << 16
+    words[:, layout.meta] = np.where(t.terminated, int(Flag.TERMINATED), 0) | 1 << GENERATION_SHIFT | 1 << POLICY_SHIFT
     return rows
 
 

@@ -14,6 +14,7 @@ from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, coarse_counts,
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
 from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.view_segment import SAMPLE_POINTS
@@ -176,5 +177,5 @@ def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
 
 
 def test_without_a_segment_there_is_no_telemetry(tmp_path: Path) -> None:
-    layout, storage = RecordLayout(2, 2, 1), Storage(8, 2, 1)
+    layout, storage = RecordLayout(2, 2, 1), Storage(8, Layout(2, 1))
     assert open_telemetry(tmp_path, layout, storage, lambda: pytest.fail("asked"), lockstep=True) is None

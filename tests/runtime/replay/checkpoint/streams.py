@@ -8,6 +8,7 @@ import numpy as np
 
 from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
 from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 
@@ -22,7 +23,7 @@ class Fed:
         self.strategy = parse_strategy(f"{retention}[PER]")
         rng = np.random.default_rng(SEED)
         self.keeper = keeper_for(self.strategy, capacity, rng, write_probability=write_probability)
-        self.storage = Storage(capacity, 2, 1, cyclic=self.keeper.cyclic)
+        self.storage = Storage(capacity, Layout(2, 1), cyclic=self.keeper.cyclic)
         self.offered = 0
         self.stale_errors = 0
         self.steps = 0

@@ -117,7 +117,7 @@ def test_each_length_of_a_segment_gives_the_newest_checkpoint_it_holds_whole(
 ) -> None:
     files = written["FIFO"]
     name = newest(files, "rows")
-    block = 24 + 20 * (12 + 32)  # the last checkpoint's: one step
+    block = 24 + 20 * (12 + 40)  # the last checkpoint's: one step
     whole = len(files[name])
     for length, expected in ((whole, STEPS[2]), (whole - 1, STEPS[1]), (whole - block, STEPS[1])):
         put(tmp_path / "f", {**files, name: files[name][:length]})

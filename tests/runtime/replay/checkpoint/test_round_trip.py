@@ -196,7 +196,7 @@ def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
     fed.write(writer)
     writer.close()
     # Rows; slot and key of what was written or updated; two block headers.
-    assert size() - before <= 2000 * (12 + 32) + (len(set(slots)) + 16) * 12 + 2 * 24
+    assert size() - before <= 2000 * (12 + 40) + (len(set(slots)) + 16) * 12 + 2 * 24
 
 
 def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path) -> None:

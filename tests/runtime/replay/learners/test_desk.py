@@ -22,6 +22,7 @@ from onrig.runtime.link.messages import (
     Accepted,
     Attach,
     Attached,
+    Closed,
     Confirm,
     Done,
     Errors,
@@ -41,6 +42,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
@@ -148,7 +150,7 @@ def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
 ) -> None:
     rig = Rig(tmp_path, strategy, capacity=24)
     rig.attach()
-    mirror = Storage(24, 2, 1, cyclic=rig.memory.storage.cyclic)
+    mirror = Storage(24, Layout(2, 1), cyclic=rig.memory.storage.cyclic)
     for inserted, max_rows in turns:
         rig.insert(inserted)
         while True:
@@ -220,6 +222,15 @@ def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
     rig.desk.closed = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
+
+
+def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
+    for episode in range(1, 71):
+        rig.desk.close(episode, -float(episode))
+    rig.desk.close(70, -70.0)  # a restarted process reads its records again
+    assert rig.pull(0, closed=68)[0].episodes == (Closed(69, -69.0), Closed(70, -70.0))
+    assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
+    assert rig.pull(0, closed=70)[0].episodes == ()
 
 
 def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_two_seconds(
@@ -368,7 +379,7 @@ def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: 
 
 def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
     rig.insert(7)
-    mirror = Storage(64, 2, 1)
+    mirror = Storage(64, Layout(2, 1))
     mirror.write_rows(rig.memory.storage.rows(np.arange(7)))
     assert rig.ask(Confirm(1, mirror.digest())) == Accepted()
     rig.insert(1)

@@ -34,11 +34,11 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
     retention: str, budget: int, n_obs: int, n_act: int, seed: int, thinned: bool
 ) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
-    capacity = capacity_within(strategy, budget, n_obs, n_act, thinned=thinned)
+    capacity = capacity_within(strategy, budget, Layout(n_obs, n_act), thinned=thinned)
     rng = np.random.default_rng(seed)
     probability = 0.9 if thinned else 1.0
     keeper = keeper_for(strategy, capacity, np.random.default_rng(seed), write_probability=probability)
-    storage = Storage(capacity, n_obs, n_act, cyclic=keeper.cyclic)
+    storage = Storage(capacity, Layout(n_obs, n_act), cyclic=keeper.cyclic)
     assert storage.nbytes + keeper.nbytes <= budget
     for _ in range(2):
         for exploration in rng.random(capacity // 2 + 1).tolist():
@@ -53,13 +53,13 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
 @pytest.mark.parametrize("retention", ["FIFO", "FULL"])
 def test_what_needs_no_order_spends_the_whole_budget_on_rows(retention: str) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
-    assert capacity_within(strategy, 32 * 1000 + 31, 2, 1) == 1000
+    assert capacity_within(strategy, 40 * 1000 + 39, Layout(2, 1)) == 1000
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_a_budget_is_well_used(retention: str) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
-    capacity = capacity_within(strategy, 10_000_000, 17, 6)
+    capacity = capacity_within(strategy, 10_000_000, Layout(17, 6))
     assert capacity * Layout(17, 6).row_bytes > 0.7 * 10_000_000
 
 
@@ -67,9 +67,9 @@ def test_a_budget_is_well_used(retention: str) -> None:
 def test_a_budget_that_holds_nothing_is_refused(retention: str) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
     with pytest.raises(ValueError, match="bytes"):
-        capacity_within(strategy, fixed_bytes(strategy) + 31, 2, 1)
+        capacity_within(strategy, fixed_bytes(strategy) + 39, Layout(2, 1))
     with pytest.raises(ValueError, match="bytes"):
-        capacity_within(strategy, fixed_bytes(strategy), 2, 1)
+        capacity_within(strategy, fixed_bytes(strategy), Layout(2, 1))
 
 
 @pytest.mark.parametrize("retention", ["TDE(1.0)", "Expl(1.0)"])

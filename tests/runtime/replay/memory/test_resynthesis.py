@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.replay.memory.layout import Flag, Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.replay.settings import Selection
@@ -29,7 +29,7 @@ def offered(n: int, first: int = 0) -> Transitions:
     pairs = np.stack([number, -number], axis=1)
     whole = np.zeros(n, np.uint32)
     action, exploration = (number[:, None] / 8).astype(np.float32), (number / 100).astype(np.float32)
-    return Transitions(pairs, action, number, pairs + 1, whole, whole + 7, exploration, whole + 1, whole)
+    return Transitions(pairs, action, number, pairs + 1, whole, whole + 7, exploration, whole + 1, whole, pairs[:, :0])
 
 
 class Scripted:
@@ -90,7 +90,7 @@ def test_what_stays_is_bit_for_bit_what_it_was_and_counts_as_written() -> None:
 def test_every_strategy_goes_on_and_a_mirror_follows(strategy: str) -> None:
     rng = np.random.default_rng(2)
     memory = Memory(config(strategy, 50), Scripted(rng.random(600) < 0.3, rng.random(600) < 0.2))
-    mirror = Storage(50, 2, 1, cyclic=memory.keeper.cyclic)
+    mirror = Storage(50, Layout(2, 1), cyclic=memory.keeper.cyclic)
     for k in range(20):
         memory.insert(offered(30, first=30 * k))
         mirror.write_rows(memory.storage.rows(memory.storage.changed_since(mirror.inserted)))

@@ -47,7 +47,9 @@ def test_a_transition_is_a_record_and_the_observation_of_the_next_in_normalised_
     assert built.next_observation.tolist() == [[-0.5, 1.5]], "not clipped"
     assert built.action.tolist() == [[-0.5]]
     assert (built.reward.tolist(), built.exploration.tolist(), built.policy_id.tolist()) == ([-12.5], [0.75], [9])
-    assert [column.dtype.name for column in built] == ["float32"] * 4 + ["uint32"] * 2 + ["float32"] + ["uint32"] * 2
+    numbers = ["uint32"] * 2
+    assert [c.dtype.name for c in built] == ["float32"] * 4 + numbers + ["float32"] + numbers + ["float32"]
+    assert built.behaviour.shape == (1, 0)
 
 
 def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None:
@@ -178,7 +180,28 @@ def test_of_an_episode_that_was_joined_late_the_first_record_seen_counts_as_its_
 def test_an_intervention_of_the_shield_is_noted() -> None:
     rows = episode(4)
     rows["rule"][1], rows["rule"][2] = Rule.RATE, Rule.FALLBACK
-    assert build(rows)[0].flags.tolist() == [0, Flag.INTERVENED, Flag.INTERVENED, Flag.TRUNCATED]
+    intervened = Flag.INTERVENED | Flag.DEVIATES
+    assert build(rows)[0].flags.tolist() == [0, intervened, intervened, Flag.TRUNCATED]
+
+
+def test_an_action_that_is_not_the_one_chosen_deviates() -> None:
+    rows = episode(5)
+    rows["applied"] = 1.5
+    rows["explored"][:, 0] = [1.5, 1.45, 1.0, np.nan, 1.5, 0.0]
+    assert (build(rows)[0].flags & Flag.DEVIATES).tolist() == [0, 0, Flag.DEVIATES, Flag.DEVIATES, 0]
+
+
+def test_an_action_clipped_to_its_range_is_the_one_chosen() -> None:
+    rows = episode(1)
+    rows["applied"], rows["explored"] = -3.0, -7.0
+    assert not (build(rows)[0].flags & Flag.DEVIATES).any()
+
+
+def test_the_behaviour_of_a_stochastic_policy_is_mean_deviation_and_draw() -> None:
+    rows = np.zeros(2, RecordLayout(2, 2, 1, behaviour=True).dtype)
+    rows["tick"], rows["frame"] = [0, 1], [1, 2]
+    rows["mean"][0], rows["std"][0], rows["drawn"][0] = 0.25, 0.5, -1.75
+    assert build(rows)[0].behaviour.tolist() == [[0.25, 0.5, -1.75]]
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

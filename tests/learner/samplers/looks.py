@@ -1,0 +1,22 @@
+"""Experiences and policies for samplers to look at."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.samplers import Look
+
+
+def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
+    """Random experiences with these actions (S, slots, m), under a policy whose action is always 0."""
+    S, slots, m = actions.shape
+    columns = [np.random.default_rng(slots).standard_normal((slots, observations)) for _ in range(2)]
+    rewards = np.random.default_rng(m).standard_normal((slots,))
+
+    def gather(at: NDArray[np.int64]) -> Minibatches:
+        before, after = (column[at] for column in columns)
+        return Minibatches(before, actions[np.arange(S)[:, None], at], rewards[at], after, np.zeros(at.shape, np.bool_))
+
+    return Look(gather, lambda observation: np.zeros((*observation.shape[:-1], m)))
