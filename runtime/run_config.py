@@ -142,7 +142,7 @@ def capacity_of(config: RunConfig) -> int:
 
 def layout_of(config: RunConfig) -> Layout:
     """Layout of the rows of the run's memory."""
-    return Layout(len(config.rig.signals), len(config.rig.actuators))
+    return Layout(len(config.rig.signals), len(config.rig.actuators), behaviour=config.stochastic)
 
 
 _FREE: Final[frozenset[NodePath]] = frozenset(
