@@ -1,9 +1,12 @@
-"""Actions of trials: the policy with exploration noise, epsilon-greedy, or by noise of its own; evaluation without."""
+"""Actions of trials: the policy with exploration noise, epsilon-greedy, or by noise of its own; evaluation without.
+
+First for whole episodes in step, then (``exploration_for``) for trials that advance step by step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,3 +171,63 @@ def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], st
     if isinstance(algorithm, Stochastic):
         return Drawing(algorithm, config.exploration, seeds, steps, actuators)
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
+
+
+class Explore(Protocol):
+    """Training actions of S trials at one environment step."""
+
+    def __call__(
+        self, wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Values:
+        """Explore around the policy's actions ``wish`` (S, 1, m) for observations (S, 1, n), in these episodes (S,).
+
+        While ``starting``, actions are uniformly random.
+        """
+        ...
+
+
+AHEAD: Final = 256
+"""Steps whose random numbers are drawn at once."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Values]
+
+
+class _Drawn:
+    """Random numbers of S trials, (S, 1, k) for each step, from streams of their own."""
+
+    def __init__(self, seeds: Sequence[int], number: int, draw: Draw, k: int) -> None:
+        self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
+        self._draw, self._k = draw, k
+        self._rows: Values = np.zeros((0, len(seeds), 1, k))
+        self._used = 0
+
+    def __call__(self) -> Values:
+        if self._used == len(self._rows):
+            self._rows = np.stack([self._draw(s, (AHEAD, 1, self._k)) for s in self._streams], axis=1)
+            self._used = 0
+        self._used += 1
+        row: Values = self._rows[self._used - 1]
+        return row
+
+
+def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int) -> Explore:
+    """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``."""
+    uniform = _Drawn(seeds, 0, lambda s, shape: s.random(shape), m)
+    normal = _Drawn(seeds, 1, lambda s, shape: s.standard_normal(shape), m)
+    coin = _Drawn(seeds, 2, lambda s, shape: s.random(shape), 1)
+    discrete = algorithm.discrete
+
+    def explore(
+        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Values:
+        if discrete is not None:
+            levels = discrete.levels
+            drawn = 2.0 * np.minimum(np.floor(uniform() * levels), levels - 1) / (levels - 1) - 1.0
+            epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])
+            return drawn if starting else np.where(coin() < epsilon[:, None, None], drawn, wish)
+        if starting:
+            return 2.0 * uniform() - 1.0
+        if isinstance(algorithm, Stochastic):
+            return algorithm.sample(observation, normal()).astype(np.float64)
+        return np.clip(wish + sigma * normal(), -1.0, 1.0)
+
+    return explore

@@ -68,7 +68,7 @@ class ControlLoop:
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer)
         self._rehearsal = Rehearsal(config, switch)
-        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stopped)
+        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
         self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
