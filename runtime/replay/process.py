@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
@@ -30,7 +29,7 @@ from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
@@ -76,7 +75,7 @@ class ReplayProcess:
         resumes: bool = False,
     ) -> None:
         rig = config.rig
-        layout = RecordLayout.of(rig)
+        layout = record_layout(config)
         self._folder, self._lockstep = run_folder, config.lockstep
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
         self._board, loop_state = Board(board), loop_state_in(board)
@@ -112,6 +111,7 @@ class ReplayProcess:
             self._events.write,
             admission_rate(config),
             lockstep=config.lockstep,
+            stochastic=config.stochastic,
         )
         config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
