@@ -80,10 +80,11 @@ class Memories:
             )
             for seed in seeds
         ]
+        look = None if policy is None else Look(self._gather, policy, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            Setting.of_run(config, settings, self._capacity, None if policy is None else Look(self._gather, policy)),
+            Setting.of_run(config, settings, self._capacity, look),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -206,7 +207,7 @@ class Memories:
 
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
-        self._sampling.updated(signals)
+        self._sampling.updated(self.slots, signals)
         if self._keeper_listens:
             self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
 
