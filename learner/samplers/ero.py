@@ -38,7 +38,7 @@ class Ero(Joint):
     The coin of an experience is tossed when it is written, and again after each update that replays it.
     """
 
-    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
+    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
     bytes_per_slot: ClassVar[float] = 17.0 + BYTES_PER_SLOT
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:

@@ -73,11 +73,11 @@ class Features:
         self._count[trial] += k
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note TD errors and targets of slots (S, n), as far as they are finite; ValueError without targets."""
-        if signals.target is None:
-            raise ValueError("the algorithm tells no targets")
-        for column, values in ((self.td, signals.td[0]), (self.target, signals.target[0])):
-            column[self._trial, slots] = np.where(np.isfinite(values), values, column[self._trial, slots])
+        """Note TD errors and targets, if told, of slots (S, n), as far as they are finite."""
+        at = (self._trial, slots)
+        for column, told in ((self.td, signals.td), (self.target, signals.target)):
+            if told is not None:
+                column[at] = np.where(np.isfinite(told[0]), told[0], column[at])
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""

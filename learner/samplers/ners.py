@@ -170,7 +170,9 @@ class Ners(Joint):
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Score the experiences of an update again."""
+        """Score the experiences of an update again; ValueError from an algorithm that tells no targets."""
+        if signals.target is None:
+            raise ValueError("the algorithm tells no targets")
         (drawn,) = slots
         self._features.updated(drawn, signals)
         scores = self._nets.scores(self._of(drawn))

@@ -44,7 +44,7 @@ SAMPLERS: Final[dict[str, Sampling]] = {
     "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
     "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
     "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET})),
-    "ERO": Sampling("ero:Ero", looks_at=frozenset({Signal.TARGET})),
+    "ERO": Sampling("ero:Ero"),
 }
 
 

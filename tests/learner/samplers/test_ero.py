@@ -28,8 +28,7 @@ def replayed(ero: Ero, updates: int, seed: int = 0) -> list[list[int]]:
     drawn = []
     for update in range(updates):
         slots = ero.draw(1).slots
-        td, target = RNG(seed + update).standard_normal((2, *slots.shape))
-        ero.updated(slots, Signals(td, target=target))
+        ero.updated(slots, Signals(RNG(seed + update).standard_normal(slots.shape)))
         drawn.append(slots[0, 0].tolist())
     return drawn
 
