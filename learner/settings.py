@@ -17,6 +17,7 @@ from onrig.learner.sampler_settings import (
     ProportionalLaw,
     ProportionalSettings,
 )
+from onrig.runtime.explore.settings import Exploration, OwnNoise
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -31,6 +32,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Module and class in ``onrig.learner.algorithms``."""
     on_rig: ClassVar[bool] = True
     """Whether a rig can run its policies; trials on plants run those of all."""
+    stochastic: ClassVar[bool] = False
+    """Whether its policies draw their actions, and so explore by noise of their own."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
     gives_targets: ClassVar[bool] = False
@@ -76,7 +79,6 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "dqn:Dqn"
     gives_targets = True
-    on_rig = False
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
@@ -135,8 +137,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b, but for the reward scale."""
 
     implementation = "sac:Sac"
+    stochastic = True
     gives_targets = True
-    on_rig = False
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -253,3 +255,13 @@ def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
     if settings.selected.on_rig:
         return []
     return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]
+
+
+def process_problem(settings: LearnerSettings, exploration: Exploration) -> str | None:
+    """What is wrong with the exploration process for the algorithm's policies on a rig; None if it fits."""
+    name, own = settings.algorithm, isinstance(exploration, OwnNoise)
+    if settings.selected.stochastic and not own:
+        return f"the policies of {name} draw their actions: expected 'own', got {exploration.__struct_config__.tag!r}"
+    if own and not settings.selected.stochastic:
+        return f"the policies of {name} have no noise of their own: expected 'ou', 'gaussian', 'parameter' or 'none'"
+    return None

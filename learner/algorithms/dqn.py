@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onrig.learner.adam import Adam
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout
+from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout, split_layers
 from onrig.learner.settings import DqnConfig
 
 Kernel = Callable[[], object]
@@ -156,14 +156,18 @@ class Dqn:
             self.updates += 1
             if self.updates % self.config.target_every == 0:
                 self._target.copy_(self._online)
-        target, td = told[..., : self.config.batch, 0].numpy().swapaxes(0, 1)
-        return Signals(td, target=target)
+        both = told.numpy()[..., : self.config.batch, 0]
+        return Signals(both[:, 1], target=both[:, 0])
 
     def _packed(self, batches: Minibatches) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)
         indices = np.zeros((len(records), *self._index.shape), dtype=np.int64)
         indices[:, :, : self.config.batch] = nearest_level(batches.action, self.config.levels)
         return records, torch.from_numpy(indices).unbind(0)
+
+    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy one trial's network out, which leads to the values of the levels: weights (in, out), bias (out,)."""
+        return split_layers(self._layout, self._layout.read(self._online, self.trials)[trial])
 
     def gradients(self, batches: Minibatches) -> NDArray[np.floating]:
         """Compute, without a step, the gradient of mean w delta^2 on one minibatch (K = 1), (S, P); no decay in it."""

@@ -127,7 +127,7 @@ def check_graph(
         if len(result.shapes) != len(node.outputs):
             raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
         for name, shape in zip(node.outputs, result.shapes, strict=True):
-            define(name, Value(result.elem_type, shape, result.constant))
+            define(name, Value(result.elem_type, shape, result.constant, result.below))
     for name, width in ports.outputs.items():
         output = values.get(name)
         if output is None or output.constant is not None:

@@ -4,10 +4,10 @@ onnxruntime allocates and computes whatever a graph requests: a few hundred byte
 terabytes.  So each operator has a shape rule, every shape in the graph is static, and a model is refused by its element
 and operation counts before onnxruntime sees it.  That requires operators whose output shape follows from input shapes
 and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations; normalisation,
-squashing and clipping of actions; splitting and joining of observations; sine and cosine of angles).  Excluded on
-purpose: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape,
-Tile, Shape chains), with randomness (not replayable), or with state.  Arithmetic is on floats only: an integer division
-by zero kills a process on x86 with SIGFPE.
+squashing and clipping of actions; the best of discrete actions; splitting and joining of observations; sine and cosine
+of angles).  Excluded on purpose: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero, Range,
+Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.  Arithmetic is on floats
+only: an integer division by zero kills a process on x86 with SIGFPE.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "Split": Operator(rules.split, {"axis": _AN_INT, "num_outputs": _AN_INT}, (1, 2), MAX_PARTS),
     "Transpose": Operator(rules.transpose, {"perm": _INTS}),
     "Gather": Operator(rules.gather, _AXIS, (2, 2)),
+    "ArgMax": Operator(rules.arg_max, {"axis": _AN_INT, "keepdims": _AN_INT, "select_last_index": _AN_INT}),
 }
 
 

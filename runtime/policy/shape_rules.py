@@ -29,6 +29,8 @@ class Value(NamedTuple):
     elem_type: int
     shape: Shape
     constant: Array | None = None
+    below: int = 0
+    """Bound of computed integers, which are 0 to below - 1."""
 
 
 class Result(NamedTuple):
@@ -39,6 +41,8 @@ class Result(NamedTuple):
     operations: int
     constant: Array | None = None
     """The value, if the node is a Constant."""
+    below: int = 0
+    """Bound of the integers, if the node computes any."""
 
 
 def value_of(array: Array) -> Value:
@@ -136,8 +140,8 @@ class Call:
 
 def constant(call: Call) -> Result:
     """Yield the node's content."""
-    elem_type, shape, array = value_of(call.constant())
-    return Result(elem_type, (shape,), 0, array)
+    value = value_of(call.constant())
+    return Result(value.elem_type, (value.shape,), 0, value.constant)
 
 
 def same(call: Call) -> Result:
@@ -308,12 +312,27 @@ def transpose(call: Call) -> Result:
 
 
 def gather(call: Call) -> Result:
-    """Pick constant indices along one axis."""
-    shape, indices, picked = call.value(0).shape, call.indices(1, rank=0), call.optional(1)
+    """Pick constant indices, or those of an ArgMax, along one axis."""
+    shape, picked = call.value(0).shape, call.optional(1)
     axis = call.axis(call.integer("axis", 0), len(shape))
-    if indices is None or picked is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
-        raise call.refused(f"indices {indices} of {shape[axis]} along axis {axis}")
+    if picked is not None and picked.below:
+        if picked.below > shape[axis]:
+            raise call.refused(f"indices up to {picked.below - 1} of {shape[axis]} along axis {axis}")
+    else:
+        indices = call.indices(1, rank=0)
+        if indices is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
+            raise call.refused(f"indices {indices} of {shape[axis]} along axis {axis}")
+    assert picked is not None
     return moved(call, shape[:axis] + picked.shape + shape[axis + 1 :])
+
+
+def arg_max(call: Call) -> Result:
+    """Index of the largest element along one axis: of discrete actions, the best."""
+    shape = call.value(0).shape
+    axis = call.axis(call.integer("axis", 0), len(shape))
+    kept = (1,) if call.integer("keepdims", 1) else ()
+    operations = math.prod(shape)
+    return Result(INT64, (shape[:axis] + kept + shape[axis + 1 :],), operations, below=shape[axis])
 
 
 def layer_normalization(call: Call) -> Result:

@@ -8,7 +8,7 @@ import pytest
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.memories import Altered, Memories
+from onrig.learner.trials.memories import Altered, Memories, kept_by
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Flag
@@ -50,7 +50,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(config, settings, [SEED + 1, SEED], noisy=False)
+    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    memories = Memories(config, settings, range(20), noisy=False)
+    memories = Memories(kept_by(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
     assert not memories.ready

@@ -122,6 +122,16 @@ def test_refuses_inputs_that_do_not_fit_the_operator(bad: onnx.NodeProto, consta
     assert refusal_of(models.linear([bad], constants, opset=18)).startswith("shapes: ")
 
 
+def test_the_best_of_some_values_may_pick_from_as_many_but_not_from_fewer() -> None:
+    nodes = [node("ArgMax", ["observation"], ["best"], axis=1), node("Gather", ["levels", "best"], ["x"])]
+    for levels, refused in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 of 1")):
+        model = models.linear([*nodes], {"levels": levels})
+        if refused:
+            assert refused in refusal_of(model)
+        else:
+            assert cost_of(model).parameters == 2 + 2
+
+
 def test_refuses_nodes_out_of_order() -> None:
     model = models.linear([node("Relu", ["observation"], ["a"])])
     model.graph.node[0].input[0] = "s"
@@ -263,6 +273,8 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
         constants["b"] = np.array(draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)), np.int64)
     elif op in ("Flatten", "Concat"):
         attributes["axis"] = draw(axis)
+    elif op == "ArgMax":
+        attributes |= {"axis": draw(axis), "keepdims": draw(st.integers(0, 1))}
     elif op == "Transpose":
         attributes["perm"] = draw(st.permutations(range(max(rank, 1))))
     elif op == "Cast":
@@ -279,7 +291,7 @@ def shapes_of(
     port = helper.make_tensor_value_info("observation", 1, shape)
     outputs = [onnx.ValueInfoProto(name=name) for name in made.output]
     for output in outputs:
-        output.type.tensor_type.elem_type = 11 if made.op_type == "Cast" else 1
+        output.type.tensor_type.elem_type = {"Cast": 11, "ArgMax": 7}.get(made.op_type, 1)
     model = models.serialized(models.proto([made], constants, opset=20, inputs=[port], outputs=outputs))
     read = read_model(model)
     values = [Value(FLOAT, shape), *map(value_of, read.initializers.values())]
@@ -319,6 +331,8 @@ def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
         ("Transpose", (2, 3, 4), [], {"perm": [2, 0, 1]}, [(4, 2, 3)]),
         ("Transpose", (2, 3), [], {}, [(3, 2)]),
         ("Concat", (2, 3), [], {"axis": -1}, [(2, 3)]),
+        ("ArgMax", (2, 3, 4), [], {"axis": 1}, [(2, 1, 4)]),
+        ("ArgMax", (2, 3, 4), [], {"axis": -1, "keepdims": 0}, [(2, 3)]),
     ],
 )
 def test_yields_the_shapes_of_the_specification(
