@@ -79,7 +79,14 @@ class Nets:
     """``copies`` networks of one layout for each of S trials, with gradient, Adam and, if wanted, targets."""
 
     def __init__(
-        self, layout: Layout, vectors: NDArray[np.float64], *, lr: float, dtype: torch.dtype, targets: bool = True
+        self,
+        layout: Layout,
+        vectors: NDArray[np.float64],
+        *,
+        lr: float,
+        dtype: torch.dtype,
+        targets: bool = True,
+        eps: float = 1e-8,
     ) -> None:
         """Start at plain ``vectors`` (S, copies, P)."""
         self._layout: Final = layout
@@ -90,7 +97,7 @@ class Nets:
         self._write(self.flat, vectors)
         self._gradient: Final = torch.zeros_like(self.flat)
         self._trainable: Final = layout.trainable(self._nets).to(dtype)
-        self._adam: Final = Adam(self.flat, layout, self._nets, lr=lr)
+        self._adam: Final = Adam(self.flat, layout, self._nets, lr=lr, eps=eps)
         self.frozen: Final = layout.blocks(self.flat, self._nets)
         """Blocks through which gradients pass on, but go no further."""
         self.online: Final = [block.detach().requires_grad_() for block in self.frozen]
@@ -101,12 +108,24 @@ class Nets:
         self.target: Final = [] if self._target is None else layout.blocks(self._target, self._nets)
         """Blocks of the targets."""
 
-    def descend(self, loss: torch.Tensor) -> None:
-        """Take one step of Adam down ``loss``, a sum over trials."""
+    def descend(self, loss: torch.Tensor, max_norm: float | None = None) -> None:
+        """Take one step of Adam down ``loss``, a sum over trials; each trial's gradient is cut to ``max_norm``."""
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         self._gradient.mul_(self._trainable)
+        if max_norm is not None:
+            self._cut(max_norm)
         self._adam.step(self._gradient)
+
+    def _cut(self, max_norm: float) -> None:
+        blocks = self._layout.blocks(self._gradient, self._nets)
+        for net in range(self._nets):  # one by one: a sum's rounding must not depend on the number of trials
+            of_net = [block[net] for block in blocks]
+            norm = torch.stack([part.square().sum() for part in of_net]).sum().sqrt()
+            # NaN of a diverged trial stays with it.
+            factor = max_norm / torch.clamp(norm, min=max_norm)
+            for part in of_net:
+                part.mul_(factor)
 
     def follow(self, tau: float) -> None:
         """Let the targets follow."""

@@ -127,12 +127,12 @@ class OwnNoise:
     def __init__(self, policy: Stochastic, seeds: Sequence[int], steps: int, n_actions: int) -> None:
         self._policy, self._seeds = policy, seeds
         self.signal: Values = np.zeros((len(seeds), steps, n_actions))
-        self._noise: Values = np.zeros_like(self.signal)
+        self._noise: Values = np.zeros((len(seeds), steps, policy.noises))
 
     def begin_episode(self, episode: int) -> None:
         """Draw the noise of every step."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
-        self._noise = np.stack([s.standard_normal(self.signal.shape[1:]) for s in streams])
+        self._noise = np.stack([s.standard_normal(self._noise.shape[1:]) for s in streams])
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
         """Act at step t."""
@@ -152,9 +152,9 @@ class OwnNoise:
 
 def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], steps: int) -> Acting:
     """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
-    if algorithm.discrete is not None:
-        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
     actuators = [a.name for a in config.rig.actuators]
     if isinstance(algorithm, Stochastic):
         return OwnNoise(algorithm, seeds, steps, len(actuators))
+    if algorithm.discrete is not None:
+        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
