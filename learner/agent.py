@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable, Minibatches, algorithm_for, level_values
+from onrig.learner.algorithms import Exportable, Minibatches, Spreading, algorithm_for, level_values
 from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
-from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.contract import DETERMINISTIC, SQUASHED_GAUSSIAN, contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
@@ -125,17 +125,19 @@ class Agent:
         """
         if not isinstance(self._algorithm, Exportable):
             raise ValueError(f"the policies of {self._settings.algorithm} cannot run on a rig")
+        spread = self._algorithm.actor_spread(0) if isinstance(self._algorithm, Spreading) else None
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
             policy_id=self.policies + 1,
             parent_run=run_id,
             training_step=self._algorithm.updates,
+            behaviour=DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN,
         )
         layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
         if discrete is not None:
             return export_discrete_policy(layers, level_values(discrete.levels), contract, discrete.atoms)
-        return export_policy(layers, contract)
+        return export_policy(layers, contract, spread)
 
     def save(self, path: Path) -> None:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
+from onrig.runtime.explore.settings import Exploration, OwnNoise
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
@@ -25,6 +26,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Module and class in ``onrig.learner.algorithms``."""
     on_rig: ClassVar[bool] = True
     """Whether a rig can run its policies; trials on plants run those of all."""
+    stochastic: ClassVar[bool] = False
+    """Whether its policies draw their actions, and so explore by noise of their own."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
@@ -134,8 +137,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b, but for the reward scale."""
 
     implementation = "sac:Sac"
+    stochastic = True
     gives_targets = True
-    on_rig = False
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -292,3 +295,13 @@ def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
     if settings.selected.on_rig:
         return []
     return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]
+
+
+def process_problem(settings: LearnerSettings, exploration: Exploration) -> str | None:
+    """What is wrong with the exploration process for the algorithm's policies on a rig; None if it fits."""
+    name, own = settings.algorithm, isinstance(exploration, OwnNoise)
+    if settings.selected.stochastic and not own:
+        return f"the policies of {name} draw their actions: expected 'own', got {exploration.__struct_config__.tag!r}"
+    if own and not settings.selected.stochastic:
+        return f"the policies of {name} have no noise of their own: expected 'ou', 'gaussian', 'parameter' or 'none'"
+    return None

@@ -1,7 +1,7 @@
 """Gymnasium environments on the lockstep twin, for algorithms of other libraries.
 
-Importing this module registers ``onrig/PendulumTwin-v0`` and ``onrig/MagmanTwin-v0`` (gymnasium 1.x has no plugins;
-``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
+Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
+(gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it on the way).
 """
 
 from __future__ import annotations
@@ -156,6 +156,8 @@ def register_envs() -> None:
                 entry_point="onrig.sim.envs:TwinEnv",
                 kwargs={"rig": rig, "task": task, "twin": {"plant": {"kind": kind}}},
             )
+    if "onrig/PendulumStar-v0" not in registry:
+        register(id="onrig/PendulumStar-v0", entry_point="onrig.sim.pendulum_star:PendulumStar", max_episode_steps=200)
 
 
 register_envs()

@@ -121,12 +121,32 @@ class Stochastic(Algorithm, Protocol):
         ...
 
 
+class Spread(NamedTuple):
+    """Log standard deviation of a squashed Gaussian: linear in the units of the actor's last hidden layer."""
+
+    weight: NDArray[np.floating]
+    """(in, m)"""
+    bias: NDArray[np.floating]
+    """(m,)"""
+    bounds: tuple[float, float]
+    """It is clamped between these."""
+
+
 @runtime_checkable
 class Exportable(Protocol):
     """An algorithm whose policy a rig can run (``onrig.learner.export``): its actions, or the best of its levels."""
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""
+        ...
+
+
+@runtime_checkable
+class Spreading(Exportable, Protocol):
+    """An algorithm whose policy on a rig is a squashed Gaussian; ``actor_layers`` lead to its mean before the tanh."""
+
+    def actor_spread(self, trial: int) -> Spread:
+        """Copy the spread of one trial's policy out."""
         ...
 
 

@@ -1,17 +1,21 @@
-"""Actions of trials: the policy with exploration noise, epsilon-greedy, or by noise of its own; evaluation without."""
+"""Actions of trials: the policy with exploration noise, epsilon-greedy, or by noise of its own; evaluation without.
+
+First for whole episodes in step, then (``exploration_for``) for trials that advance step by step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, DiscreteActions, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
+from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
-from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck
+from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 
@@ -118,21 +122,30 @@ class EpsilonGreedy:
         return np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1)
 
 
-class OwnNoise:
+class Drawing:
     """A stochastic policy: it explores by its own noise, N(0, 1) from the exploration stream, and is evaluated without.
 
-    The exploration settings of the run do not apply.
+    Process ``own`` cuts and schedules the noise as on the rig; the settings of another process do not apply.
     """
 
-    def __init__(self, policy: Stochastic, seeds: Sequence[int], steps: int, n_actions: int) -> None:
-        self._policy, self._seeds = policy, seeds
-        self.signal: Values = np.zeros((len(seeds), steps, n_actions))
+    def __init__(
+        self, policy: Stochastic, exploration: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
+    ) -> None:
+        self._policy, self._exploration, self._seeds = policy, exploration, seeds
+        self._actuators = tuple(actuators)
+        self.signal: Values = np.zeros((len(seeds), steps, len(actuators)))
         self._noise: Values = np.zeros((len(seeds), steps, policy.noises))
 
     def begin_episode(self, episode: int) -> None:
         """Draw the noise of every step."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
-        self._noise = np.stack([s.standard_normal(self._noise.shape[1:]) for s in streams])
+        steps = self._noise.shape[1]
+        if isinstance(self._exploration, OwnNoise):
+            self._noise = np.array(
+                [episode_noise(self._exploration, s, episode, steps, self._actuators) for s in streams]
+            )
+        else:
+            self._noise = np.stack([s.standard_normal(self._noise.shape[1:]) for s in streams])
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
         """Act at step t."""
@@ -154,7 +167,68 @@ def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], st
     """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
     actuators = [a.name for a in config.rig.actuators]
     if isinstance(algorithm, Stochastic):
-        return OwnNoise(algorithm, seeds, steps, len(actuators))
+        return Drawing(algorithm, config.exploration, seeds, steps, actuators)
     if algorithm.discrete is not None:
         return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
+
+
+class Explore(Protocol):
+    """Training actions of S trials at one environment step."""
+
+    def __call__(
+        self, wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Values:
+        """Explore around the policy's actions ``wish`` (S, 1, m) for observations (S, 1, n), in these episodes (S,).
+
+        While ``starting``, actions are uniformly random.
+        """
+        ...
+
+
+AHEAD: Final = 256
+"""Steps whose random numbers are drawn at once."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Values]
+
+
+class _Drawn:
+    """Random numbers of S trials, (S, 1, k) for each step, from streams of their own."""
+
+    def __init__(self, seeds: Sequence[int], number: int, draw: Draw, k: int) -> None:
+        self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
+        self._draw, self._k = draw, k
+        self._rows: Values = np.zeros((0, len(seeds), 1, k))
+        self._used = 0
+
+    def __call__(self) -> Values:
+        if self._used == len(self._rows):
+            self._rows = np.stack([self._draw(s, (AHEAD, 1, self._k)) for s in self._streams], axis=1)
+            self._used = 0
+        self._used += 1
+        row: Values = self._rows[self._used - 1]
+        return row
+
+
+def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int) -> Explore:
+    """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``."""
+    uniform = _Drawn(seeds, 0, lambda s, shape: s.random(shape), m)
+    noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
+    normal = _Drawn(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
+    coin = _Drawn(seeds, 2, lambda s, shape: s.random(shape), 1)
+    discrete = algorithm.discrete
+
+    def explore(
+        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Values:
+        if discrete is not None and (starting or not isinstance(algorithm, Stochastic)):
+            levels = discrete.levels
+            drawn = 2.0 * np.minimum(np.floor(uniform() * levels), levels - 1) / (levels - 1) - 1.0
+            epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])
+            return drawn if starting else np.where(coin() < epsilon[:, None, None], drawn, wish)
+        if starting:
+            return 2.0 * uniform() - 1.0
+        if isinstance(algorithm, Stochastic):
+            return algorithm.sample(observation, normal()).astype(np.float64)
+        return np.clip(wish + sigma * normal(), -1.0, 1.0)
+
+    return explore

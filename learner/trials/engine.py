@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import algorithm_for
+from onrig.learner.algorithms import Algorithm, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.memories import Memories, TrialsSynthetic
+from onrig.learner.trials.memories import Memories, TrialsSynthetic, kept_by
 from onrig.learner.trials.rollout import Rollouts
 from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.random_streams import Role, stream
@@ -60,8 +60,8 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        noisy = self._rollouts.is_noisy
-        self.memories = Memories(config, settings, seeds, noisy=noisy, policy=self._algorithm.policy)
+        kept = kept_by(config, settings, noisy=self._rollouts.is_noisy)
+        self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
@@ -79,17 +79,19 @@ class Trials:
         returns = rollout.mean_reward * self._rollouts.steps
         memories.episode_closed(returns, np.ones(len(returns), np.bool_))
         memories.begin_episode(episode)
-        noise = self._learn() if memories.ready else None
+        noise = replay(self._algorithm, memories, self._updates) if memories.ready else None
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
 
-    def _learn(self) -> NDArray[np.float64] | None:
-        left, noises, memories = self._updates, [], self.memories
-        ahead = 1 if memories.feedback else CHUNK
-        while left > 0:
-            k = min(ahead, left)
-            left -= k
-            minibatches, noise = memories.draw(k)
-            memories.updated(self._algorithm.update(minibatches))
-            if noise is not None:
-                noises.append(noise * k)
-        return np.sum(noises, axis=0) / self._updates if noises else None
+
+def replay(algorithm: Algorithm, memories: Memories, updates: int) -> NDArray[np.float64] | None:
+    """Train on ``updates`` minibatches of every trial; returns the mean |noise| in them (S, n + m), if there is any."""
+    left, noises = updates, []
+    ahead = 1 if memories.feedback else CHUNK
+    while left > 0:
+        k = min(ahead, left)
+        left -= k
+        minibatches, noise = memories.draw(k)
+        memories.updated(algorithm.update(minibatches))
+        if noise is not None:
+            noises.append(noise * k)
+    return np.sum(noises, axis=0) / updates if noises else None

@@ -24,7 +24,7 @@ from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
 from onrig.runtime.replay.memory.layout import Flag, Slots
-from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig, capacity_of
@@ -49,43 +49,58 @@ class Altered(NamedTuple):
     """(S, T): whether the offer may replace the content of its slot."""
 
 
+class Kept(NamedTuple):
+    """What the memory of one trial keeps."""
+
+    n: int
+    """Numbers in an observation."""
+    m: int
+    """Actions."""
+    strategy: Strategy
+    setting: Setting
+    """For the samplers; what ``Memories.begin_episode`` counts is its ``episodes``."""
+    write_probability: float = 1.0
+    noisy: bool = False
+    """Whether rows end with the noise in them, n + m floats."""
+    terminates: bool = False
+    """Whether episodes can end before their time; rows then have a column for it."""
+
+
+def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kept:
+    """What trials of a run's configuration keep."""
+    return Kept(
+        len(config.rig.signals),
+        len(config.rig.actuators),
+        parse_strategy(config.selection.strategy),
+        Setting.of_run(config, settings, capacity_of(config)),
+        config.selection.write_probability,
+        noisy,
+    )
+
+
 class Memories:
     """The memories of S trials."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        settings: LearnerSettings,
-        seeds: Sequence[int],
-        *,
-        noisy: bool,
-        policy: Policy | None = None,
-    ) -> None:
+    def __init__(self, kept: Kept, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
         """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
-        self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
-        self._noise_at = 2 * self._n + self._m + 2
-        self.width = self._noise_at + (self._n + self._m if noisy else 0)
-        """Floats in a row: observation, action, next observation, reward, exploration, and the noise in them."""
-        self._noisy = noisy
-        self._batch = settings.batch
-        self._capacity = capacity_of(config)
-        strategy = parse_strategy(config.selection.strategy)
-        self._write_probability = config.selection.write_probability
+        self._n, self._m, strategy = kept.n, kept.m, kept.strategy
+        self._exploration_at = 2 * self._n + self._m + 1
+        self._noise_at = self._exploration_at + 1 + kept.terminates
+        self.width = self._noise_at + (self._n + self._m if kept.noisy else 0)
+        """Floats in a row: observation, action, next observation, reward, exploration, and where they are kept 1 where
+        the task terminated, and the noise."""
+        self._kept = kept
+        self._batch, self._capacity = kept.setting.batch, kept.setting.capacity
         self.offered = 0
         """Experiences that each trial has offered to its memory."""
         self._keepers: list[Keeper] = [
-            keeper_for(
-                strategy,
-                self._capacity,
-                stream(seed, Role.KEEPER),
-                write_probability=config.selection.write_probability,
-            )
+            keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
         self._sampling = sampling_for(
             strategy,
             seeds,
-            Setting.of_run(config, settings, self._capacity, None if policy is None else Look(self._gather, policy)),
+            kept.setting._replace(look=None if policy is None else Look(self._gather, policy)),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -98,7 +113,7 @@ class Memories:
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
-        self._successors = settings.selected.successors
+        self._successors = kept.setting.options.selected.successors
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
@@ -110,8 +125,9 @@ class Memories:
         If experiences are dropped at random, this waits until it is practically certain for any trial: checking the
         actual counts would make the start of one trial depend on the others.
         """
-        surely = self._batch if self._write_probability == 1.0 else 4 * self._batch + 40
-        return self.offered * self._write_probability >= surely
+        probability = self._kept.write_probability
+        surely = self._batch if probability == 1.0 else 4 * self._batch + 40
+        return self.offered * probability >= surely
 
     def rows_of(self, rollout: Rollout) -> Rows:
         """Pack an episode into rows (S, T, width)."""
@@ -122,7 +138,7 @@ class Memories:
         return np.concatenate(parts, axis=2)
 
     def begin_episode(self, episode: int) -> None:
-        """Set the samplers' training episode."""
+        """Set the samplers' training episode (environment step, where trials advance step by step)."""
         self._sampling.begin_episode(episode)
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -134,16 +150,15 @@ class Memories:
         self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
-        """Offer an episode of every trial to its keeper, (S, T, width), in order."""
+        """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
         self._tell_keepers()
-        exploration = self._noise_at - 1
         self.offered += measured.shape[1]
         written = []
         for trial, rows in enumerate(measured):
             if altered is not None:
                 written.append(self._insert_altered(trial, rows, altered))
                 continue
-            slots = self._place(trial, rows[:, exploration])
+            slots = self._place(trial, rows[:, self._exploration_at])
             kept = slots >= 0
             keys = self._next_key[trial] + np.flatnonzero(kept)
             rows, slots = rows[kept], slots[kept]
@@ -177,7 +192,7 @@ class Memories:
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
         ``onrig.runtime.replay.memory.experiences``."""
-        keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._noise_at - 1
+        keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._exploration_at
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
@@ -199,7 +214,7 @@ class Memories:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
-        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._noisy else None
+        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
         minibatches = self._fields(rows, weights)
         if self._trajectories is not None:
             minibatches = self._with_successors(minibatches, self._trajectories)
@@ -224,13 +239,13 @@ class Memories:
         return self.rows.reshape(-1, self.width).take(slots + first, axis=0)
 
     def _fields(self, rows: Rows, weights: NDArray[np.floating] | None = None) -> Minibatches:
-        n, m = self._n, self._m
+        n, m, ends = self._n, self._m, self._exploration_at + 1
         return Minibatches(
             observation=rows[..., :n],
             action=rows[..., n : n + m],
             reward=rows[..., 2 * n + m],
             next_observation=rows[..., n + m : 2 * n + m],
-            terminated=np.zeros(rows.shape[:-1], np.bool_),
+            terminated=rows[..., ends] > 0.0 if self._kept.terminates else np.zeros(rows.shape[:-1], np.bool_),
             weights=weights,
         )
 

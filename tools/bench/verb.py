@@ -28,6 +28,9 @@ WHAT: Final = {
         "bench.learner.verb",
         "DDPG updates, single and batched trials, next to Stable-Baselines3 and the limit of one core",
     ),
+    "learning": Benchmark(
+        "bench.learner.learning", "how well TD3 and SAC learn, next to Stable-Baselines3 with its settings (hours)"
+    ),
     "link": Benchmark(
         "bench.link.verb",
         "time from the last gradient step to the rig; experiences per second, with and without keys",

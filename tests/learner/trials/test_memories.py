@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.memories import Altered, Memories
+from onrig.learner.trials.memories import Altered, Memories, kept_by
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Flag
@@ -52,7 +52,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(config, settings, [SEED + 1, SEED], noisy=False)
+    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
@@ -88,7 +88,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    memories = Memories(config, settings, range(20), noisy=False)
+    memories = Memories(kept_by(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
     assert not memories.ready
@@ -102,7 +102,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
 def test_windows_are_those_of_a_rig_s_mirror(retention: str) -> None:
     config = load("pendulum", [f"selection.strategy={retention}[Uniform]", f"selection.capacity={CAPACITY}"])
     settings = msgspec.convert({"algorithm": "rainbow", "rainbow": {"n_steps": 4}}, LearnerSettings)
-    ours = Memories(config, settings, [SEED + 9, SEED], noisy=False)
+    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
     theirs, rng = Memory(config), np.random.default_rng(1)
     mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic, successors=4)

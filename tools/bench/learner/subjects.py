@@ -21,7 +21,7 @@ from onrig.learner.algorithms import algorithm_for
 from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig, Td3Config
 from onrig.learner.trials.engine import Trials
-from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.learner.cases import (
@@ -118,7 +118,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
-    memories = Memories(config, case.settings, range(case.trials), noisy=False)
+    memories = Memories(kept_by(config, case.settings, noisy=False), range(case.trials))
     t = transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)), None)

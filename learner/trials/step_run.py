@@ -1,0 +1,107 @@
+"""Configuration of trials that advance step by step in a world; reading it needs neither torch nor gymnasium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from onrig.hw.bounds import NotNegative
+from onrig.learner.settings import LearnerSettings, log_std_problems
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.replay.settings import Selection, capacity_for
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+GYM: Final = "gym:"
+"""Prefix of the tasks of gymnasium."""
+
+
+class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Noise-free episodes in environments of their own."""
+
+    every: Count = 1000
+    """Environment steps of training between them."""
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+
+
+class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Trials of one task: a step in the world, then its updates."""
+
+    world: str
+    """``gym:`` and the name of a task of gymnasium."""
+    steps: Count
+    """Environment steps of training."""
+    evaluation: Evaluation = Evaluation()
+    horizon: Count | None = None
+    """Steps of an episode; None as the task has them."""
+    options: dict[str, object] = {}
+    """Arguments of the task, such as ``use_contact_forces``."""
+    random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
+    """Steps at the start with uniformly random actions and without updates."""
+    updates_per_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    noise: NotNegative = 0.1
+    """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
+    selection: Selection = Selection("FULL[Uniform]")
+    learner: LearnerSettings = LearnerSettings()
+
+    @property
+    def task(self) -> str:
+        """The world without its prefix."""
+        return self.world.removeprefix(GYM)
+
+    @property
+    def points(self) -> int:
+        """Evaluations of a trial."""
+        return self.steps // self.evaluation.every
+
+    def capacity(self, n: int, m: int) -> int:
+        """Experiences that the memory of a trial holds; ValueError when the configured bytes hold none."""
+        return capacity_for(self.selection, Layout(n, m), run_length=self.steps)
+
+
+def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
+    """List (path, message) of everything that is wrong with a run by itself, its world left out."""
+    learner, selection = run.learner, run.selection
+    if not run.world.startswith(GYM) or not run.task:
+        yield "world", f"'{run.world}' is no world: expected {GYM} and a task of gymnasium, such as {GYM}Pendulum-v1"
+    if run.steps % run.evaluation.every:
+        yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
+    if run.random_steps + learner.batch > run.steps:
+        yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
+    if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
+        yield "learner", "trials in a world learn after every step: give updates_per_step instead"
+    for name, given in (("synthetic", selection.synthetic is not None), ("intervened", selection.intervened != "keep")):
+        if given:
+            yield f"selection.{name}", "a world has neither a model nor a shield: leave it out"
+    try:
+        strategy = parse_strategy(selection.strategy)
+    except ValueError as error:
+        yield "selection.strategy", str(error)
+        return
+    if parts_of_sampling(strategy.sampling).name == "KLPER" and learner.batch < 2:
+        yield f"learner.{learner.algorithm}.batch", "KLPER compares the spread of batches: expected at least 2"
+    if selection.capacity is not None and selection.capacity < learner.batch:
+        message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
+        yield "selection.capacity", message
+    if isinstance(learner.sac, msgspec.Struct):
+        yield from ((f"learner.sac.{at}", message) for at, message in log_std_problems(learner.sac))
+
+
+def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:
+    """List (path, message) of what keeps the algorithm from a task with ``m`` actions, or ``levels`` discrete ones."""
+    learner, selected = run.learner, run.learner.selected
+    if not selected.single_action:
+        if levels is not None:
+            yield (
+                "learner.algorithm",
+                f"'{run.task}' has discrete actions, {learner.algorithm} has none: use dqn",
+            )
+        return
+    own = getattr(selected, "levels", levels)
+    if m != 1:
+        message = f"{learner.algorithm} discretises one action, '{run.task}' has {m}: use ddpg, td3 or sac"
+        yield "learner.algorithm", message
+    elif levels is not None and own != levels:
+        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own}"

@@ -1,0 +1,123 @@
+"""S trials that advance step by step in a world; trial s gives bit for bit what the same seed gives alone.
+
+All trials take one environment step, then their updates; episodes end for each trial by itself.  A trial whose networks
+diverge disturbs no other: it goes on with zeros for actions, and its scores are NaN from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import algorithm_for
+from onrig.learner.samplers import Setting
+from onrig.learner.trials.acting import exploration_for
+from onrig.learner.trials.engine import Scores, replay
+from onrig.learner.trials.memories import Kept, Memories
+from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.worlds import Bools, Values, World, episode_returns
+from onrig.learner.trials.worlds.gym import GymWorld
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.strategy import parse_strategy
+
+
+class StepTrials:
+    """Networks, memories and environments of S trials."""
+
+    def __init__(self, run: StepRun, seeds: Sequence[int]) -> None:
+        """Set up one trial per seed.
+
+        Raises ValueError where ``run`` does not fit its world, ``NoSuchTask`` where there is none.
+        """
+        world: World = GymWorld(run.task, seeds, Role.PLANT_TRAIN, horizon=run.horizon, options=run.options)
+        n, m, levels, _ = world.spaces
+        problems = [message for _, message in (*step_problems(run), *space_problems(run, m, levels))]
+        if problems:
+            raise ValueError("; ".join(problems))
+        self._run, self._world = run, world
+        self._evaluation: World = GymWorld(
+            run.task,
+            seeds,
+            Role.PLANT_EVAL,
+            actors=run.evaluation.episodes,
+            horizon=run.horizon,
+            options=run.options,
+        )
+        self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
+        self._explore = exploration_for(self._algorithm, run.noise, seeds, m)
+        strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
+        updates = learning * run.updates_per_step
+        setting = Setting(run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner)
+        kept = Kept(n, m, strategy, setting, run.selection.write_probability, terminates=True)
+        self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
+        self.steps = 0
+        """Environment steps that each trial has done."""
+        S = len(seeds)
+        self._all: Bools = np.ones((S, 1), np.bool_)
+        self._observation: Values = world.begin(self._all)
+        self._episodes = np.ones(S, np.int64)
+        self._return = np.zeros(S)
+        self._closed = np.zeros((2, S))
+        self._diverged = np.zeros(S, np.bool_)
+
+    def advance(self) -> Scores:
+        """Train until the next evaluation; returns its mean returns, and those of the training episodes closed since.
+
+        Without any such episode a trial's is NaN.
+        """
+        self._closed[:] = 0.0
+        for _ in range(self._run.evaluation.every):
+            self._step()
+        total, count = self._closed
+        train = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        evaluation = self._evaluate()
+        train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
+        return Scores(train, evaluation, None)
+
+    def close(self) -> None:
+        """Release the environments."""
+        self._world.close()
+        self._evaluation.close()
+
+    def _step(self) -> None:
+        self.steps += 1
+        run, before, memories = self._run, self._observation, self.memories
+        learning = self.steps - run.random_steps
+        wish = self._algorithm.policy(before).astype(np.float64)
+        chosen = self._safe(self._explore(wish, before, self._episodes, starting=learning <= 0))
+        stepped = self._world.step(chosen, self._all)
+        exploration = np.abs(chosen - wish).sum(axis=2)
+        parts = (before, chosen, stepped.observation, stepped.reward[..., None], exploration[..., None])
+        memories.insert(np.concatenate((*parts, stepped.terminated[..., None]), axis=2, dtype=np.float32), None)
+        self._return += stepped.reward[:, 0]
+        self._observation = stepped.observation
+        ended = stepped.terminated | stepped.truncated
+        if ended.any():
+            self._close(ended)
+        if learning > 0 and memories.ready:
+            memories.begin_episode(learning)
+            replay(self._algorithm, memories, run.updates_per_step)
+
+    def _close(self, ended: Bools) -> None:
+        which = ended[:, 0]
+        self.memories.episode_closed(self._return, which)
+        self._closed += np.where(which, (self._return, np.ones(len(which))), 0.0)
+        self._return[which] = 0.0
+        self._episodes += which
+        self._observation = self._world.begin(ended)
+
+    def _evaluate(self) -> NDArray[np.float64]:
+        """Mean return (S,) of noise-free episodes, those of a trial side by side."""
+        actors = (len(self._all), self._run.evaluation.episodes)
+        returns = episode_returns(self._evaluation, actors, lambda seen: self._safe(self._algorithm.policy(seen)))
+        return np.asarray(returns.mean(axis=1))
+
+    def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Actions (S, E, m) with zeros for those of diverged trials, which are marked."""
+        finite = np.isfinite(action).all(axis=(1, 2))
+        if finite.all():
+            return action
+        self._diverged |= ~finite
+        return np.where(finite[:, None, None], action, 0.0)

@@ -1,0 +1,83 @@
+"""Worlds: where trials act step by step, S trials of E actors each, and what every kind of them offers.
+
+``gym.py`` has the tasks of gymnasium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+
+class Stepped(NamedTuple):
+    """Outcome of one step of every actor; rows of actors that did not step repeat their last observation."""
+
+    observation: Values
+    """(S, E, n): where the step led, in a finished episode its last state."""
+    reward: NDArray[np.float64]
+    """(S, E), raw units; 0 where there was no step."""
+    terminated: Bools
+    """(S, E): the task is over; no return follows."""
+    truncated: Bools
+    """(S, E): the episode ends by its time limit; false where it terminated at the same step."""
+
+
+class Spaces(NamedTuple):
+    """Sizes of a world's observations and actions."""
+
+    n: int
+    """Numbers in an observation."""
+    m: int
+    """Actions, each normalised to [-1, 1]."""
+    levels: int | None
+    """Discrete actions, uniform on [-1, 1]; None where every action is possible."""
+    horizon: int
+    """Steps after which an episode is truncated."""
+
+
+class World(Protocol):
+    """E actors for each of S trials.
+
+    What an actor meets depends on its trial's seed, its number and its own episodes alone, never on the actors and
+    trials beside it.
+    """
+
+    @property
+    def spaces(self) -> Spaces:
+        """Sizes of observations and actions."""
+        ...
+
+    def begin(self, which: Bools) -> Values:
+        """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
+        ...
+
+    def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
+        """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
+        ...
+
+    def close(self) -> None:
+        """Release what the world holds."""
+        ...
+
+
+def episode_returns(
+    world: World, actors: tuple[int, int], act: Callable[[Values], NDArray[np.floating]]
+) -> NDArray[np.float64]:
+    """Play one episode with each of (S, E) actors, side by side; returns the sum of each one's rewards, (S, E).
+
+    ``act`` maps observations (S, E, n) to actions (S, E, m) in [-1, 1].
+    """
+    playing: Bools = np.ones(actors, np.bool_)
+    observation, total = world.begin(playing), np.zeros(actors)
+    while playing.any():
+        stepped = world.step(act(observation), playing)
+        total += stepped.reward
+        playing = playing & ~(stepped.terminated | stepped.truncated)
+        observation = stepped.observation
+    return total

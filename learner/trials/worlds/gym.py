@@ -1,0 +1,142 @@
+"""Tasks of gymnasium as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
+
+Observations are boxes of one dimension, as float32 and not normalised.  Actions are bounded boxes, mapped from [-1, 1],
+or one discrete choice.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
+from onrig.runtime.random_streams import Role, device_seed
+from onrig.sim.envs import register_envs
+
+Env = gymnasium.Env[Any, Any]
+MISSING: Final = "pip install 'onrig[envs]'"
+
+
+class NoSuchTask(Exception):
+    """No world can be made of a task: the message says why, and what to do."""
+
+
+def make(task: str, horizon: int | None, options: Mapping[str, object]) -> Env:
+    """Make one environment, its episodes truncated after ``horizon`` steps (None: as registered).
+
+    Raises NoSuchTask.
+    """
+    register_envs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a version is old: papers name the one that they used
+        try:
+            return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise NoSuchTask(f"'{task}' needs what is not installed ({_line(error)}): {MISSING}") from None
+        except gymnasium.error.Error as error:
+            raise NoSuchTask(f"gymnasium has no task '{task}' ({_line(error)})") from None
+        except (ImportError, TypeError, ValueError, AttributeError) as error:
+            raise NoSuchTask(f"gymnasium cannot make '{task}': {type(error).__name__}: {_line(error)}") from None
+
+
+def spaces_of(task: str, env: Env) -> Spaces:
+    """Sizes of a task; raises NoSuchTask for spaces that no learner here can use."""
+    seen, acted = env.observation_space, env.action_space
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # a twin's task has its own
+    if horizon is None:
+        raise NoSuchTask(f"the episodes of '{task}' have no limit: give a horizon in steps")
+    if not isinstance(seen, Box) or len(seen.shape) != 1:
+        raise NoSuchTask(f"'{task}' is observed as {seen}: expected a box of one dimension")
+    n = seen.shape[0]
+    if isinstance(acted, Discrete):
+        return Spaces(n, 1, int(acted.n), horizon)
+    if not isinstance(acted, Box) or len(acted.shape) != 1 or not acted.is_bounded():
+        raise NoSuchTask(f"'{task}' acts by {acted}: expected a bounded box of one dimension, or one discrete choice")
+    return Spaces(n, acted.shape[0], None, horizon)
+
+
+def task_spaces(task: str, horizon: int | None, options: Mapping[str, object]) -> Spaces:
+    """Sizes of a task by its name, which is made and closed for it; raises NoSuchTask."""
+    env = make(task, horizon, options)
+    try:
+        return spaces_of(task, env)
+    finally:
+        env.close()
+
+
+class GymWorld:
+    """One environment for every actor of every trial; an episode is seeded by trial, actor and its number."""
+
+    def __init__(
+        self,
+        task: str,
+        seeds: Sequence[int],
+        role: Role,
+        *,
+        actors: int = 1,
+        horizon: int | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        """Make the environments; raises NoSuchTask."""
+        self._seeds, self._role, self._actors = seeds, role, actors
+        self._envs: Final = [make(task, horizon, options or {}) for _ in range(len(seeds) * actors)]
+        self.spaces: Final = spaces_of(task, self._envs[0])
+        self._episodes: Final = np.zeros(len(self._envs), np.int64)
+        shape = (len(seeds), actors)
+        self._shape: Final = shape
+        self._observation: Final = np.zeros((len(self._envs), self.spaces.n), np.float32)
+        box = self._envs[0].action_space
+        if isinstance(box, Box):
+            self._centre = 0.5 * (box.high.astype(np.float64) + box.low)
+            self._half = 0.5 * (box.high.astype(np.float64) - box.low)
+            self._dtype = box.dtype
+
+    def begin(self, which: Bools) -> Values:
+        """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
+        for i in np.flatnonzero(which).tolist():
+            trial, actor = divmod(i, self._actors)
+            number = int(self._episodes[i]) * self._actors + actor
+            self._episodes[i] += 1
+            self._observation[i], _ = self._envs[i].reset(seed=device_seed(self._seeds[trial], self._role, number))
+        return self._observation.reshape(*self._shape, -1).copy()
+
+    def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
+        """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
+        reward = np.zeros(len(self._envs))
+        terminated, truncated = np.zeros((2, len(self._envs)), np.bool_)
+        actions = self._native(action.reshape(len(self._envs), -1))
+        for i in np.flatnonzero(which).tolist():
+            self._observation[i], reward[i], terminated[i], late, _ = self._envs[i].step(actions[i])
+            truncated[i] = late and not terminated[i]
+        return Stepped(
+            self._observation.reshape(*self._shape, -1).copy(),
+            reward.reshape(self._shape),
+            terminated.reshape(self._shape),
+            truncated.reshape(self._shape),
+        )
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self._envs:
+            env.close()
+
+    def _native(self, action: NDArray[np.floating]) -> Sequence[Any]:
+        """Actions as the task takes them: choices by number, or values within its box."""
+        wide = np.clip(action.astype(np.float64), -1.0, 1.0)
+        if not np.isfinite(wide).all():
+            raise ValueError("an action is not finite")
+        if self.spaces.levels is not None:
+            choices: list[int] = np.rint(0.5 * (wide[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int).tolist()
+            return choices
+        return list((self._centre + self._half * wide).astype(self._dtype))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

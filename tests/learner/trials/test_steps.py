@@ -1,0 +1,145 @@
+"""Trials that advance step by step in a world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.learner.trials.engine import Scores
+from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.steps import StepTrials
+
+SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
+CASES: dict[str, dict[str, Any]] = {
+    "td3": {"learner": {"algorithm": "td3", "td3": SMALL}},
+    "sac, prioritised": {
+        "learner": {"algorithm": "sac", "sac": SMALL},
+        "selection": {"strategy": "TDE(1.0)[PER+IS]", "capacity": 60},
+        "updates_per_step": 2,
+    },
+    "klper": {
+        "learner": {"algorithm": "td3", "td3": SMALL},
+        "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
+    },
+    "dqn": {
+        "world": "gym:CartPole-v1",
+        "learner": {"algorithm": "dqn", "dqn": {"levels": 2, "reward_scale": 0.1}},
+        "selection": {"strategy": "Expl(1.0)[Uniform+FIS]", "capacity": 60},
+    },
+}
+
+
+def _run(**changes: Any) -> StepRun:
+    values: dict[str, Any] = {
+        "world": "gym:Pendulum-v1",
+        "steps": 80,
+        "horizon": 30,
+        "evaluation": {"every": 40, "episodes": 2},
+        "random_steps": 20,
+        **CASES["td3"],
+    }
+    return msgspec.convert(values | changes, StepRun)
+
+
+def _scores(run: StepRun, seeds: list[int]) -> list[Scores]:
+    trials = StepTrials(run, seeds)
+    return [trials.advance() for _ in range(run.points)]
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dict[str, Any]) -> None:
+    seeds = [5, 0, 11]
+    run = _run(**changes)
+    together, alone = _scores(run, seeds), _scores(run, [11])
+    for among, own in zip(together, alone, strict=True):
+        assert among.evaluation[2] == own.evaluation[0]
+        assert among.train[2] == own.train[0]
+    assert len(set(together[-1].train.tolist())) == 3
+
+
+def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_marked() -> None:
+    trials = StepTrials(_run(**CASES["dqn"] | {"horizon": 15, "selection": {"strategy": "FULL[Uniform]"}}), [0, 1, 2])
+    trials.advance()
+    n, m = 4, 1
+    rows = trials.memories.rows[:, :40]
+    terminated = rows[:, :, 2 * n + m + 2] == 1.0
+    angle = rows[:, :, n + m + 2]  # of the next observation
+    assert (terminated == (np.abs(angle) > 12 * 2 * np.pi / 360)).all()
+    assert len({tuple(of_trial) for of_trial in terminated.tolist()}) == 3
+    # A row begins where the one before it led, but for the first of an episode.
+    follows = (rows[:, 1:, :n] == rows[:, :-1, n + m : 2 * n + m]).all(axis=2)
+    assert (follows | terminated[:, :-1]).mean() > 0.9
+    assert not (follows & terminated[:, :-1]).any()
+    for starts in np.flatnonzero(~follows[0]) + 1:
+        assert (np.abs(rows[0, starts, :n]) <= 0.05).all()
+
+
+def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:
+    run = _run(noise=0.05, learner={"algorithm": "td3", "td3": {**SMALL, "lr": 1e-9}}, steps=400, random_steps=200)
+    trials = StepTrials(run, [1])
+    for _ in range(run.points):
+        trials.advance()
+    action, exploration = trials.memories.rows[0, :, 3], trials.memories.rows[0, :, 8]
+    assert np.abs(action[:200]).max() > 0.97
+    assert abs(float(np.square(exploration[200:]).mean()) ** 0.5 - 0.05) < 0.01
+
+
+def test_returns_are_means_of_whole_episodes() -> None:
+    run = _run(world="gym:CartPole-v1", learner=CASES["dqn"]["learner"], horizon=None)
+    scores = StepTrials(run, [4, 5]).advance()
+    # CartPole pays 1 a step: a return is a length, and those of the closed episodes fit into the steps.
+    assert (scores.train >= 8.0).all()
+    assert (scores.train <= 40.0).all()
+    assert (scores.evaluation * 2 % 1.0 == 0.0).all()
+
+
+def test_without_a_closed_episode_there_is_no_training_return() -> None:
+    assert np.isnan(StepTrials(_run(horizon=41), [0]).advance().train).all()
+
+
+def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run()
+    healthy = _scores(run, [7])
+    trials = StepTrials(run, [3, 7])
+    policy = trials._algorithm.policy
+
+    def broken(observation: Any) -> Any:
+        actions = policy(observation)
+        actions[0] = np.nan
+        return actions
+
+    monkeypatch.setattr(trials._algorithm, "policy", broken)
+    for expected in healthy:
+        scores = trials.advance()
+        assert np.isnan(scores.evaluation[0])
+        assert scores.evaluation[1] == expected.evaluation[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        ({"world": "Pendulum-v1"}, "world"),
+        ({"steps": 81}, "evaluation.every"),
+        ({"random_steps": 75}, "random_steps"),
+        ({"learner": {"updates_per_episode": 100}}, "learner"),
+        ({"selection": {"strategy": "FIFO[Nothing]"}}, "selection.strategy"),
+        ({"selection": {"capacity": 5}}, "selection.capacity"),
+        ({"selection": {"intervened": "drop"}}, "selection.intervened"),
+    ],
+)
+def test_contradictions_are_found_at_their_place(changes: dict[str, Any], at: str) -> None:
+    assert at in [path for path, _ in step_problems(_run(**changes))]
+    assert not list(step_problems(_run()))
+
+
+def test_algorithm_and_actions_have_to_fit() -> None:
+    dqn = _run(**CASES["dqn"])
+    assert not list(space_problems(dqn, 1, 2))
+    assert [at for at, _ in space_problems(dqn, 1, 4)] == ["learner.dqn.levels"]
+    assert [at for at, _ in space_problems(dqn, 2, None)] == ["learner.algorithm"]
+    assert [at for at, _ in space_problems(_run(), 1, 2)] == ["learner.algorithm"]
+    with pytest.raises(ValueError, match="discrete actions"):
+        StepTrials(_run(world="gym:CartPole-v1"), [0])

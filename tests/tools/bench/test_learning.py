@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.bench.learner import learning
+from onrig.tools.bench.learner.cases import ONRIG, PEER
+from onrig.tools.bench.learner.learners import CASES, Case, random_returns
+from onrig.tools.bench.report import Check
+
+PENDULUM = CASES[0]
+
+
+def _curve(case: Case, level: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.concatenate((np.full(case.run.points - 2, -1400.0), np.full(2, level)))
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """What was run; Onrig reaches -150 and its seed, the peer -140."""
+    done: list[tuple[str, str, int]] = []
+    levels = {ONRIG: -150.0, PEER: -140.0}
+
+    def learner(subject: str) -> learning.Learner:
+        def learn(case: Case, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+            done.append((case.name, subject, seed))
+            if len(done) == 5:
+                raise KeyboardInterrupt
+            return _curve(case, levels[subject] - (seed if subject == ONRIG else 0))
+
+        return learn
+
+    monkeypatch.setattr(learning, "LEARNERS", {subject: learner(subject) for subject in levels})
+    monkeypatch.setattr(learning, "installed_version", lambda package: "1.0")
+    return done
+
+
+def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margin(
+    runs: list[tuple[str, str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--out", str(tmp_path / "out"), "--seeds", "3", "--case", "Pendulum-v1-td3"]
+    assert learning.main([*arguments, "--dry-run"]) == ExitCode.OK
+    assert "6 trials to run" in capsys.readouterr().out
+    assert not runs
+    assert learning.main(arguments) == ExitCode.INTERRUPTED
+    file = tmp_path / "report.json"
+    assert learning.main([*arguments, "--json", str(file)]) == ExitCode.OK
+    assert len(runs) == 7  # the one that was interrupted twice
+    assert len(set(runs)) == 6
+    checks = msgspec.json.decode(file.read_bytes())["checks"]
+    (check,) = msgspec.convert(checks, list[Check])
+    by_chance = float(random_returns(PENDULUM).mean())
+    assert by_chance < -1000.0
+    assert check.bound == pytest.approx(-0.1 * (-140.0 - by_chance), abs=1e-3)
+    assert -12.0 <= check.value <= -11.0  # the lower bound of -10, -11, -12
+    assert check.holds
+    assert "-11.0 [-12.0, -10.0]" in capsys.readouterr().out
+
+
+def test_a_file_that_is_cut_short_counts_as_missing(tmp_path: Path) -> None:
+    learned = learning.Learned(_curve(PENDULUM, -150.0), 3.5)
+    learning.write(tmp_path, PENDULUM, ONRIG, 4, learned)
+    read = learning.read(tmp_path, PENDULUM, ONRIG, 4)
+    assert read is not None
+    assert (read.returns == learned.returns).all()
+    assert read.final == -150.0
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert learning.read(tmp_path, PENDULUM, ONRIG, 4) is None
+
+
+def test_a_case_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert learning.main(["--case", "Hopper"]) == ExitCode.CONFIGURATION
+    assert "Pendulum-v1-sac" in capsys.readouterr().err

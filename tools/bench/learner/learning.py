@@ -1,0 +1,193 @@
+"""``onrig bench learning``: how well TD3 and SAC learn, next to Stable-Baselines3 with its settings and equal steps.
+
+Seeds are paired; every seed is evaluated on the same noise-free episodes.  Each finished trial is a file in --out, and
+the same command goes on from there.  It takes hours: --dry-run says how much there is to do.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.measures import Bounds, mean_bounds
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import replace_file
+from onrig.tools.bench.learner.cases import ONRIG, PEER
+from onrig.tools.bench.learner.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
+from onrig.tools.bench.report import (
+    Check,
+    Report,
+    Row,
+    aligned,
+    at_least,
+    checks_table,
+    conclude,
+    describe_machine,
+    installed_version,
+    missing_folder,
+    parser_of,
+)
+from onrig.tools.experiments.runner import duration
+from onrig.tools.terminal import VerbParser, complain
+
+_VERB: Final = "bench learning"
+FINAL_SHARE: Final = 0.1
+"""Last evaluations, whose mean is the final return."""
+MARGIN: Final = 0.1
+"""Of the peer's final return above that of random actions: what may be missing."""
+Learner = Callable[[Case, int], NDArray[np.float64]]
+"""Of a case and a seed: the mean return of each evaluation, (P,)."""
+LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs}
+
+
+class Learned(NamedTuple):
+    """One finished trial."""
+
+    returns: NDArray[np.float64]
+    """(P,) mean return of each evaluation."""
+    busy_s: float
+    """Processor time."""
+
+    @property
+    def final(self) -> float:
+        """Mean of the last evaluations."""
+        return float(self.returns[-max(1, round(FINAL_SHARE * len(self.returns))) :].mean())
+
+    @property
+    def area(self) -> float:
+        """Mean over all evaluations."""
+        return float(self.returns.mean())
+
+
+def parser() -> VerbParser:
+    """Build the benchmark's argument parser."""
+    p = parser_of("learning", __doc__)
+    p.add_argument("--out", type=Path, default=Path("runs/learning"), metavar="DIR", help="default: %(default)s")
+    p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of trials (default: %(default)s)")
+    p.add_argument(
+        "--case", action="append", default=[], metavar="TEXT", help=f"only cases with this in their name: {_named()}"
+    )
+    p.add_argument("--dry-run", action="store_true", help="list what is left to do, run nothing")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Run the missing trials, then compare; returns the exit code."""
+    args = parser().parse_args(arguments)
+    cases = [case for case in CASES if all(text in case.name for text in args.case)]
+    if not cases:
+        return complain(_VERB, f"--case: no case has all of these in its name; there are {_named()}")
+    if not 1 <= args.seeds <= 1000:
+        return complain(_VERB, f"--seeds: expected 1 to 1000, got {args.seeds}")
+    if problem := missing_folder("json", args.json):
+        return complain(_VERB, problem)
+    subjects = [ONRIG, PEER] if installed_version(PEER) is not None else [ONRIG]
+    if PEER not in subjects:
+        print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    todo = [
+        (case, subject, seed)
+        for seed in range(args.seeds)
+        for case in cases
+        for subject in subjects
+        if read(args.out, case, subject, seed) is None
+    ]
+    print(f"{args.out}: {len(todo)} trials to run, about {duration(sum(case.cost_s for case, _, _ in todo))} of a core")
+    if args.dry_run:
+        return ExitCode.OK
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        for case, subject, seed in todo:
+            learned = measured(case, subject, seed)
+            write(args.out, case, subject, seed, learned)
+            print(
+                f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {duration(learned.busy_s)}",
+                flush=True,
+            )
+        report, tables = compared(args.out, cases, args.seeds)
+        conclude(report, tables, args.json)
+    except NoSuchTask as error:
+        return complain(_VERB, str(error), ExitCode.PREFLIGHT)
+    except OSError as error:
+        return complain(_VERB, f"'{error.filename or args.out}' cannot be written: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return complain(_VERB, "stopped; the same command goes on from here", ExitCode.INTERRUPTED)
+    return ExitCode.OK
+
+
+def measured(case: Case, subject: str, seed: int) -> Learned:
+    """Run one trial on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    start = time.process_time()
+    returns = LEARNERS[subject](case, seed)
+    return Learned(returns, time.process_time() - start)
+
+
+def compared(folder: Path, cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
+    """Compare the pairs that are there."""
+    table = [["case", "pairs", "random", ONRIG, PEER, "difference", "of areas", "CPU s", PEER]]
+    rows: list[Row] = []
+    checks: list[Check] = []
+    for case in cases:
+        found = {s: [read(folder, case, s, seed) for seed in range(seeds)] for s in LEARNERS}
+        pairs = [(a, b) for a, b in zip(found[ONRIG], found[PEER], strict=True) if a is not None and b is not None]
+        for subject, trials in found.items():
+            finals = [trial.final for trial in trials if trial is not None]
+            if finals:
+                quantiles = np.quantile(finals, [0.5, 0.99, 0.999, 1.0]).tolist()
+                rows.append(Row(f"{case.name}, final return", subject, "return", *(round(q, 3) for q in quantiles)))
+        if not pairs:
+            continue
+        a, b = np.array([p.final for p, _ in pairs]), np.array([p.final for _, p in pairs])
+        by_chance = float(random_returns(case).mean())
+        final = mean_bounds(a - b)
+        area = mean_bounds(np.array([p.area - q.area for p, q in pairs]))
+        busy = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
+        means = [f"{value:.1f}" for value in (by_chance, a.mean(), b.mean())]
+        table.append([case.name, str(len(pairs)), *means, _shown(final), _shown(area), *busy])
+        margin = -MARGIN * abs(float(b.mean()) - by_chance)
+        checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
+    machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (ONRIG, PEER, "gymnasium")}}
+    notes = (
+        f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations, paired by seed; differences with 95 % "
+        "bootstrap bounds; areas are means over all evaluations."
+    )
+    parts = [aligned(table), notes, *([checks_table(checks)] if checks else [])]
+    return Report(machine, 0.0, rows, checks), parts
+
+
+def write(folder: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
+    """Save a finished trial; raises OSError."""
+    data = io.BytesIO()
+    np.savez(data, returns=learned.returns, busy_s=learned.busy_s)
+    replace_file(_path(folder, case, subject, seed), data.getvalue())
+
+
+def read(folder: Path, case: Case, subject: str, seed: int) -> Learned | None:
+    """Read a finished trial; None where there is none, or only a damaged one."""
+    try:
+        with _path(folder, case, subject, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            learned = Learned(arrays["returns"], float(arrays["busy_s"]))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return learned if len(learned.returns) == case.run.points else None
+
+
+def _path(folder: Path, case: Case, subject: str, seed: int) -> Path:
+    return folder / f"{case.name}-{case.run.steps}-{subject}-{seed}.npz"
+
+
+def _named() -> str:
+    return ", ".join(case.name for case in CASES)
+
+
+def _shown(bounds: Bounds) -> str:
+    return f"{bounds.value:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}]"
