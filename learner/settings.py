@@ -8,14 +8,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
+from onrig.learner.sampler_settings import (
+    EroSettings,
+    Exponent,
+    Hidden,
+    KlperSettings,
+    NersSettings,
+    ProportionalLaw,
+    ProportionalSettings,
+)
 from onrig.runtime.explore.settings import Exploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
-"""Units of each hidden layer."""
 LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
 
 
@@ -198,20 +204,6 @@ def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
     return [] if low < high else [("log_std", f"expected [low, high], got {low:g} and {high:g}")]
 
 
-class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
-
-    sigma: Positive = 0.1
-    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
-    reading: Literal["covariance", "std"] = "covariance"
-    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
-
-    @property
-    def variance(self) -> float:
-        """Of each normalised action."""
-        return self.sigma if self.reading == "covariance" else self.sigma**2
-
-
 class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The algorithm that learns, and the settings of every algorithm under its name: the list of all there are.
 
@@ -250,8 +242,6 @@ if TYPE_CHECKING:
 else:
     AlgorithmName = Literal[ALGORITHMS]
 
-Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-
 
 class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, update rate, threads."""
@@ -259,7 +249,10 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     klper: KlperSettings | UnsetType = UNSET
-    """Left out: the defaults of ``KlperSettings``."""
+    """Options of a sampling; left out, as the next ones: their defaults."""
+    prop_per: ProportionalSettings | UnsetType = UNSET
+    ners: NersSettings | UnsetType = UNSET
+    ero: EroSettings | UnsetType = UNSET
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -274,6 +267,21 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     def klper_variance(self) -> float:
         """Variance of the Gaussian of KLPER."""
         return (KlperSettings() if self.klper is UNSET else self.klper).variance
+
+    @property
+    def proportional_law(self) -> ProportionalLaw:
+        """Options of PropPER."""
+        return (ProportionalSettings() if self.prop_per is UNSET else self.prop_per).settled
+
+    @property
+    def ners_settings(self) -> NersSettings:
+        """Options of NERS."""
+        return NersSettings() if self.ners is UNSET else self.ners
+
+    @property
+    def ero_settings(self) -> EroSettings:
+        """Options of ERO."""
+        return EroSettings() if self.ero is UNSET else self.ero
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:

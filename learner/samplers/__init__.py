@@ -33,6 +33,10 @@ class Look(NamedTuple):
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     """Present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
+    observations: int
+    """Dimensions of an observation."""
+    actions: int
+    """Dimensions of an action."""
 
 
 class Draw(NamedTuple):
@@ -68,6 +72,11 @@ class Setting(NamedTuple):
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         updates = config.episodes * (each or 0) + round(steps * (per_transition or 0.0))
         return cls(capacity, options.batch, config.episodes, updates, steps, options, look)
+
+
+def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
+    """Part of a state under a prefix, which its names lose."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 class Sampler(Protocol):

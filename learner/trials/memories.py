@@ -97,10 +97,11 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
+        look = None if policy is None else Look(self._gather, policy, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            kept.setting._replace(look=None if policy is None else Look(self._gather, policy)),
+            kept.setting._replace(look=look),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -254,7 +255,7 @@ class Memories:
 
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
-        self._sampling.updated(signals)
+        self._sampling.updated(self.slots, signals)
         if self._keeper_listens:
             self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_class, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
@@ -14,7 +15,8 @@ from tests.learner.samplers.looks import looking_at
 
 def setting(capacity: int) -> Setting:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
-    return Setting(capacity, 16, 10, look=looking_at(actions[None]))
+    options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
+    return Setting(capacity, 16, 10, options=options, look=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -24,9 +26,10 @@ def test_every_known_sampling_draws(sampling: str) -> None:
     sampler.written(np.arange(50))
     draw = sampler.draw(16)
     assert draw.slots.shape == (1, 16)
-    assert (draw.weights is None) == ("+" not in sampling)
-    sampler.updated(draw.slots[0], Signals(np.ones(16)))
-    assert bool(sampler.looks_at) == ("PER" in sampling)
+    assert (draw.weights is None) == ("+" not in sampling and sampling != "NERS")
+    sampler.updated(draw.slots[0], Signals(np.ones(16), target=np.ones(16)))
+    sampler.episode_closed(1.0)
+    assert bool(sampler.looks_at) == ("Uniform" not in sampling)
 
 
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
@@ -48,8 +51,8 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
 
 
 def test_what_cannot_be_built_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown sampling 'NERS'"):
-        sampler_for(Strategy("FIFO", "NERS"), np.random.default_rng(0), Setting(100, 16, 10))
+    with pytest.raises(ValueError, match="unknown sampling 'PERS'"):
+        sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), Setting(100, 16, 10))
     with pytest.raises(ValueError, match="a memory of 10 experiences gives no minibatch of 16"):
         sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
 
@@ -63,7 +66,7 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     for first in range(0, capacity, 20_000):
         slots = np.arange(first, first + 20_000)
         sampler.written(slots)
-        sampler.updated(slots, Signals(rng.random(20_000)))
+        sampler.updated(slots[::40], Signals(rng.random(500), target=rng.random(500)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held <= capacity * sampler_class(parts_of_sampling(name).name).bytes_per_slot + 1_000_000
