@@ -137,7 +137,7 @@ class Agent:
         )
         layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
         if discrete is not None:
-            return export_discrete_policy(layers, level_values(discrete.levels), contract)
+            return export_discrete_policy(layers, level_values(discrete.levels), contract, discrete.atoms)
         return export_policy(layers, contract, spread)
 
     def save(self, path: Path) -> None:

@@ -86,6 +86,7 @@ class Nets:
         lr: float,
         dtype: torch.dtype,
         targets: bool = True,
+        eps: float = 1e-8,
         by_trial: bool = False,
     ) -> None:
         """Start at plain ``vectors`` (S, copies, P); ``by_trial``: not all trials are always stepped."""
@@ -97,7 +98,7 @@ class Nets:
         self._write(self.flat, vectors)
         self._gradient: Final = torch.zeros_like(self.flat)
         self._trainable: Final = layout.trainable(self._nets).to(dtype)
-        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr)
+        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr, eps=eps)
         if by_trial:
             adam = AdamByTrial(self.flat, layout, self._nets, lr=lr)
         self._adam: Final = adam
@@ -111,10 +112,13 @@ class Nets:
         self.target: Final = [] if self._target is None else layout.blocks(self._target, self._nets)
         """Blocks of the targets."""
 
-    def descend(self, loss: torch.Tensor) -> None:
-        """Take one step of Adam down ``loss``, a sum over trials."""
+    def descend(self, loss: torch.Tensor, max_norm: float | None = None) -> None:
+        """Take one step of Adam down ``loss``, a sum over trials; each trial's gradient is cut to ``max_norm``."""
         self.clear()
         loss.backward()  # type: ignore[no-untyped-call]
+        if max_norm is not None:
+            self._gradient.mul_(self._trainable)
+            self._cut(max_norm)
         self.step()
 
     def clear(self) -> None:
@@ -129,6 +133,16 @@ class Nets:
         elif trials is not None:
             S, copies = self._shape
             self._adam.step(self._gradient, (np.arange(copies)[:, None] * S + trials).reshape(-1).tolist())
+
+    def _cut(self, max_norm: float) -> None:
+        blocks = self._layout.blocks(self._gradient, self._nets)
+        for net in range(self._nets):  # one by one: a sum's rounding must not depend on the number of trials
+            of_net = [block[net] for block in blocks]
+            norm = torch.stack([part.square().sum() for part in of_net]).sum().sqrt()
+            # NaN of a diverged trial stays with it.
+            factor = max_norm / torch.clamp(norm, min=max_norm)
+            for part in of_net:
+                part.mul_(factor)
 
     def follow(self, tau: float) -> None:
         """Let the targets follow."""

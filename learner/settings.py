@@ -36,6 +36,12 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its policies draw their actions, and so explore by noise of their own."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
+
+    @property
+    def successors(self) -> int:
+        """Consecutive experiences that an update looks at from each one drawn, itself included."""
+        return 1
+
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
@@ -153,6 +159,45 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
+class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
+
+    implementation = "rainbow:Rainbow"
+    gives_targets = True
+    single_action = True
+    hidden: Hidden = (128, 128)
+    """Units of the common hidden layers, and, last, of each of the two noisy streams."""
+    levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
+    """Discrete actions, uniform on [-1, 1]."""
+    atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
+    returns: tuple[float, float] = (-10.0, 10.0)
+    """Lowest and highest atom, in units of the scaled reward."""
+    n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    """Rewards in a return before its bootstrap."""
+    batch: Batch = 32
+    gamma: Fraction = 0.99
+    target_every: Annotated[int, msgspec.Meta(ge=1)] = 2000
+    """Updates between copies of the network to its target."""
+    lr: Positive = 1e-4
+    adam_eps: Positive = 1.5e-4
+    max_norm: Positive = 10.0
+    """Norm to which a gradient is cut."""
+    sigma: Positive = 0.1
+    """Scale of the noise in the weights at the start, over the root of the layer's inputs."""
+    reward_scale: Positive = 1e-3
+
+    @property
+    def successors(self) -> int:
+        """Those of an n-step return."""
+        return self.n_steps
+
+
+def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
+    """Problems of the atoms, as (path, message) pairs."""
+    low, high = config.returns
+    return [] if low < high else [("returns", f"expected [low, high], got {low:g} and {high:g}")]
+
+
 def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
     """Problems of the bounds, as (path, message) pairs."""
     low, high = config.log_std
@@ -171,6 +216,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dqn: DqnConfig = DqnConfig()
     td3: Td3Config | UnsetType = UNSET
     sac: SacConfig | UnsetType = UNSET
+    rainbow: RainbowConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:
@@ -243,6 +289,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
     if settings.sac is not UNSET:
         problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
+    if settings.rainbow is not UNSET:
+        problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:

@@ -25,6 +25,8 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminate:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
+    if settings.selected.successors > 1 and config.selection.synthetic is not None:
+        problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
