@@ -60,10 +60,7 @@ class Rollouts:
         rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
         self._seeds = seeds
         self._plant, self._substeps = plant or options.plant, options.substeps
-        self._sigma = np.array(
-            [options.noise_of(o.sensor or o.name) for o in rig.observations]
-            + [options.actuator_noise] * len(rig.actuators)
-        )
+        self._sigma = np.array(options.noise(rig))
         self.is_noisy: Final = bool(self._sigma.any())
         """Whether sensors or actuators add noise."""
         self._period_s = 1.0 / config.rate_hz
