@@ -11,7 +11,19 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from onrig.runtime.policy.contract import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, PolicyContract, Signal, encode_contract
+from onrig.learner.algorithms import Spread
+from onrig.runtime.policy.contract import (
+    DETERMINISTIC,
+    INPUT_NAME,
+    METADATA_KEY,
+    NOISE,
+    OUTPUT_NAME,
+    SQUASHED_GAUSSIAN,
+    PolicyContract,
+    Signal,
+    encode_contract,
+    ports_for,
+)
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
@@ -26,16 +38,24 @@ def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float6
 Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
 
-def export_policy(layers: Layers, contract: PolicyContract) -> bytes:
+def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | None = None) -> bytes:
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
     ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at
     the end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's
     weights (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum behind the
-    tanh.  The same arguments give the same bytes.  Raises ValueError when the layers do not fit the contract.
+    tanh.  With ``spread`` it is the tanh of a draw, and the model has the ports of a squashed Gaussian.
+
+    The same arguments give the same bytes.  Raises ValueError when the layers do not fit the contract.
     """
-    graph = _Graph()
-    value = graph.add("Tanh", [graph.network(layers, contract, len(contract.actions))], f"unit{len(layers) - 1}")
+    if contract.behaviour != (DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN):
+        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+    graph, m, last = _Graph(), len(contract.actions), len(layers) - 1
+    if spread is None:
+        value = graph.network(layers, contract, m, f"sum{last}")
+    else:
+        value = graph.draw(graph.network(layers, contract, m, "mean"), f"unit{last - 1}", spread)
+    value = graph.add("Tanh", [value], f"unit{last}")
     centre, half_range = _centre_and_half_range(contract.actions)
     for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
         # Symmetric and unit ranges need no kernel of their own.
@@ -45,17 +65,26 @@ def export_policy(layers: Layers, contract: PolicyContract) -> bytes:
     return graph.model(contract)
 
 
-def export_discrete_policy(layers: Layers, levels: NDArray[np.floating], contract: PolicyContract) -> bytes:
+def export_discrete_policy(
+    layers: Layers,
+    levels: NDArray[np.floating],
+    contract: PolicyContract,
+    atoms: NDArray[np.floating] | None = None,
+) -> bytes:
     """Build the ONNX model of a greedy policy: ``observation`` (1, n) to ``action`` (1, 1), the best level's value.
 
     ``layers`` are those of a network from normalised observations to the values of the ``levels``, which are actions on
-    [-1, 1].  Of equal values the lowest level wins; an action is NaN where a value is not finite: an index would hide
-    that the network has diverged.  Raises ValueError when the layers do not fit the contract.
+    [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Of equal values the lowest
+    level wins; an action is NaN where a value is not finite: an index would hide that the network has diverged.  Raises
+    ValueError when the layers do not fit the contract.
     """
     if len(contract.actions) != 1:
         raise ValueError(f"levels are of one action, the contract has {len(contract.actions)}")
     graph = _Graph()
-    values = graph.network(layers, contract, len(levels))
+    outputs = len(levels) * (1 if atoms is None else len(atoms))
+    values = graph.network(layers, contract, outputs, f"sum{len(layers) - 1}")
+    if atoms is not None:
+        values = graph.means(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = _centre_and_half_range(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
@@ -73,7 +102,7 @@ class _Graph:
 
     def constant(self, name: str, array: NDArray[np.floating]) -> str:
         """Add a float32 constant; returns its name."""
-        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array, dtype=np.float32), name))
+        self._constants.append(numpy_helper.from_array(np.array(array, dtype=np.float32, order="C"), name))
         return name
 
     def add(self, op: str, inputs: list[str], output: str, *, named: bool = True, axis: int | None = None) -> str:
@@ -84,7 +113,7 @@ class _Graph:
         self._nodes.append(node)
         return output
 
-    def network(self, layers: Layers, contract: PolicyContract, outputs: int) -> str:
+    def network(self, layers: Layers, contract: PolicyContract, outputs: int, name: str) -> str:
         """Add a network from the observation (SI) to linear outputs; ValueError when its layers do not fit."""
         n = len(contract.observations)
         widths = [n, *(len(bias) for _, bias in layers)]
@@ -97,22 +126,41 @@ class _Graph:
         for i, (weight, bias) in enumerate([(first, layers[0][1] - centre @ first), *layers[1:]]):
             if i:
                 value = self.add("Relu", [value], f"unit{i - 1}")
-            names = [self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
-            self._nodes.append(helper.make_node("Gemm", [value, *names], [f"sum{i}"], name=f"gemm{i}"))
-            value = f"sum{i}"
+            names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
+            value = name if i == len(layers) - 1 else f"sum{i}"
+            self._nodes.append(helper.make_node("Gemm", names, [value], name=f"gemm{i}"))
         return value
+
+    def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
+        """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
+        by_level = self._reshaped(self.add("Exp", [logits], "exp"), "by_level", (levels, len(atoms)))
+        sums = self.add("MatMul", [by_level, self.constant("atoms", np.stack((atoms, np.ones_like(atoms)), 1))], "sums")
+        self._nodes.append(helper.make_node("Split", [sums], ["weighted", "total"], name="split", axis=1))
+        return self._reshaped(self.add("Div", ["weighted", "total"], "mean"), "means", (1, levels))
+
+    def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:
+        self._constants.append(numpy_helper.from_array(np.array(shape, np.int64), f"{output}_shape"))
+        return self.add("Reshape", [value, f"{output}_shape"], output)
+
+    def draw(self, mean: str, units: str, spread: Spread) -> str:
+        """Add a draw around ``mean``; ``units`` are those of the last hidden layer."""
+        names = [self.constant("to_log_std", spread.weight), self.constant("log_std_bias", spread.bias)]
+        log_std = self.add("Gemm", [units, *names], "free_log_std")
+        bounds = [
+            self.constant(name, np.array(value)) for name, value in zip(("least", "most"), spread.bounds, strict=True)
+        ]
+        std = self.add("Exp", [self.add("Clip", [log_std, *bounds], "log_std")], "std")
+        return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
 
     def model(self, contract: PolicyContract) -> bytes:
         """Serialise; the last node's output becomes the action."""
         self._nodes[-1].output[0] = OUTPUT_NAME
         n, m = len(contract.observations), len(contract.actions)
-        graph = helper.make_graph(
-            self._nodes,
-            "policy",
-            [helper.make_tensor_value_info(INPUT_NAME, TensorProto.FLOAT, [1, n])],
-            [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, [1, m])],
-            self._constants,
+        inputs, outputs = (
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name, width in widths.items()]
+            for widths in ports_for(n, m, stochastic=contract.stochastic)
         )
+        graph = helper.make_graph(self._nodes, "policy", inputs, outputs, self._constants)
         model = helper.make_model(
             graph, producer_name="onrig", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
         )

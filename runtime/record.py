@@ -55,6 +55,8 @@ class Flag(enum.IntFlag):
     CUT_OFF = 512
     """The line closed after this record's command: it ends its episode although it has an action, whose outcome is
     unknown (together with NO_ACTION)."""
+    RESTRAINED = 1024
+    """A stochastic policy's noise was reduced (amplitude below 1): the action is not the policy's own."""
 
 
 class Rule(enum.IntEnum):
@@ -138,6 +140,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
 
     observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
     policy: Annotated[tuple[float, ...], Stored(27, "f4", "decision", "actuator", "SI")]
+    """Without noise: of a stochastic policy, its mean clipped or squashed."""
     amplitude: Annotated[tuple[float, ...], Stored(33, "f4", "decision", "actuator")]
     """Factor on each action's noise, gates included; 0 without noise."""
     explored: Annotated[tuple[float, ...], Stored(28, "f4", "decision", "actuator", "SI")]
@@ -170,7 +173,8 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """64 bits: in a suspended process a stage may last minutes."""
 
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
-    """Action drawn by a stochastic policy, and the distribution it was drawn from; normalised, not clipped."""
+    """What a stochastic policy drew, and the Gaussian it was drawn from, with the reduced std where the amplitude is
+    below 1; normalised, before clipping or squashing (``onrig.runtime.policy.contract.ports_for``)."""
     mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
     std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
 
@@ -203,10 +207,18 @@ FIELDS: Final = tuple(_declared())
 """Fields of the step in the order of declaration, including those of stochastic policies."""
 
 
-def _flattener(scalars: Sequence[str], vectors: Sequence[str]) -> Callable[[Step], tuple[float, ...]]:
-    """Compile ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick."""
-    items = [*(f"step.{name}" for name in scalars), *(f"*step.{name}" for name in vectors)]
-    flatten: Callable[[Step], tuple[float, ...]] = eval(f"lambda step: ({', '.join(items)},)")
+def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tuple[float, ...]]:
+    """Compile ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick.
+
+    Where no stochastic policy was asked, its fields are 0.
+    """
+    items = [
+        f"*(step.{name} or none)" if stored.behaviour else f"{'*' * (stored.per != 'tick')}step.{name}"
+        for name, _, stored in fields
+    ]
+    flatten: Callable[[Step], tuple[float, ...]] = eval(
+        f"lambda step: ({', '.join(items)},)", {"none": (0.0,) * n_actions}
+    )
     return flatten
 
 
@@ -223,7 +235,7 @@ class RecordLayout:
         scalars = [f for f in fields if f.stored.per == "tick"]
         vectors = [f for f in fields if f.stored.per != "tick"]
         self.fields: Final = (SEQ, *scalars, *vectors, CRC)
-        self.values: Final = _flattener([f.name for f in scalars], [f.name for f in vectors])
+        self.values: Final = _flattener([*scalars, *vectors], n_actions)
         """A step's values in the order of the layout, without ``seq`` and ``crc``."""
         self._body = struct.Struct("<" + "".join(self._code(f) for f in self.fields[:-1]))
         self._crc = struct.Struct("<" + self._code(CRC))
@@ -233,9 +245,9 @@ class RecordLayout:
             raise AssertionError(f"record layouts disagree: {self.dtype.itemsize} and {self.size} bytes")
 
     @classmethod
-    def of(cls, rig: Rig) -> RecordLayout:
+    def of(cls, rig: Rig, *, behaviour: bool = False) -> RecordLayout:
         """Return the layout of a rig's records."""
-        return cls(len(rig.sensors), len(rig.signals), len(rig.actuators))
+        return cls(len(rig.sensors), len(rig.signals), len(rig.actuators), behaviour=behaviour)
 
     def _shape(self, field: Field) -> tuple[tuple[int], ...]:
         return () if field.stored.per == "tick" else ((self._widths[field.stored.per],),)

@@ -10,7 +10,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import NoExploration, exploration_findings
+from onrig.runtime.explore.settings import NoExploration, OwnNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig, layout_of
@@ -74,7 +74,13 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             "synthetic experiences need a twin, whose plant computes them; this device is on a port "
             "at selection.synthetic",
         )
-    if synthetic.states > 0 and not follows_episode_alone(config.exploration):
+    if isinstance(config.exploration, OwnNoise):
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences are not what a stochastic policy drew: remove them, or choose another "
+            "exploration.process, at selection.synthetic",
+        )
+    elif synthetic.states > 0 and not follows_episode_alone(config.exploration):
         yield (
             ("exploration",),
             "selection.synthetic.states needs exploration that depends on the episode's number alone: expected noise "

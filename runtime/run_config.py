@@ -15,10 +15,11 @@ from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
-from onrig.runtime.explore.settings import Exploration, NoExploration
+from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
+from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
@@ -102,6 +103,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With shorter ones the replay process would mostly wait for the disk."""
 
     @property
+    def stochastic(self) -> bool:
+        """Whether policies are stochastic and explore by noise of their own; their records hold the distribution."""
+        return isinstance(self.exploration, OwnNoise)
+
+    @property
     def lockstep(self) -> bool:
         """Whether the run is in virtual time and reproducible bit for bit (docs/architecture.md)."""
         return self.device.pace == "lockstep"
@@ -123,6 +129,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return round(1e9 / (self.rate_hz * scale))
 
 
+def record_layout(config: RunConfig) -> RecordLayout:
+    """Layout of the run's step records."""
+    return RecordLayout.of(config.rig, behaviour=config.stochastic)
+
+
 def capacity_of(config: RunConfig) -> int:
     """Capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
@@ -131,7 +142,7 @@ def capacity_of(config: RunConfig) -> int:
 
 def layout_of(config: RunConfig) -> Layout:
     """Layout of the rows of the run's memory."""
-    return Layout(len(config.rig.signals), len(config.rig.actuators))
+    return Layout(len(config.rig.signals), len(config.rig.actuators), behaviour=config.stochastic)
 
 
 _FREE: Final[frozenset[NodePath]] = frozenset(

@@ -17,12 +17,11 @@ from onrig.runtime.control.connection import apply_limits
 from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import Admitted, Refused, admit
-from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
-from onrig.runtime.record import Kind, RecordLayout, Step
-from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.record import Kind, Step
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes, wanted_of
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
@@ -30,7 +29,7 @@ from onrig.sim.twin.main import twin_options
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
     """Admission verdict of a rig whose memory is still empty."""
-    wanted = contract_for(config.rig, config.rate_hz, policy_id=0, parent_run="", training_step=0)
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic)
     return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
 
 
@@ -73,9 +72,8 @@ def evaluate(
 
     Raises LinkError when the twin stops answering (if its plant diverges, say).
     """
-    rig = config.rig
     session, tick = lockstep_session(config), Tick(config)
-    layout = RecordLayout.of(rig)
+    layout = record_layout(config)
     accounts = EpisodeAccounts(config.task)
     for episode in range(1, episodes + 1):
         tick.begin(episode, Kind.EVAL, [])

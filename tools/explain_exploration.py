@@ -17,6 +17,7 @@ from onrig.runtime.explore.settings import (
     NoExploration,
     Noisy,
     OrnsteinUhlenbeck,
+    OwnNoise,
     ParameterNoise,
 )
 from onrig.runtime.run_config import RunConfig
@@ -88,6 +89,8 @@ def process_line(exploration: Exploration) -> str:
                 f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
                 f"every {exploration.adapt_every} steps"
             )
+        case OwnNoise():
+            return "the policy draws its actions: N(0,1), cut at 3, times the amplitude, times its own spread"
     return "the policy's action as it is"
 
 
@@ -103,7 +106,9 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
         values = amplitudes(exploration, names, x)
         distinct = dict.fromkeys(f"{v:.3g}" for v in values)
         written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
-        rows.append((_LABELS[exploration.over].format(x), written, _in_units(config, values)))
+        own = isinstance(exploration, OwnNoise)
+        most = "of the policy's own noise" if own else _in_units(config, values)
+        rows.append((_LABELS[exploration.over].format(x), written, most))
     rows.append(("process", "", process_line(exploration)))
     quiet = exploration.quiet
     if quiet is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from onrig.hw.rig import Actuator, Observation
-from onrig.runtime.explore.noise import raw_signal
+from onrig.runtime.explore.noise import cut_of, raw_signal
 from onrig.runtime.explore.schedule import (
     Retreat,
     after_trip,
@@ -23,7 +23,15 @@ from onrig.runtime.explore.schedule import (
     room,
     schedules,
 )
-from onrig.runtime.explore.settings import BackOff, Budgets, NearEnvelope, NoExploration, Noisy, ParameterNoise
+from onrig.runtime.explore.settings import (
+    BackOff,
+    Budgets,
+    NearEnvelope,
+    NoExploration,
+    Noisy,
+    OwnNoise,
+    ParameterNoise,
+)
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
@@ -283,12 +291,13 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
 
 def _noise(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
     """Exploration noise on the first actuator as this run draws it (same random streams), before the gates."""
+    own, cut = isinstance(exploration, OwnNoise), cut_of(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     shown = min(steps, _TRACE_STEPS)
     time_s = [k * config.period_us * 1e-6 for k in range(shown)]
     first, last = reach(config, exploration)
     for side in (-1, 1):
-        axes.axhspan(side, 10 * side, color="0.94", lw=0)
+        axes.axhspan(cut * side, 10 * side, color="0.94", lw=0)
     loud = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
     for episode, x, colour in ((1, first, _FIRST), (loud, last, _LAST))[:loud]:
         raw = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
@@ -298,13 +307,14 @@ def _noise(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
             axes.plot(time_s, raw[:shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
         amplitude = amplitudes(exploration, names, x)[0]
         label = f"episode {episode}: clipped, times {amplitude:.3g}"
-        added = amplitude * np.clip(raw[:shown, 0], -1.0, 1.0)
+        added = amplitude * np.clip(raw[:shown, 0], -cut, cut)
         axes.step(time_s, added, where="post", color=colour, lw=1.5, label=label)
-    axes.set_ylim(-_NOISE_REACH, _NOISE_REACH)
+    reach_of_noise = _NOISE_REACH + cut - 1.0
+    axes.set_ylim(-reach_of_noise, reach_of_noise)
     axes.set_yticks([-2, -1, 0, 1, 2])
     axes.set_xlim(0, time_s[-1] if shown > 1 else 1)
     axes.set_xlabel("time in the episode (s)", labelpad=1)
-    axes.set_ylabel("added, normalised")
+    axes.set_ylabel("the policy's input" if own else "added, normalised")
     axes.set_title(f"noise on {names[0]}", fontsize=10, loc="left")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
 

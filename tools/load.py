@@ -11,10 +11,18 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings, rig_problems, settings_problems
+from onrig.learner.settings import (
+    ALGORITHMS,
+    Algorithms,
+    LearnerSettings,
+    process_problem,
+    rig_problems,
+    settings_problems,
+)
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy, parts_of_sampling
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.strategy import SAMPLERS, bytes_of, parse_strategy, parts_of_sampling
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, layout_of
@@ -77,15 +85,19 @@ def explain(error: ConfigError) -> int:
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """Problems that keep a remote learner from using this configuration."""
     yield from _learning(config)
-    yield from _trial_only(config)
+    yield from _on_rig(config)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
     """Problems for plants and trials: the sections of learner and twin, by themselves and against the others."""
-    # A rig without a local learner needs no learner settings.
-    if config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings():
+    if _learns(config):
         yield from _learning(config)
     yield from _twin(config)
+
+
+def _learns(config: RunConfig) -> bool:
+    """Whether the learner's section counts: a rig without a local learner needs none."""
+    return config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings()
 
 
 def _learning(config: RunConfig) -> Iterator[Finding]:
@@ -100,15 +112,23 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
         )
         yield ("learner", learner.algorithm, "batch"), message
     with contextlib.suppress(ValueError):  # an unknown strategy is reported as a finding of its own
-        compared = parts_of_sampling(parse_strategy(config.selection.strategy).sampling).name == "KLPER"
-        if compared and batch < 2:
+        name = parts_of_sampling(parse_strategy(config.selection.strategy).sampling).name
+        if name == "KLPER" and batch < 2:
             message = f"KLPER compares the spread of batches: expected at least 2, got {batch}"
             yield ("learner", learner.algorithm, "batch"), f"{message} at learner.{learner.algorithm}.batch"
+        if Signal.TARGET in SAMPLERS[name].looks_at and not learner.selected.gives_targets:
+            able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
+            message = f"{name} looks at the critic's targets, which {learner.algorithm} does not tell; {able} do"
+            yield ("selection", "strategy"), f"{message} at selection.strategy"
 
 
-def _trial_only(config: RunConfig) -> Iterator[Finding]:
-    for at, message in rig_problems(msgspec.convert(config.learner, LearnerSettings)):
+def _on_rig(config: RunConfig) -> Iterator[Finding]:
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    for at, message in rig_problems(learner):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
+    problem = process_problem(learner, config.exploration)
+    if problem is not None:
+        yield ("exploration", "process"), f"{problem} at exploration.process"
 
 
 def _twin(config: RunConfig) -> Iterator[Finding]:
@@ -138,7 +158,9 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses a configuration."""
-    found = [*plant_findings(config), *guard_findings(config), *_trial_only(config), *_memory_findings(config)]
+    found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
+    if _learns(config):
+        found += _on_rig(config)
     yield from found
     if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)

@@ -12,13 +12,11 @@ import numpy as np
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes
+from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes, wanted_of
 from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.reset.drivers import driver_for
-from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.shm.frame_log import frame_log_bytes
 from onrig.runtime.task import compile_reward, compile_terminated, normalized
@@ -81,7 +79,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
     terms_of(config)
     yield "the period on the wall clock", float(config.wall_period_ns)
     yield "the tape's size", float(frame_log_bytes(config.rate_hz))
-    RecordLayout.of(rig)
+    record_layout(config)
 
 
 def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
@@ -93,7 +91,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))
-    wanted = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="rehearsal", training_step=0)
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic)
     yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
     msgspec.convert(config.learner, LearnerSettings)

@@ -18,7 +18,6 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.bench.progress import progress_for
-from onrig.tools.replaying.comparison import DECISIONS
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
 from onrig.tools.terminal import Table, VerbParser, complain
@@ -78,7 +77,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         progress.done(records)
 
     try:
-        verification.run(read_log(folder, config.rig), more)
+        verification.run(read_log(folder, config.rig, behaviour=config.stochastic), more)
     except LogDamaged as error:
         return complain("replay", str(error), ExitCode.INTERNAL)
     finally:
@@ -109,7 +108,7 @@ def table(folder: Path, verification: Verification) -> Table:
         ("ticks compared", f"{ticks.total()} ({', '.join(f'{ticks[k]} {k.name.lower()}' for k in Kind if ticks[k])})"),
         ("ticks that differ", str(comparison.differing)),
     ]
-    named = {name: comparison.fields[name] for name in (*DECISIONS, *comparison.fields)}
+    named = {name: comparison.fields[name] for name in (*comparison.decisions, *comparison.fields)}
     rows += [(f"  {name}", str(count)) for name, count in named.items()]
     rows += [("not verified", f"{count} ticks: {why}") for why, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]

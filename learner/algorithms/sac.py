@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Minibatches, Signals, State
+from onrig.learner.algorithms import Minibatches, Signals, Spread, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.autograd import Blocks, Nets, drawn_vectors, normals, torso, value_layout, values
-from onrig.learner.networks import Layer, Layout, actor_layout, padded
+from onrig.learner.networks import Layer, Layout, actor_layout, padded, split_layers
 from onrig.learner.settings import SacConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
 
@@ -48,10 +48,12 @@ class Sac:
         self.config = config
         self.updates = 0
         self._n, self._m, self._dtype = n_observations, n_actions, dtype
+        self.noises = n_actions
         self._streams = tuple(streams)
         mean = actor_layout(n_observations, n_actions, config.hidden)
         # The last two layers are both outputs of the last hidden one: mean and log standard deviation.
-        actor, critic = Layout((*mean.layers, mean.layers[-1])), value_layout(n_observations, n_actions, config.hidden)
+        self._layout = actor = Layout((*mean.layers, mean.layers[-1]))
+        critic = value_layout(n_observations, n_actions, config.hidden)
         start = np.full((len(streams), 1, 1), math.log(config.temperature))
         self._actor = Nets(actor, drawn_vectors(actor, streams), lr=config.lr, dtype=dtype, targets=False)
         self._critics = Nets(critic, drawn_vectors(critic, streams, copies=2), lr=config.lr, dtype=dtype)
@@ -120,6 +122,14 @@ class Sac:
         self._temperature.descend(-(log_alpha * entropy_gap).sum() / B)
         critics.follow(config.tau)
         return torch.cat((td.detach(), target[None]))
+
+    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer."""
+        return split_layers(self._layout, self._actor.vectors()[trial, 0])[:-1]
+
+    def actor_spread(self, trial: int) -> Spread:
+        """Copy the spread of one trial's policy out."""
+        return Spread(*split_layers(self._layout, self._actor.vectors()[trial, 0])[-1], self.config.log_std)
 
     def state(self) -> State:
         """Copy of everything needed to resume training: plain vectors (S, copies, P), Adam's moments, streams."""

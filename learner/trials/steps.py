@@ -49,8 +49,11 @@ class StepTrials:
         self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
         updates = learning * run.updates_per_step
-        setting = Setting(run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner)
-        kept = Kept(n, m, strategy, setting, run.selection.write_probability, terminates=True)
+        share = run.selection.write_probability
+        setting = Setting(
+            run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
+        )
+        kept = Kept(n, m, strategy, setting, share, terminates=True)
         self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         self.steps = 0
         """Environment steps that each trial has done."""

@@ -9,7 +9,7 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck
+from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
@@ -28,12 +28,16 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.terminate:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
+    if settings.selected.successors > 1 and config.selection.synthetic is not None:
+        problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
-    if not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration):
-        problems.append("trials explore with process ou or none")
+    if isinstance(config.exploration, OwnNoise) and not settings.selected.stochastic:
+        problems.append(f"the policies of {settings.algorithm} have no noise of their own: choose process ou or none")
+    elif not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise):
+        problems.append("trials explore with process ou, own or none")
     elif not follows_episode_alone(config.exploration):
         problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
     return problems

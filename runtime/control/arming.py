@@ -33,6 +33,8 @@ _RECOVERIES: Final = 10
 """Faults that a run re-arms by itself, between episodes; the next one ends the run."""
 _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
+_LONGEST_LOOK_S: Final = 0.005
+"""In lockstep the learner works meanwhile, and may have only this core."""
 _FRAME_S: Final = 1.0
 """Minimum wait for the frame that says why the device refuses to arm."""
 _SHOWN_PERIODS: Final = 3
@@ -311,7 +313,8 @@ class Arming:
         """
         self.reports.send()
         progress = self._progress
-        limit = time.monotonic() + self._config.barrier_timeout_s
+        began = time.monotonic()
+        limit = began + self._config.barrier_timeout_s
         while not condition():
             if progress != self._progress:
                 progress = self._progress
@@ -321,19 +324,19 @@ class Arming:
                 self.take(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
             try:
-                self._look()
+                self._look(time.monotonic() - began)
             except LineClosed as error:
                 self.reconnect(error)
                 limit = time.monotonic() + self._config.barrier_timeout_s
 
-    def _look(self) -> None:
-        """Wait a moment; raises Stopped, or LinkFault if the device rebooted."""
+    def _look(self, waited_s: float = 0.0) -> None:
+        """Wait a moment, a longer one the longer it has taken; raises Stopped, or LinkFault if the device rebooted."""
         if self._requests.stopped:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         if self._lockstep:
-            time.sleep(_LOOK_LOCKSTEP_S)
+            time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _LONGEST_LOOK_S))
         else:  # keep reading: a link full of old frames would lose the answer to the next request
             state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
             if state is not None:

@@ -13,6 +13,7 @@ from typing import Final
 from onrig.hw.clock import ClockSync
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
+from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
@@ -108,15 +109,19 @@ class FrameSource:
         hello: Hello,
         rehearsal: Rehearsal,
         board: Board,
-        stop_requested: Callable[[], bool],
+        stop: Callable[[], int],
     ) -> None:
         self._session, self._rehearsal, self._board = session, rehearsal, board
         self._hello = hello
-        self._stop_requested = stop_requested
+        self._stop = stop
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
         patience_ns = max(round(_PATIENCE * self._period_ns), _LEAST_PATIENCE_NS)
         self._poll_ns = _POLL_NS if self._lockstep else min(_POLL_NS, patience_ns)
+        self._silence_ns = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
+        lease_ns = 0 if self._lockstep else config.rig.lease_periods * self._period_ns
+        self._fade_silence_ns = max(_POLL_NS, min(lease_ns, self._silence_ns // 2))
+        """Silence after which a fade is pointless: the lease has made the outputs safe."""
         self._rehearse = not self._lockstep and self._period_ns >= _SHORTEST_REHEARSED_NS
         long = self._period_ns >= _LONG_PERIOD_NS
         self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
@@ -144,11 +149,11 @@ class FrameSource:
     def next(self) -> State:
         """Wait for the next frame and return the newest.
 
-        Raises LinkFault after a long silence or a reboot of the device, Stopped when asked to stop.
+        Raises LinkFault after a long silence or a reboot of the device, Stopped when asked to stop at once, or to fade
+        out while the device has been silent for its lease.
         """
         session = self._session
         start = time.monotonic_ns()
-        silence = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
         counters = session.counters
         skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
@@ -164,17 +169,18 @@ class FrameSource:
             state = session.wait_state(time.monotonic_ns() + self._poll_ns)
             if state is not None:
                 break
-            if self._stop_requested():
+            silent_ns, stop = time.monotonic_ns() - start, self._stop()
+            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= self._fade_silence_ns):
                 raise Stopped
             if session.rebooted:
                 break
-            if time.monotonic_ns() - start > silence:
+            if silent_ns > self._silence_ns:
                 name = FaultName.LINK_SILENT
                 if counters.not_advancing > frozen:
                     name = FaultName.LINK_FROZEN
                 elif counters.bytes_dropped > broken:
                     name = FaultName.LINK_GARBLED
-                raise LinkFault(name, f"no state frame for {silence / 1e9:g} s")
+                raise LinkFault(name, f"no state frame for {self._silence_ns / 1e9:g} s")
             if not self._lockstep:
                 session.ask_hello()  # a rebooted device answers this and sends nothing else
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it

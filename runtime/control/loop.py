@@ -28,9 +28,9 @@ from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
-from onrig.runtime.record import Flag, Kind, RecordLayout, Step
+from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.faults import FaultName, LinkFault, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
@@ -60,7 +60,7 @@ class ControlLoop:
     ) -> None:
         self._kept_state, self._device_us = kept_state, 0
         self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
-        self._requests, self._layout = requests, RecordLayout.of(config.rig)
+        self._requests, self._layout = requests, record_layout(config)
         self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
         self._slack = Slack(self._period_ns)
@@ -68,7 +68,7 @@ class ControlLoop:
         self._backed_off = 1.0
         self._tick = Tick(config, self._explorer)
         self._rehearsal = Rehearsal(config, switch)
-        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stopped)
+        self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
         self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:

@@ -30,7 +30,7 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     run_folder, shm, port = Path(arguments[0]), Path(arguments[1]), arguments[2]
     config = load_resolved(run_folder / "config.yaml")
-    layout = RecordLayout.of(config.rig)
+    layout = record_layout(config)
     try:
         _drive(config, port, run_folder, shm, layout)
     except Stopped:

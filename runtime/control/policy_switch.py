@@ -169,9 +169,10 @@ class PolicySwitch:
     def swap(self) -> bool:
         """At a tick edge, activate the prepared policy; True if there was one.
 
-        The first tick after a rollback always belongs to the predecessor.
+        The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of
+        an episode (``take_newest``), where its state begins.
         """
-        if self._ready is None or self._came_back:
+        if self._ready is None or self._came_back or self._ready[1].hidden is not None:
             return False
         self._install(*self._ready)
         return True

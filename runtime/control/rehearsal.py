@@ -21,8 +21,8 @@ from onrig.runtime.control.episode import begin_episode, never
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.record import Kind, RecordLayout, Step
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.record import Kind, Step
+from onrig.runtime.run_config import RunConfig, record_layout
 
 _FORGET_AFTER: Final = 256
 """Rehearsals after which the simulated clock restarts, which bounds its memory."""
@@ -65,7 +65,7 @@ class Rehearsal:
         self._switch = switch
         self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
-        self._layout = RecordLayout.of(rig)
+        self._layout = record_layout(config)
         self._scratch = memoryview(bytearray(self._layout.size))
         self._sync = ClockSync()
         self._runs = 0

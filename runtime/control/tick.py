@@ -12,6 +12,7 @@ from math import isfinite, nan
 from onrig.hw.messages import State, Status
 from onrig.runtime.control.contradictions import Contradiction, Contradictions
 from onrig.runtime.control.observe import Observer
+from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
@@ -33,6 +34,8 @@ class Tick:
         self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
+        self._ports = PolicyPorts(rig)
+        self._stochastic = config.stochastic
         self._shield = Shield(config.limits, rig, period_s)
         self._reward = compile_reward(config.task, rig)
         self._terminated = compile_terminated(config.task, rig)
@@ -61,10 +64,13 @@ class Tick:
     ) -> None:
         """Start an episode.
 
-        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step.  With ``perturbed``, it is
-        instead the difference of that policy's action from the policy's.  The explorer's amplitude scales both.
+        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step: added to the policy's action,
+        or the noise that a stochastic policy takes.  With ``perturbed``, the signal is instead the difference of that
+        policy's action from the policy's.  The explorer's amplitude scales all of them.
         """
-        self._episode, self._kind, self._noise, self._perturbed = episode, kind, noise, perturbed
+        self._episode, self._kind, self._perturbed = episode, kind, perturbed
+        self._noise, self._own_noise = ([], noise) if self._stochastic else (noise, [])
+        self._ports.begin()
         self._margin, self._in_fallback = 1.0, False
         self._k = 0
         self._commanded = self._safe
@@ -146,6 +152,11 @@ class Tick:
             step.policy = self._safe
             return
         policy.observation[0] = step.observation
+        if not policy.plain:
+            unit = self._own_noise[self._k] if self._k < len(self._own_noise) else None
+            amplitude = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
+            self._ports.ask(step, policy, unit, amplitude)
+            return
         try:
             policy.run()
             answer = tuple(policy.action[0].tolist())
@@ -158,7 +169,10 @@ class Tick:
         """Stage 4: add the episode's noise, clip, and measure the deviation (de Bruin et al. 2018, App. B.2)."""
         signal = self._signal(step)
         if signal is None:
-            step.explored = step.policy
+            if step.drawn:
+                self._measure(step)
+            else:
+                step.explored = step.policy
             return
         step.amplitude = amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
         explored, deviation = [], 0.0
@@ -173,6 +187,14 @@ class Tick:
             deviation += abs(noisy - min(max(wish, -1.0), 1.0))
             explored.append(centre + half * noisy)
         step.explored = tuple(explored)
+        step.exploration = deviation
+
+    def _measure(self, step: Step) -> None:
+        """Measure the deviation of the action that a stochastic policy drew from the one without noise."""
+        deviation = 0.0
+        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
+            chosen, wish = (value - centre) / half, (without - centre) / half
+            deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
         step.exploration = deviation
 
     def _signal(self, step: Step) -> Sequence[float] | None:

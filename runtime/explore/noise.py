@@ -1,7 +1,7 @@
 """Exploration noise, drawn from a separate stream per episode: on actions, and on a policy's weights.
 
 Noise on actions lives in normalised action units and is added to the normalised policy action; the sum is clipped to
-[-1, 1].
+[-1, 1].  A stochastic policy's own noise is an input of its graph instead.
 
 Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
 "Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma times ``adaption`` after N steps with
@@ -20,8 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
-from onrig.runtime.explore.settings import Exploration, Gaussian, NoExploration, OrnsteinUhlenbeck, ParameterNoise
-from onrig.runtime.policy.contract import INPUT_NAME, ModelRefused
+from onrig.runtime.explore.settings import (
+    Exploration,
+    Gaussian,
+    NoExploration,
+    OrnsteinUhlenbeck,
+    OwnNoise,
+    ParameterNoise,
+)
+from onrig.runtime.policy.contract import HIDDEN, INPUT_NAME, NOISE_CUT, ModelRefused
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
 
 Signal = npt.NDArray[np.float64]
@@ -49,19 +56,27 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
             return ornstein_uhlenbeck(rng, steps, dimensions, exploration.gain, exploration.friction)
         case Gaussian():
             return exploration.std * rng.standard_normal((steps, dimensions))
+        case OwnNoise():
+            return rng.standard_normal((steps, dimensions))
     return None
+
+
+def cut_of(exploration: Exploration) -> float:
+    """Magnitude at which an episode's signal is clipped."""
+    return NOISE_CUT if isinstance(exploration, OwnNoise) else 1.0
 
 
 def unit_signal(
     exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int
 ) -> list[tuple[float, ...]]:
-    """Draw an episode's signal clipped to [-1, 1], one (m,) tuple per step; empty where none is added to actions.
+    """Draw an episode's signal, clipped, one (m,) tuple per step; empty where none is added to actions.
 
     The amplitude multiplies the *clipped* noise: noise scaled before clipping would never become small
     (docs/methods.md, "Clipped noise").
     """
     raw = raw_signal(exploration, rng, steps, dimensions)
-    return [] if raw is None else [tuple(row) for row in np.clip(raw, -1.0, 1.0).tolist()]
+    cut = cut_of(exploration)
+    return [] if raw is None else [tuple(row) for row in np.clip(raw, -cut, cut).tolist()]
 
 
 def episode_noise(
@@ -76,7 +91,8 @@ def episode_noise(
     raw = raw_signal(exploration, rng, steps, len(actuators))
     if raw is None or isinstance(exploration, NoExploration) or is_quiet(exploration.quiet, episode):
         return [(0.0,) * len(actuators)] * steps
-    scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -1.0, 1.0)
+    cut = cut_of(exploration)
+    scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -cut, cut)
     return [tuple(row) for row in scaled.tolist()]
 
 
@@ -120,6 +136,8 @@ def perturbed_model(
     the bias.  Raises ModelRefused if no weights are found in the model.
     """
     graph = read_model(model)
+    if any(port.name == HIDDEN for port in graph.inputs):
+        raise ModelRefused("shapes", "parameter noise needs a policy without a hidden state")
     patched = bytearray(model)
     found = False
     for layer in _layers(graph):

@@ -144,11 +144,18 @@ class ParameterNoise(
     """Factor of one adaptation."""
 
 
+class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own", tag_field="process"):
+    """The noise of a stochastic policy, N(0, 1) cut at 3, times the amplitude, is an input of the policy.
+
+    Its distribution scales it further.  Where the amplitude is below 1, the action is not the policy's own.
+    """
+
+
 class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none", tag_field="process"):
     """The policy's action, unchanged."""
 
 
-Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise
+Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise | OwnNoise
 Exploration = Noisy | NoExploration
 
 

@@ -75,10 +75,10 @@ Part = Beginning | Ending | Records | Event | Kept
 """Parts of a log, in order; records come in batches."""
 
 
-def read_log(folder: Path, rig: Rig) -> Iterator[Part]:
-    """Read all log files of a run; raises LogDamaged."""
+def read_log(folder: Path, rig: Rig, *, behaviour: bool = False) -> Iterator[Part]:
+    """Read all log files of a run, of one with stochastic policies if ``behaviour``; raises LogDamaged."""
     for path in log_files(folder):
-        yield from _read_file(path, rig)
+        yield from _read_file(path, StepMessages(rig, behaviour=behaviour))
 
 
 def size_of(folder: Path) -> int:
@@ -103,8 +103,7 @@ def _count(path: Path) -> int:
     return sum(summary.statistics.channel_message_counts.get(channel, 0) for channel in steps)
 
 
-def _read_file(path: Path, rig: Rig) -> Iterator[Part]:
-    messages = StepMessages(rig)
+def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
     expected = wire.descriptor_set((messages.file,))
     schemas: dict[int, Schema] = {}
     topics: dict[int, str] = {}

@@ -154,10 +154,10 @@ class _Part(NamedTuple):
 
 
 class StepMessages:
-    """Encodes and decodes the step records of one rig."""
+    """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._layout = RecordLayout.of(rig)
+    def __init__(self, rig: Rig, *, behaviour: bool = False) -> None:
+        self._layout = RecordLayout.of(rig, behaviour=behaviour)
         self._names = {
             "Stages": STAGES,
             "SensorCounts": identifiers([s.name for s in rig.sensors]),

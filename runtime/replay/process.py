@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
@@ -30,7 +29,7 @@ from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
@@ -42,10 +41,13 @@ from onrig.runtime.shm.segment import Segment
 
 NAME: Final = "replay"
 """Name of the process in reports."""
-_IDLE_MS: Final = 1
+_LEAST_IDLE_MS: Final = 1
+_MOST_IDLE_MS: Final = 8
+"""Pause between two looks at the ring, which cannot wake anybody; doubled while nothing comes."""
 _PROGRESS_S: Final = 0.25
-_FAREWELL_S: Final = 1.0
-"""Shutdown grace for busy learners; those silent for long are not awaited."""
+_FAREWELL_S: Final = 5.0
+"""Shutdown grace for busy learners; those silent for long are not awaited.  A remote one that is not told waits for the
+rig to come back."""
 _ROOM_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
 _BLOCKED_S: Final = 20.0
@@ -73,7 +75,7 @@ class ReplayProcess:
         resumes: bool = False,
     ) -> None:
         rig = config.rig
-        layout = RecordLayout.of(rig)
+        layout = record_layout(config)
         self._folder, self._lockstep = run_folder, config.lockstep
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
         self._board, loop_state = Board(board), loop_state_in(board)
@@ -109,6 +111,7 @@ class ReplayProcess:
             self._events.write,
             admission_rate(config),
             lockstep=config.lockstep,
+            stochastic=config.stochastic,
         )
         config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
@@ -162,6 +165,7 @@ class ReplayProcess:
         """Last training episode concluded by this process."""
         self._episodes = config.episodes
         self._ended_s: float | None = None
+        self._idle_ms = _LEAST_IDLE_MS
         self._concluded_s = 0.0
 
     def _standing(self) -> ViewStanding:
@@ -186,6 +190,7 @@ class ReplayProcess:
         self._beat()
         records = self._next_records()
         if len(records):
+            self._idle_ms = _LEAST_IDLE_MS
             self._intake.add(records)
             self._ring.take(len(records))
             self._board[Word.TAKEN] = max(self._ring.taken, self._intake.told)
@@ -250,7 +255,8 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        self._server.wait(_IDLE_MS)
+        heard = self._server.wait(self._idle_ms)
+        self._idle_ms = _LEAST_IDLE_MS if heard else min(2 * self._idle_ms, _MOST_IDLE_MS)
 
     @property
     def finished(self) -> bool:

@@ -20,8 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_config import RunConfig, Scaled, record_layout
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.states import State
@@ -77,8 +76,7 @@ class PostMortem:
 
     def open(self, shm: Path) -> None:
         """Map the run's shared memory; missing segments are skipped."""
-        rig = self._config.rig
-        layout = RecordLayout.of(rig)
+        layout = record_layout(self._config)
         self._board = Board(self._attached(shm / "board", BOARD_SCHEMA))
         self._ring = RingHistory(self._attached(shm / "ring", layout.schema), layout)
         with contextlib.suppress(SegmentError):

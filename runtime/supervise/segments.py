@@ -6,8 +6,7 @@ import random
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA
@@ -40,8 +39,7 @@ def ring_records(config: RunConfig) -> int:
 
 
 def _plan(config: RunConfig) -> list[_Planned]:
-    rig = config.rig
-    layout = RecordLayout.of(rig)
+    layout = record_layout(config)
     return [
         _Planned("ring", ring_bytes(layout, ring_records(config)), layout.schema),
         _Planned("slot", SLOT_BYTES, SLOT_SCHEMA),

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.histogram import CoarseHistogram
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.running import Running
@@ -72,7 +71,7 @@ class ViewReader:
         """Raises SegmentError if the run has ended, or belongs to another version."""
         rig = config.rig
         self.config = config
-        self.layout = RecordLayout.of(rig)
+        self.layout = record_layout(config)
         self._sample = sample_dtype(len(rig.signals), len(rig.actuators))
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:

@@ -18,8 +18,8 @@ _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episod
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: what was executed on any page.  The loop is benchmarked once, one run made at each pace, and a machine
-    examined once with and once without a configuration; other runs are only checked.
+    ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real
+    time, and a machine examined once with and once without a configuration; other runs are only checked.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
@@ -46,7 +46,7 @@ def _run(rest: list[str], before: Sequence[list[str]]) -> list[str]:
     if "--dry-run" in rest or waits_for_a_learner or for_all_to_see:
         return ["run", *rest, *([] if "--dry-run" in rest else ["--dry-run"])]
     pace = _REAL_TIME.search(" ".join(rest))
-    if pace is not None and any(pace[0] in " ".join(words) for words in before if _executed_run(words)):
+    if pace is not None and any(_REAL_TIME.search(" ".join(words)) for words in before if _executed_run(words)):
         return ["run", *rest, "--dry-run"]
     if pace is not None:
         return ["run", *rest, *settings]
@@ -62,8 +62,9 @@ def _executed_run(words: list[str]) -> bool:
 
 
 def _bench(rest: list[str]) -> list[str] | None:
-    """One second of each rate, beside nothing; the others take minutes however short."""
+    """One second at a low rate, beside nothing; the others take minutes however short."""
     if rest[0] != "loop" or "--device" in rest:
         return None
-    words = ["1" if before == "--seconds" else word for before, word in itertools.pairwise(["", *rest])]
-    return ["bench", *words, "--without", "cyclictest,burner,web"]
+    less = {"--seconds": "1", "--rate": "50"}
+    words = [less.get(before, word) for before, word in itertools.pairwise(["", *rest])]
+    return ["bench", *words, "--without", "cyclictest,burner,web,learner"]

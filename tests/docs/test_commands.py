@@ -5,7 +5,9 @@ Commands that would take minutes are shortened (``tests/docs/shortened.py``).
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import itertools
 import os
 import re
@@ -18,7 +20,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from onrig.tools.cli import VERBS
+from onrig.tools.cli import VERBS, main
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened
 from tests.processes.rig import UNHURRIED, process_of, until
@@ -62,6 +64,10 @@ def _run(arguments: list[str], folder: Path, timeout_s: float = 120.0) -> subpro
 @functools.cache
 def _help_of(*subject: str) -> str:
     """The help text of a verb (of a benchmark, of a module)."""
+    if subject[:2] == ("-m", "onrig.tools.cli"):
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            assert main([*subject[2:], "--help"]) == 0
+        return out.getvalue()
     done = _run([*subject, "--help"], ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout

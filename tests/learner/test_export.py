@@ -10,11 +10,15 @@ from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
+from onrig.learner.algorithms.rainbow import Rainbow
+from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, q_layout, split_layers
-from onrig.learner.settings import DdpgConfig, DqnConfig
+from onrig.learner.settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
-from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for, decode_contract
+from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
+from onrig.runtime.policy.probing import probe_states
+from onrig.runtime.policy.session import PolicySession
 from tests.learner.reference import numpy_policy
 
 Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]
@@ -105,6 +109,39 @@ def test_the_same_policy_gives_the_same_bytes() -> None:
     assert export_policy(layers, _contract(PENDULUM)) == export_policy(layers, _contract(PENDULUM))
 
 
+@pytest.mark.parametrize("rig", [PENDULUM, MAGMAN])
+def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: Rig) -> None:
+    n, m = len(rig.observations), len(rig.actuators)
+    sac = Sac(SacConfig(hidden=(24, 17), log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
+    contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
+    model = export_policy(sac.actor_layers(0), contract, sac.actor_spread(0))
+    rng = np.random.default_rng(2)
+    normalised = rng.uniform(-1.5, 1.5, (200, n))
+    low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
+    observations = (0.5 * (low + high) + 0.5 * (high - low) * normalised).astype(np.float32)
+    noise = np.clip(rng.standard_normal((200, m)), -3, 3).astype(np.float32)
+    noise[:50] = 0.0
+    session = PolicySession(model)
+    assert session.noise is not None
+    actions = np.empty((200, m))
+    for k in range(200):
+        session.observation[0], session.noise[0] = observations[k], noise[k]
+        session.run()
+        actions[k] = session.action[0]
+    centre, half = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
+    normalised = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
+    np.testing.assert_allclose((actions - centre) / half, sac.sample(normalised[None], noise[None])[0], atol=1e-5)
+    np.testing.assert_allclose((actions[:50] - centre) / half, sac.policy(normalised[None, :50])[0], atol=1e-5)
+    probes = probe_states(contract, 64, seed=0)
+    assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
+
+
+def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
+    sac = Sac(SacConfig(hidden=(8,)), 2, 1, [np.random.default_rng(3)])
+    with pytest.raises(ValueError, match="behaviour is 'deterministic'"):
+        export_policy(sac.actor_layers(0), _contract(PENDULUM), sac.actor_spread(0))
+
+
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
     layout = actor_layout(2, 1, (50, 50))
     layers = split_layers(layout, initial_vector(layout, np.random.default_rng(0)))
@@ -134,6 +171,19 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
     assert set(np.unique(actions)) <= set((3.0 * level_values(15)).astype(np.float32))
     judged = admit(model, _contract(PENDULUM), normalised.astype(np.float32), AdmissionLimits(latency_is_advisory=True))
     assert isinstance(judged, Admitted)
+
+
+def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes() -> None:
+    rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
+    vectors = rainbow.state()["online_network"]
+    rainbow.restore({**rainbow.state(), "online_network": vectors * 3.0})  # type: ignore[operator]
+    model = export_discrete_policy(
+        rainbow.actor_layers(0), level_values(5), _contract(PENDULUM), rainbow.discrete.atoms
+    )
+    normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
+    wanted = 3.0 * rainbow.policy(normalised[None])[0]
+    assert len(np.unique(wanted)) > 2
+    assert (np.abs(_run(model, normalised * [np.pi, 30.0]) - wanted) < 1e-6).mean() > 0.99
 
 
 def test_a_discrete_policy_that_has_diverged_has_no_action() -> None:

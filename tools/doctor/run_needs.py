@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
@@ -28,7 +27,7 @@ _LEARNER_BYTES: Final = 300 << 20
 
 def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
     """Work it out; ``port`` stands in for the configured device."""
-    record = RecordLayout.of(config.rig)
+    record = record_layout(config)
     memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES)
     if port is None and config.device.port is not None:
         port = config.device.port.path
@@ -53,7 +52,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 
 def whole_run_bytes(config: RunConfig) -> int:
     """Estimate the disk that a run takes from its beginning to its end, on the large side."""
-    return disk_bytes(config, RecordLayout.of(config.rig).size)
+    return disk_bytes(config, record_layout(config).size)
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:

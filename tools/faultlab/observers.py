@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.files import LineTail
-from onrig.runtime.record import Miss, RecordLayout
+from onrig.runtime.record import Miss
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.events import times
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
@@ -68,7 +68,7 @@ class LifeWatch:
         rig = config.rig
         self.life, self.folder = life, run.folder
         self._run = run
-        self._layout = RecordLayout.of(rig)
+        self._layout = record_layout(config)
         self._builder = TransitionBuilder(rig)
         self._segment: Segment | None = None
         self._ring: RingHistory | None = None

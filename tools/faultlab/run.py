@@ -26,6 +26,8 @@ from onrig.tools.faultlab.processes import PATIENCE_S, Process, children, cut, m
 
 _MARK: Final = "ONRIG_FAULTLAB"
 _GRACE_S: Final = 5.0
+_ONRIG: Final = "import sys; sys.modules['matplotlib'] = None; from onrig.tools.cli import main; sys.exit(main())"
+"""``onrig`` as on a board without matplotlib: a picture at the end costs more than all else that the program does."""
 
 T = TypeVar("T")
 
@@ -115,7 +117,7 @@ class PoweredRun:
         self._output = output
         with output.open("ab") as file:
             self._popen = subprocess.Popen(
-                [*inside, sys.executable, "-m", "onrig.tools.cli", "run", *map(str, arguments)],
+                [*inside, sys.executable, "-c", _ONRIG, "run", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=file if heard else subprocess.PIPE,
                 stderr=file,

@@ -14,10 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.terminal import VerbParser, complain
@@ -111,7 +110,7 @@ def _of_run(folder: Path, out: Path) -> int:
     except ConfigError as error:
         return explain(error)
     try:
-        steps = _logged_steps(folder, config.rig)
+        steps = _logged_steps(folder, config)
     except LogDamaged as error:
         return complain("identify", str(error), ExitCode.INTERNAL)
     if not steps:
@@ -123,13 +122,12 @@ def _of_run(folder: Path, out: Path) -> int:
     return _conclude(config, plant, steps, out, f"run {folder.resolve().name}, its first {len(steps)} ticks")
 
 
-def _logged_steps(folder: Path, rig: Rig) -> list[Step]:
+def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, read_log
-    from onrig.runtime.record import RecordLayout
 
-    layout = RecordLayout.of(rig)
+    layout = record_layout(config)
     steps: list[Step] = []
-    for part in read_log(folder, rig):
+    for part in read_log(folder, config.rig, behaviour=config.stochastic):
         if isinstance(part, Beginning | Ending | Event | Kept):
             continue
         for row in part[: _MOST_STEPS - len(steps)]:

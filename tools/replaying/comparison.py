@@ -9,11 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.runtime.record import CRC, FIELDS, Flag, Kind, RecordLayout, Step
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.replaying.recorded import Recorded
 
-DECISIONS: Final = tuple(f.name for f in FIELDS if f.stored.source == "decision" and not f.stored.behaviour)
-"""Recomputed fields, in the order in which they are decided; everything else is taken from the record."""
+
+def decisions_in(layout: RecordLayout) -> list[str]:
+    """Recomputed fields of a record, in the order in which they are decided; everything else is taken from it."""
+    decisions = {f.name for f in layout.fields if f.stored.source == "decision"}
+    return [f.name for f in FIELDS if f.name in decisions]
+
+
 _ENTRUSTED: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
 
 
@@ -37,7 +42,8 @@ class Comparison:
 
     def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
         rig = config.rig
-        self._layout = RecordLayout.of(rig)
+        self._layout = record_layout(config)
+        self.decisions: Final = decisions_in(self._layout)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
         halves = np.array([a.half_range for a in rig.actuators])
@@ -64,7 +70,7 @@ class Comparison:
         if self._buffer == written:
             return
         computed = np.frombuffer(self._buffer, self._layout.dtype)[0]
-        found = [name for name in DECISIONS if name not in but and not self._equal(name, computed, record.row)]
+        found = [name for name in self.decisions if name not in but and not self._equal(name, computed, record.row)]
         # Where its decisions are right but it is not as the loop sealed it, something else in it was changed.
         if not found and not self._tolerance and not but and not self._layout.sealed(memoryview(written)):
             found = [CRC.name]

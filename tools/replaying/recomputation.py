@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import isfinite
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,9 +35,9 @@ NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
 _COMPLETION: Final = ("applied", "reward", "flags")
-_ACTED: Final = (
-    *("policy", "amplitude", "explored", "exploration", "commanded", "command", "rule", "amount", "margin"),
-)
+_DRAWN: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
+"""What a stochastic policy decides."""
+_ACTED: Final = (*_DRAWN, "commanded", "command", "rule", "amount", "margin")
 """What a record that closes its episode holds nothing of."""
 
 
@@ -220,7 +221,9 @@ class Recomputation:
         but: tuple[str, ...] = ()
         if self._answered is None:
             self._unverified[NO_POLICY] += 1
-            but = ("policy",)
+            but = _DRAWN if self._config.stochastic else ("policy",)
+            if self._config.stochastic and record.step.flags & Flag.FADED:  # the record does not hold the action drawn
+                but = _ACTED
         elif self._tolerant:
             self._comparison.take_policy(self._answered, record)
         if record.cut_off:
@@ -241,12 +244,14 @@ class Recomputation:
             self._fade.begin()
         session = self._shelf.take(record.step.policy_id)
         if session is None:
-            step.policy_id, step.policy = record.step.policy_id, record.step.policy
+            step.policy_id = record.step.policy_id
+            step.flags |= record.step.flags & Flag.RESTRAINED
+            _answer_as(step, record.step)
             return
         self._tick.ask(step, session, record.step.policy_id)
         self._answered = step.policy
         if self._tolerant:
-            step.policy = record.step.policy
+            _answer_as(step, record.step)
 
     def _close(self) -> None:
         """The episode is over."""
@@ -263,3 +268,12 @@ class Recomputation:
             return record.step.u_end
         observed = record.row["observation"][-len(self._resolutions) :].tolist()
         return tuple(round(value / r) for value, r in zip(observed, self._resolutions, strict=True))
+
+
+def _answer_as(step: Step, told: Step) -> None:
+    """Take a policy's answer from a record."""
+    step.policy = told.policy
+    if told.drawn and all(map(isfinite, told.policy)):
+        step.mean, step.std, step.drawn, step.amplitude = told.mean, told.std, told.drawn, told.amplitude
+        if not told.flags & Flag.FADED:
+            step.explored = told.explored

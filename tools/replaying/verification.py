@@ -10,8 +10,8 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
-from onrig.runtime.record import Kind, RecordLayout
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recomputation import Recomputation
 from onrig.tools.replaying.recorded import PolicyShelf, recorded, recorded_config
@@ -26,7 +26,7 @@ class Verification:
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
         self._tolerant = tolerance > 0.0
-        self._layout = RecordLayout.of(config.rig)
+        self._layout = record_layout(config)
         self._shelf = PolicyShelf(folder / "policies")
         self.comparison = Comparison(config, tolerance)
         self.unverified: Counter[str] = Counter()

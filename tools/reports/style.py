@@ -51,6 +51,8 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "PropPER": ((0, (2, 1)), "P"),
     "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
     "KLPER": ((0, (5, 1)), "p"),
+    "NERS": ((0, (6, 1, 1, 1, 1, 1)), "*"),
+    "ERO": ((0, (1, 2)), "h"),
 }
 """Of samplings without their number."""
 

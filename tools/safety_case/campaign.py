@@ -56,6 +56,8 @@ class _Row:
 class Adversary:
     """A law in the shape of a policy session."""
 
+    plain: Final = True
+
     def __init__(self, law: Law) -> None:
         self._law = law
         self.observation: list[Sequence[float]] = [()]

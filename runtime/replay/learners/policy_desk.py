@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
-from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import MAX_POLICY_ID
@@ -44,6 +44,12 @@ def admission_limits(config: RunConfig) -> AdmissionLimits:
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
 
 
+def wanted_of(rig: Rig, rate_hz: float, *, stochastic: bool) -> PolicyContract:
+    """Contract that a rig's policies must have."""
+    behaviour = GAUSSIAN if stochastic else DETERMINISTIC
+    return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour)
+
+
 def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
     """Probe states for every policy of a run, float32 (k, n), SI units."""
     return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
@@ -54,6 +60,7 @@ class PolicyDesk:
 
     A policy is identified by its bytes.  Admitted policies get consecutive ids; the id that a policy states itself is
     ignored.  ``rate`` limits the judgements (None: no limit); in ``lockstep`` the files kept depend on records only.
+    Only ``stochastic`` policies are admitted, or only others.
     """
 
     def __init__(
@@ -68,8 +75,9 @@ class PolicyDesk:
         rate: AdmissionRate | None = None,
         *,
         lockstep: bool = False,
+        stochastic: bool = False,
     ) -> None:
-        self._wanted: PolicyContract = contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0)
+        self._wanted = wanted_of(rig, rate_hz, stochastic=stochastic)
         self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
         self._probes = desk_probes(self._wanted, seed)
         self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)

@@ -108,8 +108,9 @@ class TransitionBuilder:
         action = (a["applied"] - self._act_centre) / self._act_half
         chosen = np.clip((a["explored"] - self._act_centre) / self._act_half, -1.0, 1.0)
         intervened = a["rule"] != Rule.NONE
+        restrained = a["flags"] & RecordFlag.RESTRAINED != 0
         # Not so written that NaN, of a policy or of a rule's replacement, would pass.
-        deviates = intervened | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
+        deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
         flags = (
             ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
             + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onrig.runtime.control.frames import FrameSource, Slack, attribute_miss
+from onrig.runtime.control.frames import FrameSource, Slack, Stopped, attribute_miss
+from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
 
@@ -21,7 +22,7 @@ def lateness_ms(arrivals_ms: list[float]) -> list[float]:
     assert config.wall_period_ns == PERIOD_NS
     session: Any = SimpleNamespace(received_ns=0)
     anything: Any = SimpleNamespace(time_scale=1.0)
-    source = FrameSource(config, session, anything, anything, anything, lambda: False)
+    source = FrameSource(config, session, anything, anything, anything, lambda: 0)
     found = []
     for n, late_ms in enumerate(arrivals_ms):
         step: Any = SimpleNamespace()
@@ -62,7 +63,7 @@ def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> Non
     session: Any = SimpleNamespace(received_ns=0)
     anything: Any = SimpleNamespace(time_scale=1.0)
     board: Any = {}
-    source = FrameSource(load_run("pendulum"), session, anything, anything, board, lambda: False)
+    source = FrameSource(load_run("pendulum"), session, anything, anything, board, lambda: 0)
     step: Any = SimpleNamespace()
     state: Any = SimpleNamespace(t_us=20_000, frame=100_002)
     previous: Any = SimpleNamespace(frame=1, t_receive_ns=0)
@@ -115,13 +116,54 @@ def test_the_tick_is_rehearsed_shortly_before_each_frame(
     device: Any = Punctual(config.wall_period_ns, takes_ns)
     monkeypatch.setattr("onrig.runtime.control.frames.time", device)
     hello: Any = SimpleNamespace(time_scale=1.0)
-    source = FrameSource(config, device, hello, device, hello, lambda: False)
+    source = FrameSource(config, device, hello, device, hello, lambda: 0)
     source.next()
     for _ in range(2):
         device.started_ns.clear()
         source.next()
         assert device.started_ns == before_ns
         assert device.now_ns == device.received_ns
+
+
+class Silent:
+    """A device that never answers, with its own clock."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.rebooted = False
+        self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
+
+    def wait_state(self, limit_ns: int) -> None:
+        self.now_ns = max(self.now_ns, limit_ns)
+
+    def ask_hello(self) -> None:
+        pass
+
+    def run(self) -> None:
+        """A rehearsal."""
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.mark.parametrize(
+    ("stop", "periods"),
+    [
+        pytest.param(GENTLY, 5, id="a fade outlasts missed frames until the lease has made the outputs safe"),
+        pytest.param(AT_ONCE, 1, id="a stop at once ends with the first missed frame"),
+    ],
+)
+def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
+    stop: int, periods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_run("pendulum", ["device.pace=realtime", "rig.lease_periods=5"])
+    device: Any = Silent()
+    monkeypatch.setattr("onrig.runtime.control.frames.time", device)
+    hello: Any = SimpleNamespace(time_scale=1.0)
+    source = FrameSource(config, device, hello, device, hello, lambda: stop)
+    with pytest.raises(Stopped):
+        source.next()
+    assert periods * PERIOD_NS <= device.now_ns < (periods + 1.5) * PERIOD_NS
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from onrig.runtime.control import policy_switch
@@ -28,6 +29,7 @@ class FakeSession:
         if b"unbuildable" in model:
             raise ValueError("no such operator")
         self.model = model
+        self.hidden = np.zeros((1, 3), np.float32) if b"recurrent" in model else None
         self.warm = False
         self.runs = 0
 
@@ -76,6 +78,21 @@ def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) ->
     assert switch.swap()
     assert (acting(switch), switch.policy_id, switch.swaps) == (b"five", 5, 1)
     assert not switch.swap(), "it is not swapped for itself"
+
+
+def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(5, b"five")
+    switch.take_newest()
+    slot.put(6, b"recurrent")
+    prepare(switch, times=10)
+    assert not switch.swap()
+    assert acting(switch) == b"five"
+    switch.take_newest()
+    assert acting(switch) == b"recurrent"
+    slot.put(7, b"seven")
+    prepare(switch)
+    assert switch.swap(), "one without a state may follow at once"
 
 
 def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(slot: PolicySlot) -> None:

@@ -35,6 +35,7 @@ class FakePolicy:
 
     def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], n: int = 2, m: int = 1) -> None:
         self.observation, self.action = np.zeros((1, n), np.float32), np.zeros((1, m), np.float32)
+        self.plain = True
         self._answer = answer
 
     def run(self) -> None:

@@ -14,15 +14,16 @@ from onnx import helper
 
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
+from onrig.learner.algorithms import Spread
+from onrig.learner.export import export_policy
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, contract_for
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.record import RecordLayout
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.runtime.run_state.events import EventFile
@@ -34,13 +35,13 @@ from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 from tests.conformance.loopback import LoopbackDevice
-from tests.runtime.policy.models import node, proto
+from tests.runtime.policy.models import node, proto, recurrent, serialized
 
 SHORT: Final = ("episodes=2", "task.episode_s=0.6")
 
 
 def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
-    """Some policy for a rig, another one for each id, that moves it."""
+    """Some policy for a rig, another one for each id, that moves it; a stochastic one where the rig takes such."""
     rng = np.random.default_rng(policy_id)
     rig = config.rig
     n, m = len(rig.signals), len(rig.actuators)
@@ -52,6 +53,11 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
         "half": np.array([scale * a.half_range for a in rig.actuators], np.float32),
         "centre": np.array([a.centre for a in rig.actuators], np.float32),
     }
+    if config.stochastic:
+        behaviour = SQUASHED_GAUSSIAN
+        contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour)
+        spread = Spread(constants["w1"], constants["b1"], (-2.0, 0.5))
+        return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, spread)
     nodes = [
         node("Gemm", ["observation", "w0", "b0"], ["s0"]),
         node("Relu", ["s0"], ["h0"]),
@@ -97,6 +103,7 @@ class LoggedRun:
         lockstep: bool = True,
         reset: bool = True,
         at: Mapping[int, Callable[[LoggedRun], None]] | None = None,
+        recurrent: bool = False,
     ) -> None:
         self.folder = folder
         folder.mkdir()
@@ -108,9 +115,8 @@ class LoggedRun:
         self.shm = folder / "shm"
         self.shm.mkdir()
         self.at_start: Callable[[ControlLoop], None] = lambda loop: None
-        self._lockstep, self._reset, self._at = lockstep, reset, dict(at or {})
-        rig = self.config.rig
-        self.layout = RecordLayout.of(rig)
+        self._lockstep, self._reset, self._at, self._recurrent = lockstep, reset, dict(at or {}), recurrent
+        self.layout = record_layout(self.config)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board, self._kept_state = Board(segment), loop_state_in(segment)
         self.board[Word.BARRIER] = 1 << 20
@@ -130,7 +136,7 @@ class LoggedRun:
 
     def put(self, policy_id: int, scale: float = 1.0) -> None:
         """Admit a policy."""
-        model = a_policy(self.config, policy_id, scale)
+        model = serialized(recurrent()) if self._recurrent else a_policy(self.config, policy_id, scale)
         (self.folder / "policies" / f"{policy_id}.onnx").write_bytes(model)
         self.slot.put(policy_id, model)
 

@@ -16,9 +16,10 @@ from onrig.runtime.log.reading import Beginning, Ending, Kept, Part, read_log
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
 from onrig.tools.replaying import recomputation
-from onrig.tools.replaying.comparison import DECISIONS
+from onrig.tools.replaying.comparison import decisions_in
 from onrig.tools.replaying.verification import Verification
 from tests.runtime.control.cable import Cable
+from tests.runtime.samples import LAYOUT
 from tests.tools.replaying.runs import LoggedRun
 
 Tamper = Callable[[np.ndarray], None]
@@ -36,7 +37,7 @@ def verified(run: LoggedRun, parts: list[Part] | None = None, tolerance: float =
 
 
 def parts_of(run: LoggedRun) -> list[Part]:
-    return list(read_log(run.folder, run.config.rig))
+    return list(read_log(run.folder, run.config.rig, behaviour=run.config.stochastic))
 
 
 def tampered(run: LoggedRun, at: int, change: Tamper) -> list[Part]:
@@ -206,7 +207,7 @@ def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, 
     assert first.field in ("observation", "reward")
 
 
-@pytest.mark.parametrize("name", [n for n in DECISIONS if n not in ("policy_id", "flags")])
+@pytest.mark.parametrize("name", [n for n in decisions_in(LAYOUT) if n not in ("policy_id", "flags")])
 def test_a_changed_decision_is_found_and_named(pendulum: LoggedRun, name: str) -> None:
     def change(row: np.ndarray) -> None:
         raw = row[name].view(np.uint8).reshape(-1)

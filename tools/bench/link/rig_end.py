@@ -15,12 +15,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from onrig.learner.algorithms import Spread
 from onrig.learner.export import export_policy
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
-from onrig.runtime.policy.contract import PolicyContract, contract_for
+from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory.experiences import Memory
@@ -169,12 +170,20 @@ HIDDEN: Final = (50, 20)
 
 
 def untrained(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
-    """Return ONNX bytes of a random actor for the rig of ``config``, by default with id 1."""
+    """Return ONNX bytes of a random actor for the rig of ``config``, a stochastic one where it takes those.
+
+    Its id is 1 by default.
+    """
     wanted = contract or contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0)
+    spread: Spread | None = None
+    if config.stochastic:
+        wanted = msgspec.structs.replace(wanted, behaviour=SQUASHED_GAUSSIAN, format=2)
     rng = np.random.default_rng(seed)
     widths = (len(config.rig.signals), *HIDDEN, len(config.rig.actuators))
     layers = [(0.1 * rng.standard_normal(shape), np.zeros(shape[1])) for shape in itertools.pairwise(widths)]
-    return export_policy(layers, wanted)
+    if config.stochastic:
+        spread = Spread(*layers[-1], bounds=(-20.0, 2.0))
+    return export_policy(layers, wanted, spread)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.record import RecordLayout
+from onrig.runtime.run_config import record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
@@ -94,7 +94,7 @@ class MeasuredRig:
         self.shm = running.shm
         try:
             config = load_resolved(self.folder / "config.yaml")
-            layout = RecordLayout.of(config.rig)
+            layout = record_layout(config)
             self._ring = RingHistory(self._attach("ring", layout.schema), layout)
             self._board = Board(self._attach("board", BOARD_SCHEMA))
         except (OSError, SegmentError) as error:

@@ -93,7 +93,6 @@ class LoopSession:
         self._sentinels: Sentinels | None = None
         self._cpu = loop_cpu(config.realtime)
         self._others = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
-        self._policy = folder / "policy.onnx"
         twin = config.device.twin or {}
         self._by_socket = config.device.port is None and twin.get("line") == "socket"
 
@@ -142,7 +141,7 @@ class LoopSession:
         settings = list(subject.settings)
         alone = "local_learner=false" in settings or not self._config.local_learner
         if alone and self._config.policy is None:
-            settings.append(f"policy={self._starting_policy()}")
+            settings.append(f"policy={self._starting_policy(settings)}")
         if self._swaps_s is not None:  # the swapper is to be refused nothing
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
         folder = self._folder / f"{n}"
@@ -195,11 +194,13 @@ class LoopSession:
         finally:
             sentinels.aim_nowhere(cpu)
 
-    def _starting_policy(self) -> Path:
+    def _starting_policy(self, settings: Sequence[str]) -> Path:
         """A policy for runs without a learner of their own."""
-        if not self._policy.exists():
-            self._policy.write_bytes(untrained(self._config))
-        return self._policy.resolve()
+        config = load_for_rig(self._name, settings)
+        path = self._folder / ("stochastic.onnx" if config.stochastic else "policy.onnx")
+        if not path.exists():
+            path.write_bytes(untrained(config))
+        return path.resolve()
 
 
 _VERB: Final = "bench loop"

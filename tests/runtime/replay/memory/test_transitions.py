@@ -191,6 +191,13 @@ def test_an_action_that_is_not_the_one_chosen_deviates() -> None:
     assert (build(rows)[0].flags & Flag.DEVIATES).tolist() == [0, 0, Flag.DEVIATES, Flag.DEVIATES, 0]
 
 
+def test_an_action_drawn_with_less_noise_deviates() -> None:
+    rows = episode(3)
+    rows["flags"][1] |= RecordFlag.RESTRAINED
+    rows["applied"] = rows["explored"]
+    assert (build(rows)[0].flags & Flag.DEVIATES).tolist() == [0, Flag.DEVIATES, 0]
+
+
 def test_an_action_clipped_to_its_range_is_the_one_chosen() -> None:
     rows = episode(1)
     rows["applied"], rows["explored"] = -3.0, -7.0
