@@ -77,7 +77,7 @@ def explain(error: ConfigError) -> int:
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """Problems that keep a remote learner from using this configuration."""
     yield from _learning(config)
-    yield from _on_rig(config)
+    yield from _on_rig(config, learns=True)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
@@ -110,12 +110,13 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
             yield ("learner", learner.algorithm, "batch"), f"{message} at learner.{learner.algorithm}.batch"
 
 
-def _on_rig(config: RunConfig) -> Iterator[Finding]:
+def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
+    """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
     learner = msgspec.convert(config.learner, LearnerSettings)
     for at, message in rig_problems(learner):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None:
+    if problem is not None and (learns or learner.selected.stochastic):
         yield ("exploration", "process"), f"{problem} at exploration.process"
 
 
@@ -148,7 +149,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses a configuration."""
     found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
-        found += _on_rig(config)
+        found += _on_rig(config, learns=config.local_learner)
     yield from found
     if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)
