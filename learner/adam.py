@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -146,3 +146,36 @@ class Adam:
         for name, target in (("mean", self._mean), ("square", self._square)):
             self._layout.write(target, np.asarray(state[name], dtype=np.float64), self._trials, constant=0.0)
         self._step.fill_(float(state["step"]))
+
+
+class AdamByTrial:
+    """Adam for ``nets`` networks of one layout that are not always stepped together; each counts its own steps."""
+
+    def __init__(self, parameters: torch.Tensor, layout: Layout, nets: int, *, lr: float) -> None:
+        self._layout, self._nets, self._parameters = layout, nets, parameters
+        self._mean = torch.zeros_like(parameters)
+        self._square = torch.zeros_like(parameters)
+        self._steps = torch.zeros(nets, dtype=torch.float32)
+        self._rates = Rates(lr, 0.9, 0.999, 1e-8)
+
+    def step(self, gradient: torch.Tensor, nets: Sequence[int]) -> None:
+        """Apply one step of these networks down ``gradient`` (flat, masked); the others stay, moments included."""
+        flats = (self._parameters, gradient, self._mean, self._square)
+        for net in nets:
+            self._steps[net] += 1.0
+            for p, g, m, v in zip(*(self._layout.blocks(flat, self._nets) for flat in flats), strict=True):
+                plain_step(Moments(p[net], g[net], m[net], v[net], self._steps[net]), self._rates)()
+
+    def state(self) -> dict[str, NDArray[np.floating]]:
+        """Copy the state out: first and second moments (nets, P), and the numbers of steps taken (nets,)."""
+        return {
+            "mean": self._layout.read(self._mean, self._nets),
+            "square": self._layout.read(self._square, self._nets),
+            "step": self._steps.numpy().copy(),
+        }
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
+        for name, target in (("mean", self._mean), ("square", self._square)):
+            self._layout.write(target, np.asarray(state[name], dtype=np.float64), self._nets, constant=0.0)
+        self._steps.copy_(torch.from_numpy(np.asarray(state["step"], dtype=np.float32).reshape(self._nets)))

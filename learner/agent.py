@@ -6,7 +6,7 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Exportable, Minibatches, Spreading, algorithm_for, level_values
 from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.mirror import Mirror
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.policy.contract import DETERMINISTIC, SQUASHED_GAUSSIAN, contract_for
@@ -71,11 +71,12 @@ class Agent:
         return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
-        config, capacity = self._config, self._mirror.storage.capacity
+        config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
+        look = Look(self._gather, self._algorithm.policy, len(rig.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
-            Setting.of_run(config, self._settings, capacity, Look(self._gather, self._algorithm.policy)),
+            Setting.of_run(config, self._settings, capacity, look),
         )
 
     def _gather(self, slots: Slots) -> Minibatches:
@@ -136,7 +137,7 @@ class Agent:
         )
         layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
         if discrete is not None:
-            return export_discrete_policy(layers, level_values(discrete.levels), contract)
+            return export_discrete_policy(layers, level_values(discrete.levels), contract, discrete.atoms)
         return export_policy(layers, contract, spread)
 
     def save(self, path: Path) -> None:
@@ -158,13 +159,13 @@ class Agent:
             # Opened here because numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            self._algorithm.restore(_within(state, self._prefix))
+            self._algorithm.restore(within(state, self._prefix))
             self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
             self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         try:
-            self._sampler.restore(_within(state, "sampler/"))
+            self._sampler.restore(within(state, "sampler/"))
         except (KeyError, ValueError):
             self._sampler, self._seen, self.sampler_lost = self._fresh_sampler(), 0, True
         return True
@@ -211,7 +212,3 @@ class States:
             elif agent.restore(self.path(episode)):
                 return True
         return False
-
-
-def _within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> dict[str, NDArray[np.generic]]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

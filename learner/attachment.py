@@ -8,9 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
+import msgspec
+
 from onrig.hw.rig import Rig
 from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import parse_document
 from onrig.runtime.link.client import LinkClient, RequestRejected
@@ -108,6 +111,7 @@ class Attachment:
             Layout(len(theirs.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
+            successors=msgspec.convert(self._config.learner, LearnerSettings).selected.successors,
         )
         self._memory = attached.memory
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.adam import Adam
+from onrig.learner.adam import Adam, AdamByTrial
 from onrig.learner.networks import Layer, Layout, padded
 
 Blocks = Sequence[torch.Tensor]
@@ -79,9 +79,17 @@ class Nets:
     """``copies`` networks of one layout for each of S trials, with gradient, Adam and, if wanted, targets."""
 
     def __init__(
-        self, layout: Layout, vectors: NDArray[np.float64], *, lr: float, dtype: torch.dtype, targets: bool = True
+        self,
+        layout: Layout,
+        vectors: NDArray[np.float64],
+        *,
+        lr: float,
+        dtype: torch.dtype,
+        targets: bool = True,
+        eps: float = 1e-8,
+        by_trial: bool = False,
     ) -> None:
-        """Start at plain ``vectors`` (S, copies, P)."""
+        """Start at plain ``vectors`` (S, copies, P); ``by_trial``: not all trials are always stepped."""
         self._layout: Final = layout
         self._shape: Final = vectors.shape[:2]
         self._nets: Final = vectors.shape[0] * vectors.shape[1]
@@ -90,7 +98,10 @@ class Nets:
         self._write(self.flat, vectors)
         self._gradient: Final = torch.zeros_like(self.flat)
         self._trainable: Final = layout.trainable(self._nets).to(dtype)
-        self._adam: Final = Adam(self.flat, layout, self._nets, lr=lr)
+        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr, eps=eps)
+        if by_trial:
+            adam = AdamByTrial(self.flat, layout, self._nets, lr=lr)
+        self._adam: Final = adam
         self.frozen: Final = layout.blocks(self.flat, self._nets)
         """Blocks through which gradients pass on, but go no further."""
         self.online: Final = [block.detach().requires_grad_() for block in self.frozen]
@@ -101,12 +112,37 @@ class Nets:
         self.target: Final = [] if self._target is None else layout.blocks(self._target, self._nets)
         """Blocks of the targets."""
 
-    def descend(self, loss: torch.Tensor) -> None:
-        """Take one step of Adam down ``loss``, a sum over trials."""
-        self._gradient.zero_()
+    def descend(self, loss: torch.Tensor, max_norm: float | None = None) -> None:
+        """Take one step of Adam down ``loss``, a sum over trials; each trial's gradient is cut to ``max_norm``."""
+        self.clear()
         loss.backward()  # type: ignore[no-untyped-call]
+        if max_norm is not None:
+            self._gradient.mul_(self._trainable)
+            self._cut(max_norm)
+        self.step()
+
+    def clear(self) -> None:
+        """Set the gradient to 0."""
+        self._gradient.zero_()
+
+    def step(self, trials: NDArray[np.int64] | None = None) -> None:
+        """Take one step of Adam down the gradient since ``clear``; with ``by_trial`` for these trials only."""
         self._gradient.mul_(self._trainable)
-        self._adam.step(self._gradient)
+        if isinstance(self._adam, Adam):
+            self._adam.step(self._gradient)
+        elif trials is not None:
+            S, copies = self._shape
+            self._adam.step(self._gradient, (np.arange(copies)[:, None] * S + trials).reshape(-1).tolist())
+
+    def _cut(self, max_norm: float) -> None:
+        blocks = self._layout.blocks(self._gradient, self._nets)
+        for net in range(self._nets):  # one by one: a sum's rounding must not depend on the number of trials
+            of_net = [block[net] for block in blocks]
+            norm = torch.stack([part.square().sum() for part in of_net]).sum().sqrt()
+            # NaN of a diverged trial stays with it.
+            factor = max_norm / torch.clamp(norm, min=max_norm)
+            for part in of_net:
+                part.mul_(factor)
 
     def follow(self, tau: float) -> None:
         """Let the targets follow."""
@@ -131,8 +167,8 @@ class Nets:
         self._write(self.flat, state[f"online_{name}"])
         if self._target is not None:
             self._write(self._target, state[f"target_{name}"])
-        moments = {key: self._by_net(state[f"adam_{key}_{name}"]) for key in ("mean", "square")}
-        self._adam.restore({**moments, "step": state[f"adam_step_{name}"]})
+        adam = {key: state[f"adam_{key}_{name}"] for key in ("mean", "square", "step")}
+        self._adam.restore({key: self._by_net(array) if array.ndim else array for key, array in adam.items()})
 
     def _write(self, flat: torch.Tensor, vectors: NDArray[np.generic]) -> None:
         self._layout.write(flat, self._by_net(vectors), self._nets)

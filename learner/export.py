@@ -65,17 +65,26 @@ def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | Non
     return graph.model(contract)
 
 
-def export_discrete_policy(layers: Layers, levels: NDArray[np.floating], contract: PolicyContract) -> bytes:
+def export_discrete_policy(
+    layers: Layers,
+    levels: NDArray[np.floating],
+    contract: PolicyContract,
+    atoms: NDArray[np.floating] | None = None,
+) -> bytes:
     """Build the ONNX model of a greedy policy: ``observation`` (1, n) to ``action`` (1, 1), the best level's value.
 
     ``layers`` are those of a network from normalised observations to the values of the ``levels``, which are actions on
-    [-1, 1].  Of equal values the lowest level wins; an action is NaN where a value is not finite: an index would hide
-    that the network has diverged.  Raises ValueError when the layers do not fit the contract.
+    [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Of equal values the lowest
+    level wins; an action is NaN where a value is not finite: an index would hide that the network has diverged.  Raises
+    ValueError when the layers do not fit the contract.
     """
     if len(contract.actions) != 1:
         raise ValueError(f"levels are of one action, the contract has {len(contract.actions)}")
     graph = _Graph()
-    values = graph.network(layers, contract, len(levels), f"sum{len(layers) - 1}")
+    outputs = len(levels) * (1 if atoms is None else len(atoms))
+    values = graph.network(layers, contract, outputs, f"sum{len(layers) - 1}")
+    if atoms is not None:
+        values = graph.means(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = _centre_and_half_range(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
@@ -121,6 +130,17 @@ class _Graph:
             value = name if i == len(layers) - 1 else f"sum{i}"
             self._nodes.append(helper.make_node("Gemm", names, [value], name=f"gemm{i}"))
         return value
+
+    def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
+        """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
+        by_level = self._reshaped(self.add("Exp", [logits], "exp"), "by_level", (levels, len(atoms)))
+        sums = self.add("MatMul", [by_level, self.constant("atoms", np.stack((atoms, np.ones_like(atoms)), 1))], "sums")
+        self._nodes.append(helper.make_node("Split", [sums], ["weighted", "total"], name="split", axis=1))
+        return self._reshaped(self.add("Div", ["weighted", "total"], "mean"), "means", (1, levels))
+
+    def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:
+        self._constants.append(numpy_helper.from_array(np.array(shape, np.int64), f"{output}_shape"))
+        return self.add("Reshape", [value, f"{output}_shape"], output)
 
     def draw(self, mean: str, units: str, spread: Spread) -> str:
         """Add a draw around ``mean``; ``units`` are those of the last hidden layer."""

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import Draw
-from onrig.runtime.replay.memory.layout import Batch, Layout, Slots
+from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
 
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted.
+    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors`` is
+    what the algorithm needs (``onrig.learner.settings``).
     """
 
-    def __init__(self, capacity: int, layout: Layout, *, cyclic: bool, intervened_weight: float = 1.0) -> None:
+    def __init__(
+        self, capacity: int, layout: Layout, *, cyclic: bool, intervened_weight: float = 1.0, successors: int = 1
+    ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[int, Batch] = {}
+        self._successors = successors
+        self._trajectories = Trajectories(1, capacity, self._continues) if successors > 1 else None
 
     def apply(self, payload: bytes, upto: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
@@ -34,7 +42,17 @@ class Mirror:
         slots = self.storage.write_rows(words.reshape(-1, width))
         if self.storage.inserted != upto:
             raise ValueError(f"rows lead to write {self.storage.inserted}, the rig says {upto}")
+        if self._trajectories is not None:
+            measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
+            keys = keys_of(self.storage.episode[slots], self.storage.step[slots])
+            self._trajectories.written(0, slots, np.where(measured, keys, -1))
         return slots
+
+    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+        words, layout = self.storage.words, self.storage.layout
+        same = words[first, layout.next_observation] == words[second, layout.observation]
+        together: NDArray[np.bool_] = same.all(axis=1)
+        return together
 
     def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
@@ -53,6 +71,15 @@ class Mirror:
             terminated=batch.terminated().reshape(shape),
             weights=self._weights(draw, batch, shape),
         )
+        if self._trajectories is not None:
+            chain = self._trajectories.follow(draw.slots[:, None], self._successors)
+            minibatches = replace(
+                minibatches,
+                next_observation=self.storage.next_observation[chain.last],
+                terminated=(self.storage.meta[chain.last] & np.uint32(Flag.TERMINATED)) != 0,
+                rewards=np.where(chain.present, self.storage.reward[chain.slots], 0.0),
+                lengths=chain.present.sum(axis=-1),
+            )
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:

@@ -8,14 +8,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
+from onrig.learner.sampler_settings import (
+    EroSettings,
+    Exponent,
+    Hidden,
+    KlperSettings,
+    NersSettings,
+    ProportionalLaw,
+    ProportionalSettings,
+)
 from onrig.runtime.explore.settings import Exploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
-"""Units of each hidden layer."""
 LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
 
 
@@ -30,6 +36,12 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its policies draw their actions, and so explore by noise of their own."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
+
+    @property
+    def successors(self) -> int:
+        """Consecutive experiences that an update looks at from each one drawn, itself included."""
+        return 1
+
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
@@ -147,24 +159,49 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
+class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
+
+    implementation = "rainbow:Rainbow"
+    gives_targets = True
+    single_action = True
+    hidden: Hidden = (128, 128)
+    """Units of the common hidden layers, and, last, of each of the two noisy streams."""
+    levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
+    """Discrete actions, uniform on [-1, 1]."""
+    atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
+    returns: tuple[float, float] = (-10.0, 10.0)
+    """Lowest and highest atom, in units of the scaled reward."""
+    n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    """Rewards in a return before its bootstrap."""
+    batch: Batch = 32
+    gamma: Fraction = 0.99
+    target_every: Annotated[int, msgspec.Meta(ge=1)] = 2000
+    """Updates between copies of the network to its target."""
+    lr: Positive = 1e-4
+    adam_eps: Positive = 1.5e-4
+    max_norm: Positive = 10.0
+    """Norm to which a gradient is cut."""
+    sigma: Positive = 0.1
+    """Scale of the noise in the weights at the start, over the root of the layer's inputs."""
+    reward_scale: Positive = 1e-3
+
+    @property
+    def successors(self) -> int:
+        """Those of an n-step return."""
+        return self.n_steps
+
+
+def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
+    """Problems of the atoms, as (path, message) pairs."""
+    low, high = config.returns
+    return [] if low < high else [("returns", f"expected [low, high], got {low:g} and {high:g}")]
+
+
 def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
     """Problems of the bounds, as (path, message) pairs."""
     low, high = config.log_std
     return [] if low < high else [("log_std", f"expected [low, high], got {low:g} and {high:g}")]
-
-
-class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
-
-    sigma: Positive = 0.1
-    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
-    reading: Literal["covariance", "std"] = "covariance"
-    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
-
-    @property
-    def variance(self) -> float:
-        """Of each normalised action."""
-        return self.sigma if self.reading == "covariance" else self.sigma**2
 
 
 class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +216,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dqn: DqnConfig = DqnConfig()
     td3: Td3Config | UnsetType = UNSET
     sac: SacConfig | UnsetType = UNSET
+    rainbow: RainbowConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:
@@ -204,8 +242,6 @@ if TYPE_CHECKING:
 else:
     AlgorithmName = Literal[ALGORITHMS]
 
-Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-
 
 class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, update rate, threads."""
@@ -213,7 +249,10 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     klper: KlperSettings | UnsetType = UNSET
-    """Left out: the defaults of ``KlperSettings``."""
+    """Options of a sampling; left out, as the next ones: their defaults."""
+    prop_per: ProportionalSettings | UnsetType = UNSET
+    ners: NersSettings | UnsetType = UNSET
+    ero: EroSettings | UnsetType = UNSET
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -229,12 +268,29 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         """Variance of the Gaussian of KLPER."""
         return (KlperSettings() if self.klper is UNSET else self.klper).variance
 
+    @property
+    def proportional_law(self) -> ProportionalLaw:
+        """Options of PropPER."""
+        return (ProportionalSettings() if self.prop_per is UNSET else self.prop_per).settled
+
+    @property
+    def ners_settings(self) -> NersSettings:
+        """Options of NERS."""
+        return NersSettings() if self.ners is UNSET else self.ners
+
+    @property
+    def ero_settings(self) -> EroSettings:
+        """Options of ERO."""
+        return EroSettings() if self.ero is UNSET else self.ero
+
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
     """Contradictions between settings, as (path, message) pairs."""
     problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
     if settings.sac is not UNSET:
         problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
+    if settings.rainbow is not UNSET:
+        problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:

@@ -37,6 +37,11 @@ class Minibatches:
     weights: NDArray[np.floating] | None = None
     """Importance-sampling weights on the critic's gradient (de Bruin et al. 2018,
     §3.3.2), (K, S, B); None for all 1."""
+    rewards: NDArray[np.floating] | None = None
+    """(K, S, B, n), for an algorithm of ``successors`` n > 1: rewards of the experience and of those that follow it in
+    its episode and are still stored, then 0.  s' and ``terminated`` are then those of the last of them."""
+    lengths: NDArray[np.int64] | None = None
+    """(K, S, B): how many these are, 1 to n."""
 
 
 class Signals(NamedTuple):
@@ -45,13 +50,14 @@ class Signals(NamedTuple):
     td: NDArray[np.floating]
     """(K, S, B): TD error before the update; of twin critics the mean of the two."""
     largest: NDArray[np.floating] | None = None
-    """(K, S, B): larger |TD error| of twin critics; None for one critic."""
+    """(K, S, B): what experiences rank by instead of |td|: of twin critics the larger |TD error|, of distributions the
+    loss; None otherwise."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): what the critics are trained towards; None for an algorithm that does not say (``gives_targets``)."""
 
     @property
     def priority(self) -> NDArray[np.floating]:
-        """(K, S, B): |TD error| that samplers and keepers rank by; of twin critics the larger."""
+        """(K, S, B): what samplers and keepers rank by."""
         return np.abs(self.td) if self.largest is None else self.largest
 
     def of_trial(self, trial: int) -> Signals:
@@ -66,6 +72,8 @@ class DiscreteActions(NamedTuple):
     """Uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
     """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
+    atoms: NDArray[np.floating] | None = None
+    """Returns on which the network gives a distribution for each level, as logits; None for values."""
 
 
 def level_values(levels: int) -> NDArray[np.float64]:
@@ -105,8 +113,11 @@ class Algorithm(Protocol):
 class Stochastic(Algorithm, Protocol):
     """An algorithm whose policy explores by noise of its own; ``policy`` acts with the mean."""
 
+    noises: int
+    """Random numbers for an action."""
+
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, m): normalised actions (S, E, m)."""
+        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises): (S, E, m), normalised."""
         ...
 
 

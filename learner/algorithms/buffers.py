@@ -38,8 +38,10 @@ class Record:
         self.actions = actions.view(2 * trials, rows, -1)
         self._packed = torch.zeros((0, self._size), dtype=dtype)
 
-    def pack(self, batches: Minibatches, gamma: float, reward_scale: float) -> tuple[torch.Tensor, ...]:
-        """Write K records, one assignment per field, into a reused buffer.
+    def pack(
+        self, batches: Minibatches, gamma: float | NDArray[np.floating], reward_scale: float
+    ) -> tuple[torch.Tensor, ...]:
+        """Write K records, one assignment per field, into a reused buffer; ``gamma`` may differ, (K, S, B).
 
         Raises ValueError when the minibatches are of another shape.
         """

@@ -202,8 +202,8 @@ class Ddpg:
                 kernel()
             target_and_td.copy_(self._target_and_td)
         self.updates += len(records)
-        target, td = told[..., : self.config.batch, 0].numpy().swapaxes(0, 1)
-        return Signals(td, target=target)
+        both = told.numpy()[..., : self.config.batch, 0]
+        return Signals(both[:, 1], target=both[:, 0])
 
     def gradients(self, batches: Minibatches) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Compute, without a step, the actor's and the critic's gradient on one minibatch (K = 1), each (S, P).

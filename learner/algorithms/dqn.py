@@ -156,8 +156,8 @@ class Dqn:
             self.updates += 1
             if self.updates % self.config.target_every == 0:
                 self._target.copy_(self._online)
-        target, td = told[..., : self.config.batch, 0].numpy().swapaxes(0, 1)
-        return Signals(td, target=target)
+        both = told.numpy()[..., : self.config.batch, 0]
+        return Signals(both[:, 1], target=both[:, 0])
 
     def _packed(self, batches: Minibatches) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         records = self._record.pack(batches, self.config.gamma, self.config.reward_scale)

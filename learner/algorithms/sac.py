@@ -48,6 +48,7 @@ class Sac:
         self.config = config
         self.updates = 0
         self._n, self._m, self._dtype = n_observations, n_actions, dtype
+        self.noises = n_actions
         self._streams = tuple(streams)
         mean = actor_layout(n_observations, n_actions, config.hidden)
         # The last two layers are both outputs of the last hidden one: mean and log standard deviation.

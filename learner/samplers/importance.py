@@ -21,7 +21,7 @@ class Scale(enum.Enum):
 
 
 def importance_weights(
-    times_uniform: NDArray[np.float64], beta: float, scale: Scale, least: float
+    times_uniform: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, least: float
 ) -> NDArray[np.float32]:
     """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
 
@@ -36,7 +36,10 @@ def importance_weights(
 
 
 class Linear:
-    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1)."""
+    """Linear per episode: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1).
+
+    Or per update (Oh et al. 2021; their footnote 3 has it fall, their text and table have it rise).
+    """
 
     def __init__(self, first: float, last: float, episodes: int) -> None:
         self.first: Final = first

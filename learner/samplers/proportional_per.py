@@ -1,4 +1,8 @@
-"""Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016)."""
+"""Proportional prioritised replay: P(i) ~ (|TD error| + eps)^alpha (Schaul et al. 2016).
+
+Oh et al. 2021 use it with other options (``onrig.learner.sampler_settings``), and with scores of a network in the place
+of errors (``onrig.learner.samplers.ners``).
+"""
 
 from __future__ import annotations
 
@@ -36,10 +40,12 @@ class ProportionalPer:
         epsilon: float = 1e-6,
         beta: Linear | None = None,
         scale: Scale = Scale.BATCH_MAX,
+        updates_per_episode: int = 0,
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64.
 
-        ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
+        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates that an episode falls short of
+        count as done.  ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
         self._tree: Final = SumTree(capacity)
         self._uniforms: Final = UniformArrays(stream)
@@ -47,18 +53,54 @@ class ProportionalPer:
         self._epsilon: Final = epsilon
         self._beta: Final = beta
         self._scale: Final = scale
+        self._updates_per_episode: Final = updates_per_episode
         self._episode = 1
+        self._drawn = 0
         self._largest = 1.0
         self._stored = 0
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> ProportionalPer:
-        """Build one with the exponents of Schaul et al. 2016."""
-        return cls(setting.capacity, stream, beta=beta)
+        """Build one with the law of the settings, of which ``beta`` says only whether there are weights."""
+        law = setting.options.proportional_law
+        return cls.with_beta(
+            setting,
+            stream,
+            None if beta is None else law.beta,
+            over_updates=law.over == "updates",
+            alpha=law.alpha,
+            scale=Scale(law.scale),
+        )
+
+    @classmethod
+    def with_beta(
+        cls,
+        setting: Setting,
+        stream: np.random.Generator,
+        beta: float | None,
+        *,
+        over_updates: bool,
+        alpha: float,
+        epsilon: float = 1e-6,
+        scale: Scale = Scale.NONE,
+    ) -> ProportionalPer:
+        """Build one whose importance-sampling exponent grows from ``beta`` to 1 over the run (None: no weights)."""
+        each = setting.updates // setting.episodes if over_updates else 0
+        course = None if beta is None else Linear(beta, 1.0, setting.updates if each else setting.episodes)
+        return cls(
+            setting.capacity,
+            stream,
+            alpha=alpha,
+            epsilon=epsilon,
+            beta=course,
+            scale=scale,
+            updates_per_episode=each,
+        )
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode."""
         self._episode = episode
+        self._drawn = max(self._drawn, (episode - 1) * self._updates_per_episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
         """Give new experiences the largest priority so far."""
@@ -71,7 +113,11 @@ class ProportionalPer:
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Set priorities from |TD errors|; a non-finite one leaves its slot unchanged."""
-        priorities = (signals.priority.astype(np.float64) + self._epsilon) ** self._alpha
+        self.prioritise(slots, signals.priority)
+
+    def prioritise(self, slots: NDArray[np.int64], magnitudes: NDArray[np.floating]) -> None:
+        """Set priorities from magnitudes (errors or scores); a non-finite one leaves its slot unchanged."""
+        priorities = (magnitudes.astype(np.float64) + self._epsilon) ** self._alpha
         finite = np.isfinite(priorities)
         if not finite.all():
             slots, priorities = slots[finite], priorities[finite]
@@ -94,7 +140,11 @@ class ProportionalPer:
         least = 0.0
         if self._scale is Scale.GLOBAL_MAX:
             least = float(self._tree.values[: self._stored].min()) * per_share
-        return Draw(slots, importance_weights(times_uniform, self._beta.at(self._episode), self._scale, least))
+        beta: float | NDArray[np.float64] = self._beta.at(self._episode)
+        if self._updates_per_episode:
+            beta = np.array([[self._beta.at(self._drawn + k)] for k in range(1, updates + 1)])
+            self._drawn += updates
+        return Draw(slots, importance_weights(times_uniform, beta, self._scale, least))
 
     def state(self) -> State:
         """Copy of the priorities, the position in the random stream, and the episode."""
@@ -104,6 +154,7 @@ class ProportionalPer:
             "stored": np.array(self._stored, np.int64),
             "uniforms": self._uniforms.state(),
             "episode": np.array(self._episode, np.int64),
+            "drawn": np.array(self._drawn, np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -117,4 +168,4 @@ class ProportionalPer:
         self._tree.load(priorities)
         self._largest, self._stored = float(state["largest"]), int(state["stored"])
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._episode = int(state["episode"])
+        self._episode, self._drawn = int(state["episode"]), int(state.get("drawn", 0))

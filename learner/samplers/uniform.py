@@ -58,31 +58,35 @@ class Uniform:
         stored = self._stored
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
-        # floor(u * n) is below n for every u < 1, and uneven by less than n / 2**53.
-        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64)
         if updates == 1:
-            if len(set(slots.tolist())) < batch:
-                self._make_distinct(slots)
-            return Draw(slots[None], None)
-        slots = slots.reshape(updates, batch)
+            return Draw(self.below(stored, batch)[None], None)
+        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
         ordered = np.sort(slots, axis=1)
         for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
-            self._make_distinct(slots[row])
+            self._make_distinct(slots[row], stored)
         return Draw(slots, None)
 
-    def _make_distinct(self, row: NDArray[np.int64]) -> None:
+    def below(self, bound: int, n: int) -> NDArray[np.int64]:
+        """Draw ``n`` distinct whole numbers below ``bound``, which is at least ``n``."""
+        # floor(u * bound) is below the bound for every u < 1, and uneven by less than bound / 2**53.
+        numbers = (self._uniforms.take(n) * bound).astype(np.int64)
+        if len(set(numbers.tolist())) < n:
+            self._make_distinct(numbers, bound)
+        return numbers
+
+    def _make_distinct(self, row: NDArray[np.int64], bound: int) -> None:
         """Redraw repeated entries until all are distinct.
 
         This treats all slots alike and ends in distinct ones, so every distinct outcome is equally likely.
         """
-        if 2 * len(row) > self._stored:
-            row[:] = self._repair.permutation(self._stored)[: len(row)]
+        if 2 * len(row) > bound:
+            row[:] = self._repair.permutation(bound)[: len(row)]
             return
         seen: set[int] = set()
         for i, slot in enumerate(row.tolist()):
             if slot in seen:
                 while slot in seen:
-                    slot = int(self._repair.random() * self._stored)
+                    slot = int(self._repair.random() * bound)
                 row[i] = slot
             seen.add(slot)
 

@@ -134,18 +134,18 @@ class Drawing:
         self._policy, self._exploration, self._seeds = policy, exploration, seeds
         self._actuators = tuple(actuators)
         self.signal: Values = np.zeros((len(seeds), steps, len(actuators)))
-        self._noise: Values = np.zeros_like(self.signal)
+        self._noise: Values = np.zeros((len(seeds), steps, policy.noises))
 
     def begin_episode(self, episode: int) -> None:
         """Draw the noise of every step."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
-        steps, n_actions = self.signal.shape[1:]
+        steps = self._noise.shape[1]
         if isinstance(self._exploration, OwnNoise):
             self._noise = np.array(
                 [episode_noise(self._exploration, s, episode, steps, self._actuators) for s in streams]
             )
         else:
-            self._noise = np.stack([s.standard_normal((steps, n_actions)) for s in streams])
+            self._noise = np.stack([s.standard_normal(self._noise.shape[1:]) for s in streams])
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
         """Act at step t."""
@@ -165,11 +165,11 @@ class Drawing:
 
 def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], steps: int) -> Acting:
     """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
-    if algorithm.discrete is not None:
-        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
     actuators = [a.name for a in config.rig.actuators]
     if isinstance(algorithm, Stochastic):
         return Drawing(algorithm, config.exploration, seeds, steps, actuators)
+    if algorithm.discrete is not None:
+        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
 
 
@@ -212,14 +212,15 @@ class _Drawn:
 def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int) -> Explore:
     """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``."""
     uniform = _Drawn(seeds, 0, lambda s, shape: s.random(shape), m)
-    normal = _Drawn(seeds, 1, lambda s, shape: s.standard_normal(shape), m)
+    noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
+    normal = _Drawn(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
     coin = _Drawn(seeds, 2, lambda s, shape: s.random(shape), 1)
     discrete = algorithm.discrete
 
     def explore(
         wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
     ) -> Values:
-        if discrete is not None:
+        if discrete is not None and (starting or not isinstance(algorithm, Stochastic)):
             levels = discrete.levels
             drawn = 2.0 * np.minimum(np.floor(uniform() * levels), levels - 1) / (levels - 1) - 1.0
             epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])

@@ -7,6 +7,7 @@ experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
@@ -95,10 +97,11 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
+        look = None if policy is None else Look(self._gather, policy, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            kept.setting._replace(look=None if policy is None else Look(self._gather, policy)),
+            kept.setting._replace(look=look),
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
@@ -111,6 +114,10 @@ class Memories:
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
+        self._successors = kept.setting.options.selected.successors
+        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
+        self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
+        """(S,): counts up by one with each experience offered, and once more between episodes."""
 
     @property
     def ready(self) -> bool:
@@ -140,6 +147,7 @@ class Memories:
 
         Comes before the updates that follow the episode.
         """
+        self._next_key += ended
         self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -153,14 +161,24 @@ class Memories:
                 continue
             slots = self._place(trial, rows[:, self._exploration_at])
             kept = slots >= 0
+            keys = self._next_key[trial] + np.flatnonzero(kept)
             rows, slots = rows[kept], slots[kept]
             written.append(slots)
             if len(set(slots.tolist())) < len(slots):
                 # The last row written to a slot wins.
                 slots, last = np.unique(slots[::-1], return_index=True)
-                rows = rows[::-1][last]
+                rows, keys = rows[::-1][last], keys[::-1][last]
             self.rows[trial, slots] = rows
+            if self._trajectories is not None:
+                self._trajectories.written(trial, slots, keys)
+        self._next_key += measured.shape[1]
         self._sampling.written(written)
+
+    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+        rows, n = self.rows[trial].view(np.uint32), self._n
+        ends = rows[first, n + self._m : 2 * n + self._m]
+        together: NDArray[np.bool_] = (ends == rows[second, :n]).all(axis=1)
+        return together
 
     def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
         keeper = self._keepers[trial]
@@ -198,7 +216,23 @@ class Memories:
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
-        return self._fields(rows, weights), noise
+        minibatches = self._fields(rows, weights)
+        if self._trajectories is not None:
+            minibatches = self._with_successors(minibatches, self._trajectories)
+        return minibatches, noise
+
+    def _with_successors(self, drawn: Minibatches, trajectories: Trajectories) -> Minibatches:
+        chain = trajectories.follow(self.slots, self._successors)
+        last = self._fields(self._taken(chain.last))
+        trial = np.arange(len(self.rows))[:, None, None]
+        rewards = self.rows[trial, chain.slots, 2 * self._n + self._m]
+        return replace(
+            drawn,
+            next_observation=last.next_observation,
+            terminated=last.terminated,
+            rewards=np.where(chain.present, rewards, 0.0),
+            lengths=chain.present.sum(axis=-1),
+        )
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""
@@ -221,7 +255,7 @@ class Memories:
 
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
-        self._sampling.updated(signals)
+        self._sampling.updated(self.slots, signals)
         if self._keeper_listens:
             self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
 

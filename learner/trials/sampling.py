@@ -17,6 +17,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
+from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
 from onrig.learner.samplers.uniform import Uniform
@@ -173,8 +174,8 @@ class Sampling(Protocol):
         """Choose minibatches: slots (updates, S, batch), weights of the same shape or None."""
         ...
 
-    def updated(self, signals: Signals) -> None:
-        """Note what the updates said of the last draw."""
+    def updated(self, slots: Slots, signals: Signals) -> None:
+        """Note what the updates said of the last draw, slots (updates, S, batch)."""
         ...
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -188,7 +189,6 @@ class Each:
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
         self._samplers: Final = samplers
         self._batch: Final = batch
-        self._slots: Slots = np.zeros((0, 0, 0), np.int64)
         self.looks_at: Final = samplers[0].looks_at
 
     def begin_episode(self, episode: int) -> None:
@@ -204,16 +204,16 @@ class Each:
     def draw(self, updates: int) -> Draw:
         """Choose minibatches."""
         draws = [sampler.draw(self._batch, updates) for sampler in self._samplers]
-        self._slots = np.stack([draw.slots for draw in draws], axis=1)
+        slots = np.stack([draw.slots for draw in draws], axis=1)
         weights = [draw.weights for draw in draws if draw.weights is not None]
-        return Draw(self._slots, np.stack(weights, axis=1) if weights else None)
+        return Draw(slots, np.stack(weights, axis=1) if weights else None)
 
-    def updated(self, signals: Signals) -> None:
+    def updated(self, slots: Slots, signals: Signals) -> None:
         """Note what the updates said."""
         if not self.looks_at:
             return
         for trial, sampler in enumerate(self._samplers):
-            sampler.updated(self._slots[:, trial].reshape(-1), signals.of_trial(trial))
+            sampler.updated(slots[:, trial].reshape(-1), signals.of_trial(trial))
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         """Note returns."""
@@ -246,7 +246,7 @@ class Closest:
         candidates = self._within.draw(self._candidates).slots
         return Draw(closest(candidates, self._look, self._variance)[None], None)
 
-    def updated(self, signals: Signals) -> None:
+    def updated(self, slots: Slots, signals: Signals) -> None:
         """No effect: draws do not depend on updates."""
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -288,7 +288,7 @@ class Ranked:
                 of_trial[:] = fis.draw(self._batch).weights
         return Draw(draw.slots[None], None if weights is None else weights[None])
 
-    def updated(self, signals: Signals) -> None:
+    def updated(self, slots: Slots, signals: Signals) -> None:
         """Note TD errors."""
         self._per.updated(signals.priority[0])
 
@@ -337,6 +337,8 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     if one_trial is Klper and setting.look is not None and candidates is not None:
         uniform = Each([Uniform(s) for s in streams], setting.batch)
         return Closest(uniform, int(candidates), setting.look, setting.options.klper_variance)
+    if issubclass(one_trial, Joint):
+        return one_trial(setting, streams)
     if one_trial is not RankPer:
         return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
     if setting.capacity < setting.batch:
@@ -344,6 +346,6 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     beta = Linear(RankPer.first_beta, 1.0, setting.episodes)
     weighted = beta if correction == "IS" else None
     within = [Drawn() for _ in seeds] if correction == "FIS" else []
-    fis = [(Fis(drawn, setting.capacity, beta=beta), drawn) for drawn in within]
+    fis = [(Fis(drawn, setting.capacity, beta=beta, replays=setting.replays), drawn) for drawn in within]
     per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

@@ -52,7 +52,7 @@ def _part(batches: Minibatches, index: tuple[slice, ...]) -> Minibatches:
         batches.reward[index],
         batches.next_observation[index],
         batches.terminated[index],
-        None if batches.weights is None else batches.weights[index],
+        *(None if part is None else part[index] for part in (batches.weights, batches.rewards, batches.lengths)),  # type: ignore[arg-type]
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from onrig.learner.adam import Adam, Moments, Rates, fused_step, has_fused_step, plain_step
+from onrig.learner.adam import Adam, AdamByTrial, Moments, Rates, fused_step, has_fused_step, plain_step
 from onrig.learner.networks import actor_layout
 
 LAYOUT = actor_layout(3, 2, (7, 5))
@@ -94,3 +94,27 @@ def test_without_the_kernel_the_plain_step_serves(monkeypatch: pytest.MonkeyPatc
         assert torch.allclose(before - parameters, torch.full_like(before, 1e-2), rtol=1e-4)
     finally:
         has_fused_step.cache_clear()
+
+
+def test_networks_stepped_apart_move_as_they_do_alone_and_the_others_stay() -> None:
+    rng = np.random.default_rng(2)
+    start, gradients = _flat(rng), [_flat(rng, constant=0.0) for _ in range(6)]
+    together = start.clone()
+    adam = AdamByTrial(together, LAYOUT, TRIALS, lr=1e-2)
+    order = [[0], [0, 1], [1], [], [0], [1]]
+    for gradient, nets in zip(gradients, order, strict=True):
+        adam.step(gradient, nets)
+    for net in range(TRIALS):
+        alone = start.clone()
+        reference = Adam(alone, LAYOUT, TRIALS, lr=1e-2)
+        for gradient, nets in zip(gradients, order, strict=True):
+            if net in nets:
+                reference.step(gradient)
+        moved, expected = (LAYOUT.read(flat, TRIALS)[net] for flat in (together, alone))
+        np.testing.assert_allclose(moved, expected, rtol=1e-7)
+    assert adam.state()["step"].tolist() == [3.0, 3.0]
+
+    again = AdamByTrial(together.clone(), LAYOUT, TRIALS, lr=1e-2)
+    again.restore(adam.state())
+    for name, value in again.state().items():
+        np.testing.assert_array_equal(value, adam.state()[name])

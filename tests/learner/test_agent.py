@@ -10,6 +10,7 @@ import pytest
 
 from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
+from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Admitted, Refused
@@ -27,7 +28,8 @@ def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY
     """An agent on a memory of made-up experiences."""
     config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
     mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=strategy.startswith("FIFO"))
-    made = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100), mirror)
+    ners = NersSettings(hidden=(8, 6), score=(5,))
+    made = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners), mirror)
     rng = np.random.default_rng(1)
     for slot in range(stored):
         x = rng.uniform(-1, 1, 6).tolist()
@@ -90,9 +92,12 @@ def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() ->
     assert isinstance(judge(model, RUN), Refused)
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[PER]", "TDE(1.0)[PER+IS]", "FULL[Uniform+FIS]"])
+@pytest.mark.parametrize(
+    "strategy", ["FIFO[Uniform]", "FIFO[PER]", "TDE(1.0)[PER+IS]", "FULL[Uniform+FIS]", "FIFO[NERS]", "Resv[ERO]"]
+)
 def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str, tmp_path: Path) -> None:
     first = agent(strategy)
+    first.begin_episode(1, -3.0)
     learned(first, 20)
     first.policies, first.handled = 1, 3
     first.save(tmp_path / "learner.npz")
@@ -101,6 +106,8 @@ def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str,
     assert again.restore(tmp_path / "learner.npz")
     again.catch_up()
     assert (again.updates, again.policies, again.handled) == (20, 1, 3)
+    for one in (first, again):
+        one.begin_episode(2, 4.0)
     assert learned(again, 20) == learned(first, 20)
     assert again.export("run") == first.export("run")
 

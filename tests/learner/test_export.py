@@ -10,10 +10,11 @@ from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
+from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, q_layout, split_layers
-from onrig.learner.settings import DdpgConfig, DqnConfig, SacConfig
+from onrig.learner.settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
@@ -170,6 +171,19 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
     assert set(np.unique(actions)) <= set((3.0 * level_values(15)).astype(np.float32))
     judged = admit(model, _contract(PENDULUM), normalised.astype(np.float32), AdmissionLimits(latency_is_advisory=True))
     assert isinstance(judged, Admitted)
+
+
+def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes() -> None:
+    rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
+    vectors = rainbow.state()["online_network"]
+    rainbow.restore({**rainbow.state(), "online_network": vectors * 3.0})  # type: ignore[operator]
+    model = export_discrete_policy(
+        rainbow.actor_layers(0), level_values(5), _contract(PENDULUM), rainbow.discrete.atoms
+    )
+    normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
+    wanted = 3.0 * rainbow.policy(normalised[None])[0]
+    assert len(np.unique(wanted)) > 2
+    assert (np.abs(_run(model, normalised * [np.pi, 30.0]) - wanted) < 1e-6).mean() > 0.99
 
 
 def test_a_discrete_policy_that_has_diverged_has_no_action() -> None:

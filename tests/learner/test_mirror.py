@@ -116,3 +116,21 @@ def test_without_a_weight_of_their_own_nothing_is_weighted() -> None:
     mirror.storage.insert(0, [0.0], [0.0], 0.0, [0.0], Flag.INTERVENED, 1, 0.0)
     minibatches, _ = mirror.gather(Draw(np.array([[0]]), None))
     assert minibatches.weights is None
+
+
+def test_windows_are_of_successive_experiences_and_end_where_one_is_missing() -> None:
+    rig, mirror = Storage(8, Layout(1, 1)), Mirror(8, Layout(1, 1), cyclic=True, successors=3)
+    flags = {3: Flag.TERMINATED, 5: Flag.SYNTHETIC}
+    for slot, step in enumerate((0, 1, 2, 3, 0, 1, 2)):
+        episode = 1 if slot < 4 else 2
+        at = 10.0 * episode + step
+        rig.insert(slot, [at], [0.0], at, [at + 1], flags.get(slot, Flag(0)), 1, 0.0, episode, step)
+    mirror.apply(*payload(rig, 0))
+    found, _ = mirror.gather(Draw(np.array([[0, 2, 3], [4, 5, 6]]), None))
+    assert found.rewards is not None
+    assert found.lengths is not None
+    assert found.rewards[0, 0].tolist() == [[10, 11, 12], [12, 13, 0], [13, 0, 0]]
+    assert found.rewards[1, 0].tolist() == [[20, 0, 0], [21, 0, 0], [22, 0, 0]]
+    assert found.lengths[:, 0].tolist() == [[3, 2, 1], [1, 1, 1]]
+    assert found.next_observation[:, 0, :, 0].tolist() == [[13, 14, 14], [21, 22, 23]]
+    assert found.terminated[:, 0].tolist() == [[False, True, True], [False] * 3]

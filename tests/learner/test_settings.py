@@ -43,10 +43,11 @@ def test_what_does_not_fit_together_is_told_at_its_place(
     assert [at for at, _ in problems] == places
 
 
-def test_a_rig_refuses_what_is_for_trials() -> None:
+def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig_problems(SOUND) == []
-    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="sac"))
-    assert (at, message) == ("algorithm", "a rig cannot run the policies of sac; it is for `onrig experiment`")
+    monkeypatch.setattr(DqnConfig, "on_rig", False)
+    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
+    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:
@@ -77,7 +78,7 @@ def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_giv
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_section_names_the_size_of_its_networks(name: str) -> None:
-    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in ("small", "256-256")
+    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in ("small", "256-256", "128-128")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,11 @@ def test_every_section_names_the_size_of_its_networks(name: str) -> None:
         {"algorithm": "ddgp"},
         {"algorithm": "batch"},
         {"per_alpha": -0.1},
+        {"prop_per": {"law": "oh"}},
+        {"prop_per": {"beta": 1.1}},
+        {"ners": {"hidden": []}},
+        {"ners": {"ablation": "global"}},
+        {"ero": {"alpha": 0.5}},
         {"dqn": {"tau": 0.01}},
         {"dqn": {"epsilon": [[1, 1.1]]}},
         {"dqn": {"epsilon": [[1, -0.1]]}},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onrig.learner.settings import DdpgConfig
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_resolved, save_resolved
@@ -142,3 +143,14 @@ def test_klper_needs_batches_with_a_spread() -> None:
     assert told.endswith("expected at least 2, got 1 at learner.ddpg.batch")
     load("pendulum", [changes[0], "learner.ddpg.batch=2"])
     load("pendulum", changes[1:])
+
+
+def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
+    load("pendulum", changes)
+    monkeypatch.setattr(DdpgConfig, "gives_targets", False)
+    (told,) = refusal(*changes)
+    assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, td3, sac" in told
+    assert told.endswith("do at selection.strategy")
+    (told,) = refusal("selection.strategy=FIFO[NERS+IS]")
+    assert "unknown sampling 'NERS+IS'" in told

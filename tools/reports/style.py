@@ -51,6 +51,8 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "PropPER": ((0, (2, 1)), "P"),
     "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
     "KLPER": ((0, (5, 1)), "p"),
+    "NERS": ((0, (6, 1, 1, 1, 1, 1)), "*"),
+    "ERO": ((0, (1, 2)), "h"),
 }
 """Of samplings without their number."""
 
@@ -59,7 +61,7 @@ class Picture(NamedTuple):
     """A drawn figure of an experiment, in a file."""
 
     number: int
-    """Of the figure of de Bruin et al. 2018 that shows the same."""
+    """Of the figure of de Bruin et al. 2018 that shows the same; 0 where none does."""
     title: str
     caption: str
     path: Path

@@ -14,7 +14,7 @@ import numpy as np
 from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
 from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
-from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter
+from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter, Signal
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
@@ -34,6 +34,8 @@ class Sampling(NamedTuple):
     """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
     parameter: Parameter | None = None
     """Number in parentheses behind its name; None if it takes none."""
+    looks_at: frozenset[Signal] = frozenset()
+    """What it needs of the learner's algorithm, besides the TD error."""
 
 
 SAMPLERS: Final[dict[str, Sampling]] = {
@@ -41,6 +43,8 @@ SAMPLERS: Final[dict[str, Sampling]] = {
     "PER": Sampling("rank_per:RankPer", ("IS", "FIS")),
     "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
     "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
+    "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET})),
+    "ERO": Sampling("ero:Ero"),
 }
 
 

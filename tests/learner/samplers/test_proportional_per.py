@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Sampler
+from onrig.learner.sampler_settings import ProportionalSettings
+from onrig.learner.samplers import Sampler, Setting, sampler_for
 from onrig.learner.samplers.importance import Linear, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.replay.memory.strategy import Strategy
 from tests.runtime.replay.chi_square import follows
 
 ONE = Linear(1.0, 1.0, 1)
@@ -39,6 +42,33 @@ def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> N
         assert follows(counts, law)
     else:
         assert np.abs(counts / counts.sum() - law / law.sum()).max() < 4 / np.sqrt(counts.sum())
+
+
+def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
+    options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
+    setting = Setting(50, 10, 4, updates=40, options=options)
+    per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), setting)
+    per.written(np.arange(50))
+    td = np.random.default_rng(1).standard_normal(50)
+    per.updated(np.arange(50), Signals(td))
+    share = np.abs(td) + 1e-6
+    share = share**0.5 / (share**0.5).sum()
+    for k in range(40):
+        if k == 10:
+            per.begin_episode(3)  # the updates of episode 2 were dropped
+        draw = per.draw(10)
+        assert draw.weights is not None
+        done = k if k < 10 else k + 10
+        beta = 0.4 + 0.6 * min(done / 39, 1.0)
+        np.testing.assert_allclose(draw.weights[0], (50 * share[draw.slots[0]]) ** -beta, rtol=1e-5)
+    at_the_end = (50 * share) ** -1.0
+    assert (share * at_the_end).sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_options_replace_those_of_the_paper_one_by_one() -> None:
+    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").settled
+    assert law == (0.7, 0.4, "none", "episodes")
+    assert ProportionalSettings().settled == (0.6, 0.4, "batch_max", "episodes")
 
 
 def test_each_share_of_the_total_gives_one_draw() -> None:

@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_class, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
+from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
 
 def setting(capacity: int) -> Setting:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
-    return Setting(capacity, 16, 10, look=looking_at(actions[None]))
+    options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
+    return Setting(capacity, 16, 10, options=options, look=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -24,9 +28,10 @@ def test_every_known_sampling_draws(sampling: str) -> None:
     sampler.written(np.arange(50))
     draw = sampler.draw(16)
     assert draw.slots.shape == (1, 16)
-    assert (draw.weights is None) == ("+" not in sampling)
-    sampler.updated(draw.slots[0], Signals(np.ones(16)))
-    assert bool(sampler.looks_at) == ("PER" in sampling)
+    assert (draw.weights is None) == ("+" not in sampling and sampling != "NERS")
+    sampler.updated(draw.slots[0], Signals(np.ones(16), target=np.ones(16)))
+    sampler.episode_closed(1.0)
+    assert bool(sampler.looks_at) == ("Uniform" not in sampling)
 
 
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
@@ -47,9 +52,25 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
     assert means[0] < 55 < 60 < means[1] < means[2]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "replays"),
+    [
+        pytest.param([], 8.0, id="the paper's duty"),
+        pytest.param(["rate_hz=200"], 2.0, id="four times the rate"),
+        pytest.param(["selection.write_probability=0.25"], 32.0, id="a quarter is written"),
+        pytest.param(["learner={updates_per_transition: 0.5}", "device.pace=realtime"], 8.0, id="by transition"),
+    ],
+)
+def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], replays: float) -> None:
+    config = load_run("pendulum", overrides)
+    options = msgspec.convert(config.learner, LearnerSettings)
+    assert Setting.of_run(config, options, 1000).replays == replays
+    assert Setting(1000, 16, 10).replays == 8.0
+
+
 def test_what_cannot_be_built_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown sampling 'NERS'"):
-        sampler_for(Strategy("FIFO", "NERS"), np.random.default_rng(0), Setting(100, 16, 10))
+    with pytest.raises(ValueError, match="unknown sampling 'PERS'"):
+        sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), Setting(100, 16, 10))
     with pytest.raises(ValueError, match="a memory of 10 experiences gives no minibatch of 16"):
         sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
 
@@ -63,7 +84,7 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     for first in range(0, capacity, 20_000):
         slots = np.arange(first, first + 20_000)
         sampler.written(slots)
-        sampler.updated(slots, Signals(rng.random(20_000)))
+        sampler.updated(slots[::40], Signals(rng.random(500), target=rng.random(500)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held <= capacity * sampler_class(parts_of_sampling(name).name).bytes_per_slot + 1_000_000

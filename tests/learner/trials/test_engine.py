@@ -34,6 +34,14 @@ CASES = {
         "learner.sac={hidden: [9, 9], batch: 6}",
         SYNTHETIC,
     ],
+    "ners": [
+        "selection.strategy=Resv[NERS]",
+        SMALL,
+        "learner.ners={hidden: [10, 6], score: [7], lr: 0.01}",
+        "learner.algorithm=sac",
+        "learner.sac={hidden: [9, 9], batch: 6}",
+    ],
+    "ero": ["selection.strategy=FIFO[ERO]", SMALL, "learner.ero={hidden: [9], lr: 0.01}"],
     "dqn, synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.algorithm=dqn", SYNTHETIC],
 }
 
@@ -133,7 +141,7 @@ def test_noise_disturbs_plant_and_policy() -> None:
         assert noisy.evaluation[0] != still.evaluation[0]
 
 
-@pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn", "td3", "sac"])
+@pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn", "td3", "sac", "ero"])
 def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     undisturbed = _run(CASES[case], [3, 4, 5])

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.mirror import Mirror
+from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories, kept_by
 from onrig.runtime.replay.memory.experiences import Memory
@@ -94,3 +96,33 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     assert memories.ready
     minibatches, _ = memories.draw(3)
     assert minibatches.reward.shape == (3, 20, 16)
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "Resv"])
+def test_windows_are_those_of_a_rig_s_mirror(retention: str) -> None:
+    config = load("pendulum", [f"selection.strategy={retention}[Uniform]", f"selection.capacity={CAPACITY}"])
+    settings = msgspec.convert({"algorithm": "rainbow", "rainbow": {"n_steps": 4}}, LearnerSettings)
+    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 9, SEED])
+    config = msgspec.structs.replace(config, seed=SEED)
+    theirs, rng = Memory(config), np.random.default_rng(1)
+    mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic, successors=4)
+    for episode in range(5):
+        states = rng.random((STEPS + 1, 2)).astype(np.float32)
+        measured = _transitions(rng, np.zeros(STEPS, np.uint32))._replace(
+            observation=states[:-1],
+            next_observation=states[1:],
+            episode=np.full(STEPS, episode, np.uint32),
+            step=np.arange(STEPS, dtype=np.uint32),
+        )
+        theirs.insert(measured)
+        seen = mirror.storage.inserted
+        rows = theirs.storage.rows(theirs.storage.changed_since(seen))
+        mirror.apply(rows.astype("<u4").tobytes(), theirs.storage.inserted)
+        ours.insert(np.stack([_rows(measured)] * 2), None)
+        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+    drawn, _ = ours.draw(3)
+    wanted, _ = mirror.gather(Draw(ours.slots[:, 1], None))
+    for name in ("rewards", "lengths", "next_observation", "terminated"):
+        assert (getattr(drawn, name)[:, [1]] == getattr(wanted, name)).all(), name
+    assert drawn.lengths is not None
+    assert len(np.unique(drawn.lengths)) > 1

@@ -7,20 +7,28 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import EroSettings, NersSettings, ProportionalSettings
 from onrig.learner.samplers import Setting, sampler_for
+from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from tests.learner.samplers.looks import looking_at
 
-SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)")
+SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)", "NERS", "ERO")
 BATCH, EPISODES, CAPACITY = 8, 30, 150
+OPTIONS = LearnerSettings(
+    prop_per=ProportionalSettings("oh2021"),
+    ners=NersSettings(hidden=(12, 10, 6), score=(7,), lr=1e-2),
+    ero=EroSettings(hidden=(9,), lr=1e-2),
+)
 
 
 def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
     strategy = parse_strategy(f"FIFO[{sampling}]")
     actions = np.stack([_actions(seed) for seed in seeds])
-    return sampling_for(strategy, seeds, Setting(capacity, batch, EPISODES, look=looking_at(actions)))
+    setting = Setting(capacity, batch, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(actions))
+    return sampling_for(strategy, seeds, setting)
 
 
 def _actions(seed: int) -> NDArray[np.float64]:
@@ -29,7 +37,7 @@ def _actions(seed: int) -> NDArray[np.float64]:
 
 
 def _alone(seed: int) -> Setting:
-    return Setting(CAPACITY, BATCH, EPISODES, look=looking_at(_actions(seed)[None]))
+    return Setting(CAPACITY, BATCH, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(_actions(seed)[None]))
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
@@ -56,25 +64,29 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
     assert ours.looks_at == theirs[0].looks_at
     rng = np.random.default_rng(1)
     stored = [0] * len(seeds)
-    for episode in range(1, EPISODES + 1):
+    for episode in range(1, (10 if sampling in ("NERS", "ERO") else EPISODES) + 1):
         written = [_written(rng, n) for n in stored]
         stored = [max(n, int(slots.max()) + 1) for n, slots in zip(stored, written, strict=True)]
         ours.written(written)
+        ended, returns = rng.random(len(seeds)) < 0.8, rng.integers(0, 4, len(seeds)).astype(np.float64)
+        ours.episode_closed(returns, ended)
         ours.begin_episode(episode)
-        for sampler, slots in zip(theirs, written, strict=True):
+        for sampler, slots, total, closes in zip(theirs, written, returns, ended, strict=True):
             sampler.written(slots)
+            if closes:
+                sampler.episode_closed(float(total))
             sampler.begin_episode(episode)
         for _ in range(15):
             drawn = ours.draw(1)
             errors = np.stack([_errors(rng) for _ in seeds])
-            ours.updated(Signals(errors[None]))
+            ours.updated(drawn.slots, Signals(errors[None], target=0.5 - errors[None]))
             for trial, sampler in enumerate(theirs):
                 expected = sampler.draw(BATCH)
                 assert (drawn.slots[:, trial] == expected.slots).all()
                 assert (drawn.weights is None) == (expected.weights is None)
                 if drawn.weights is not None and expected.weights is not None:
                     assert (drawn.weights[:, trial] == expected.weights).all()
-                sampler.updated(expected.slots[0], Signals(errors[trial]))
+                sampler.updated(expected.slots[0], Signals(errors[trial], target=0.5 - errors[trial]))
 
 
 def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:

@@ -35,6 +35,10 @@ class Signal(enum.Enum):
     """Latest |TD error|, fed back by the learner."""
     POLICY = "policy"
     """The present policy's action in the states of stored experiences."""
+    TARGET = "target"
+    """What the critic was last trained towards, told by the learner's algorithm."""
+    RETURN = "return"
+    """Returns of training episodes."""
 
 
 class Parameter(NamedTuple):

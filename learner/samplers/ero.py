@@ -1,0 +1,152 @@
+"""ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network decides what may be replayed.
+
+Each experience is in or out by the toss of a coin, with the probability that a network gives to its reward, TD error
+and age; minibatches are uniform draws from those that are in.  After every training episode REINFORCE makes the present
+choice likelier if the return has grown, less likely if it has fallen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Signals
+from onrig.learner.autograd import Nets, drawn_vectors, outputs
+from onrig.learner.networks import actor_layout, padded
+from onrig.learner.samplers import Draw, Setting, State, within
+from onrig.learner.samplers.features import BYTES_PER_SLOT, Features
+from onrig.learner.samplers.joint import Joint
+from onrig.learner.samplers.sum_tree import SumTree
+from onrig.learner.samplers.uniform import Uniform
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+
+_FEATURES: Final = 3
+_TD: Final = 2
+"""Place of the TD error among the features."""
+_AT_FIRST: Final = 0.5
+"""Probability of an experience never replayed."""
+
+
+class Ero(Joint):
+    """Uniform draws from the experiences that are in; from all while those are fewer than a minibatch.
+
+    The coin of an experience is tossed when it is written, and again after each update that replays it.
+    """
+
+    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
+    bytes_per_slot: ClassVar[float] = 17.0 + BYTES_PER_SLOT
+
+    def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
+        """Sampler of one trial for each of ``streams`` (PCG64)."""
+        super().__init__(setting, streams)
+        settings = setting.options.ero_settings
+        self._settings: Final = settings
+        spawned = [stream.spawn(4) for stream in streams]
+        self._draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
+        self._samples: Final = [Uniform(stream) for _, stream, _, _ in spawned]
+        self._coins: Final = [stream for _, _, stream, _ in spawned]
+        self._members: Final = [SumTree(setting.capacity) for _ in streams]
+        """Of each trial 1 for an experience that is in, 0 for others."""
+        self._stored = np.zeros(len(streams), np.int64)
+        self._features: Final = Features(self._look, self._trials, setting.capacity, setting.steps)
+        layout = actor_layout(_FEATURES, 1, settings.hidden)
+        vectors = drawn_vectors(layout, [stream for _, _, _, stream in spawned])
+        self._nets: Final = Nets(layout, vectors, lr=settings.lr, dtype=torch.float32, targets=False, by_trial=True)
+
+    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
+        """Toss the coins of new experiences."""
+        self._features.written(slots)
+        for trial, own in enumerate(slots):
+            if len(own):
+                self._stored[trial] = max(self._stored[trial], int(own.max()) + 1)
+                self._toss(trial, own, np.full(len(own), _AT_FIRST))
+
+    def _toss(self, trial: int, slots: NDArray[np.int64], chances: NDArray[np.float64]) -> None:
+        self._members[trial].put(slots, (self._coins[trial].random(len(slots)) < chances).astype(np.float64))
+
+    def draw(self, updates: int) -> Draw:
+        """Draw one minibatch of distinct slots of each trial, (1, S, batch), no weights.
+
+        Raises ValueError for more, and while fewer than a minibatch are stored.
+        """
+        if updates != 1:
+            raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
+        if self._stored.min() < self._batch:
+            raise ValueError(f"cannot draw {self._batch} distinct experiences from the {self._stored.min()} stored")
+        return Draw(np.stack([self._minibatch(trial) for trial in range(self._trials)])[None], None)
+
+    def _minibatch(self, trial: int) -> NDArray[np.int64]:
+        members = self._members[trial]
+        count = int(members.total)
+        if count < self._batch:
+            return self._draws[trial].below(int(self._stored[trial]), self._batch)
+        return members.find(self._draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Toss the coins of the experiences of an update again."""
+        (drawn,) = slots
+        self._features.updated(drawn, signals)
+        with torch.no_grad():
+            chances = torch.sigmoid(self._logits(drawn))[:, : drawn.shape[1]].double().numpy()
+        for trial, own in enumerate(drawn):
+            self._toss(trial, own, chances[trial])
+
+    def _logits(self, slots: NDArray[np.int64]) -> torch.Tensor:
+        """Output of the network for slots (S, n): (S, rows), rows padded."""
+        S, n = slots.shape
+        features = self._features.few(slots)
+        x = torch.zeros((S, padded(n), padded(_FEATURES + 1)))
+        x[:, :n, :_FEATURES] = torch.from_numpy(features)
+        x[:, :n, _TD].abs_()
+        x[:, :, _FEATURES] = 1.0
+        return outputs(self._nets.online, x)[..., 0]
+
+    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+        size = self._settings.sample
+        slots = np.zeros((self._trials, size), np.int64)
+        valid = np.zeros((self._trials, size), np.bool_)
+        inside = np.zeros((self._trials, size), np.bool_)
+        trials = np.flatnonzero(who & (self._stored > 0))
+        for trial in trials.tolist():
+            n = min(size, int(self._stored[trial]))
+            slots[trial, :n] = own = self._samples[trial].below(int(self._stored[trial]), n)
+            valid[trial, :n] = True
+            inside[trial, :n] = self._members[trial].values[own] > 0.0
+        if len(trials):
+            self._nets.clear()
+            self._loss(slots, inside, np.where(valid, gain[:, None], 0.0)).backward()  # type: ignore[no-untyped-call]
+            self._nets.step(trials)
+
+    def _loss(self, slots: NDArray[np.int64], inside: NDArray[np.bool_], weights: NDArray[np.float64]) -> torch.Tensor:
+        """-sum of weight (I ln p + (1 - I) ln(1 - p)) over slots (S, n), to descend."""
+        logits = self._logits(slots)[:, : slots.shape[1]]
+        likelihood = torch.nn.functional.logsigmoid(torch.where(torch.from_numpy(inside), logits, -logits))
+        return -(torch.from_numpy(weights.astype(np.float32)) * likelihood).sum()
+
+    def state(self) -> State:
+        """Copy of coins, features, network and streams."""
+        state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
+        state |= self._nets.state("net") | {"stored": self._stored.copy()}
+        for trial in range(self._trials):
+            for name, uniform in (("draws", self._draws), ("samples", self._samples)):
+                state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
+        state["members"] = np.stack([tree.values > 0.0 for tree in self._members])
+        state["coins"] = np.stack([stream_words(stream) for stream in self._coins])
+        return state
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``: under the same policy the next draws are the same."""
+        super().restore(state)
+        self._features.restore(within(state, "features/"))
+        self._nets.restore(state, "net")
+        self._stored[...] = state["stored"]
+        for trial, (members, words) in enumerate(zip(state["members"], state["coins"], strict=True)):
+            for name, uniform in (("draws", self._draws), ("samples", self._samples)):
+                uniform[trial].restore(within(state, f"{name}{trial}/"))
+            self._members[trial].load(members.astype(np.float64))
+            restore_stream(self._coins[trial], words)

@@ -1,0 +1,120 @@
+"""Samplers that learn: one for S trials, whose networks pass together; a rig has one trial.
+
+They learn once per training episode, from how much its return exceeds that of the episode before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Signals
+from onrig.learner.samplers import Draw, Look, Setting, State
+from onrig.learner.samplers.importance import Linear
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+
+
+class Joint:
+    """Base of the samplers of S trials; trial s draws what it would draw alone."""
+
+    looks_at: ClassVar[frozenset[Signal]]
+    bytes_per_slot: ClassVar[float]
+    first_beta = 1.0
+
+    def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
+        """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""
+        if setting.look is None:
+            raise ValueError(f"{type(self).__name__.upper()} needs experiences and a policy to look at")
+        self._look: Final[Look] = setting.look
+        self._batch: Final = setting.batch
+        self._trials: Final = len(streams)
+        self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
+        """(S,) return of the last episode; NaN before the first, and where it is not known."""
+
+    @classmethod
+    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> OneTrial:
+        """Build the sampler of one trial; it has a law of its own for weights, whatever ``beta``."""
+        return OneTrial(cls(setting, [stream]))
+
+    def begin_episode(self, episode: int) -> None:
+        """Set the training episode whose updates come next."""
+
+    def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
+        """Note the slots of each trial with new experiences, in order."""
+        raise NotImplementedError
+
+    def draw(self, updates: int) -> Draw:
+        """Draw one minibatch of each trial, slots (1, S, batch); ValueError for more, or where too few are stored."""
+        raise NotImplementedError
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Note what an update said of slots (1, S, n)."""
+        raise NotImplementedError
+
+    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+        """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
+        gain = np.where(ended, returns - self._previous, np.nan)
+        self._previous = np.where(ended, returns, self._previous)
+        who = np.isfinite(gain) & (gain != 0.0)
+        self._learn(np.where(who, gain, 0.0), who)
+        self._forget(ended)
+
+    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+        """Take a step for the trials in ``who`` (S,), by the ``gain`` in return (S,)."""
+        raise NotImplementedError
+
+    def _forget(self, ended: NDArray[np.bool_]) -> None:
+        """Start a new episode for the trials in ``ended`` (S,)."""
+
+    def state(self) -> State:
+        """Copy of everything the next draws depend on."""
+        return {"previous": self._previous.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``: under the same policy the next draws are the same."""
+        if state["previous"].shape != self._previous.shape:
+            raise ValueError(f"state of {len(state['previous'])} trials, expected {self._trials}")
+        self._previous = state["previous"].astype(np.float64)
+
+
+class OneTrial:
+    """A sampler of S trials as the sampler of one."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint: Final = joint
+        self.looks_at: Final = joint.looks_at
+
+    def begin_episode(self, episode: int) -> None:
+        """Set the training episode whose updates come next."""
+        self.joint.begin_episode(episode)
+
+    def written(self, slots: NDArray[np.int64]) -> None:
+        """Note new experiences."""
+        self.joint.written([slots])
+
+    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
+        """Note what an update said."""
+        joined = (None if field is None else field[None, None] for field in signals)
+        self.joint.updated(slots[None, None], Signals(*joined))  # type: ignore[arg-type]
+
+    def episode_closed(self, episode_return: float) -> None:
+        """Learn from an episode's return."""
+        self.joint.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Draw one minibatch, slots (1, batch); ValueError for more, and for another size than that of the setting."""
+        draw = self.joint.draw(updates)
+        if draw.slots.shape[-1] != batch:
+            raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")
+        return Draw(draw.slots[:, 0], None if draw.weights is None else draw.weights[:, 0])
+
+    def state(self) -> State:
+        """Copy of everything the next draws depend on."""
+        return self.joint.state()
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``: under the same policy the next draws are the same."""
+        self.joint.restore(state)

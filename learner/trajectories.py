@@ -1,0 +1,126 @@
+"""Which experience follows which: neighbours in an episode, found by its number and the step, never by the slot.
+
+Whatever a retention overwrites or refuses in between, a chain of experiences has no gaps: it ends where the next one is
+not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
+stored experience finds the neighbours of a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.replay.memory.layout import Slots
+
+Bools = NDArray[np.bool_]
+Continues = Callable[[int, Slots, Slots], Bools]
+"""Whether in a trial the experiences in the second slots (k,) start in the state in which those in the first ones end:
+a fault may cut an episode short and have it begun again under the same number."""
+
+_STEP_BITS: Final = 32
+
+
+def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Keys of experiences, by (episode, step), both (k,): that of the successor is one more."""
+    keys: NDArray[np.int64] = (episode.astype(np.int64) << _STEP_BITS) + step
+    return keys
+
+
+class Chain(NamedTuple):
+    """Consecutive experiences of an episode; where there are none, the slot repeats the last one there is."""
+
+    slots: Slots
+    """(..., n)"""
+    present: Bools
+    """(..., n)"""
+
+    @property
+    def last(self) -> Slots:
+        """(...,): slot of the last one."""
+        return self.slots[..., -1]
+
+
+class Trajectories:
+    """Neighbours of the experiences of S trials, whose memories have slots 0 ... capacity - 1 each."""
+
+    def __init__(self, trials: int, capacity: int, continues: Continues) -> None:
+        self._capacity, self._continues = capacity, continues
+        self._after: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._before: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._key: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._slots: list[dict[int, int]] = [{} for _ in range(trials)]
+
+    def written(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
+        """Note new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
+
+        ``keys`` (k,) of ``keys_of``, or any that count up by one within an episode; -1 for an experience that has no
+        neighbours.  Of two experiences with the same key the later one counts.
+        """
+        at, slot_at = self._key[trial], self._slots[trial]
+        for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
+            old = int(at[slot])
+            if slot_at.get(old) == slot:
+                del slot_at[old]
+            at[slot] = key
+            if key >= 0:
+                slot_at[key] = slot
+        fresh = np.unique(slots)
+        after, before = self._after[trial], self._before[trial]
+        for there, back in ((after, before), (before, after)):
+            neighbours = there[fresh]
+            linked = neighbours >= 0
+            back[neighbours[linked]] = -1
+            there[fresh] = -1
+        fresh = fresh[self._found(trial, at[fresh]) == fresh]
+        self._link(trial, self._found(trial, at[fresh] - 1), fresh)
+        self._link(trial, fresh, self._found(trial, at[fresh] + 1))
+
+    def _found(self, trial: int, keys: NDArray[np.int64]) -> Slots:
+        slot_at = self._slots[trial]
+        return np.array([slot_at.get(key, -1) for key in keys.tolist()], np.int64)
+
+    def _link(self, trial: int, first: Slots, second: Slots) -> None:
+        both = (first >= 0) & (second >= 0)
+        first, second = first[both], second[both]
+        whole = self._continues(trial, first, second)
+        first, second = first[whole], second[whole]
+        after, before = self._after[trial], self._before[trial]
+        # A neighbour may have had one of the same key before.
+        old_after, old_before = after[first], before[second]
+        before[old_after[old_after >= 0]] = -1
+        after[old_before[old_before >= 0]] = -1
+        after[first], before[second] = second, first
+
+    def follow(self, slots: Slots, n: int) -> Chain:
+        """The experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
+        return self._chain(self._after, slots, n)
+
+    def before(self, slots: Slots, n: int) -> Chain:
+        """The experiences in ``slots`` (..., S, B) and those before them, n in all, latest first: (..., S, B, n)."""
+        return self._chain(self._before, slots, n)
+
+    def _chain(self, neighbour: NDArray[np.int64], slots: Slots, n: int) -> Chain:
+        first = np.arange(len(neighbour))[:, None] * self._capacity
+        flat = neighbour.reshape(-1)
+        found = np.empty((*slots.shape, n), np.int64)
+        present = np.empty((*slots.shape, n), np.bool_)
+        found[..., 0], present[..., 0] = slots, True
+        for k in range(1, n):
+            next_one = flat[found[..., k - 1] + first]
+            present[..., k] = there = present[..., k - 1] & (next_one >= 0)
+            found[..., k] = np.where(there, next_one, found[..., k - 1])
+        return Chain(found, present)
+
+    def episode_of(self, trial: int, slot: int) -> Slots:
+        """Slots of the consecutive experiences around one, of the same episode and still stored, in order."""
+        after, before = self._after[trial], self._before[trial]
+        while before[slot] >= 0:
+            slot = int(before[slot])
+        slots = [slot]
+        while after[slot] >= 0:
+            slot = int(after[slot])
+            slots.append(slot)
+        return np.array(slots, np.int64)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.algorithms.rainbow import Rainbow, project
+from onrig.learner.networks import split_layers
+from onrig.learner.settings import RainbowConfig
+from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from tests.learner.reference import minibatches, trial_of
+
+Doubles = NDArray[np.float64]
+SMALL = RainbowConfig(
+    hidden=(9, 7), levels=3, atoms=6, returns=(-2.0, 3.0), n_steps=4, batch=5, reward_scale=0.5, target_every=7, lr=1e-2
+)
+
+
+def _rainbow(
+    config: RainbowConfig = SMALL, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+) -> Rainbow:
+    return Rainbow(config, 2, 1, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
+
+
+def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL) -> Minibatches:
+    """Random minibatches with windows of 1 to n rewards."""
+    rng = np.random.default_rng(seed)
+    plain = minibatches(rng, shape, 2, 1, weighted=True)
+    lengths = rng.integers(1, config.n_steps + 1, shape)
+    rewards = np.where(np.arange(config.n_steps) < lengths[..., None], rng.normal(size=(*shape, config.n_steps)), 0.0)
+    return replace(plain, reward=rewards[..., 0], rewards=rewards, lengths=lengths)
+
+
+# -- the projection ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 60), st.booleans())
+def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(seed: int, atoms: int, inside: bool) -> None:
+    rng = np.random.default_rng(seed)
+    z = np.linspace(-10.0, 10.0, atoms)
+    p = torch.from_numpy(rng.dirichlet(np.ones(atoms), (2, 4)))
+    discount = rng.random((2, 4, 1)) * (0.5 if inside else 2.0)
+    reward = rng.uniform(-5.0, 5.0, (2, 4, 1)) * (1.0 if inside else 4.0)
+    made = project(p, torch.from_numpy(reward), torch.from_numpy(discount), torch.from_numpy(z)).numpy()
+    assert made.min() >= 0.0
+    np.testing.assert_allclose(made.sum(axis=-1), 1.0, atol=1e-12)
+    means = (p.numpy() * np.clip(reward + discount * z, -10.0, 10.0)).sum(axis=-1)
+    np.testing.assert_allclose((made * z).sum(axis=-1), means, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("reward", "wanted"),
+    [(0.0, [0, 0, 1, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]), (2.0, [0, 0, 0, 0, 1]), (-7.0, [1, 0, 0, 0, 0])],
+)
+def test_a_transition_that_terminates_puts_all_mass_at_its_reward(reward: float, wanted: list[float]) -> None:
+    p, z = torch.full((1, 1, 5), 0.2, dtype=torch.float64), torch.linspace(-2, 2, 5, dtype=torch.float64)
+    column = torch.full((1, 1, 1), reward, dtype=torch.float64)
+    assert project(p, column, torch.zeros_like(column), z)[0, 0].tolist() == pytest.approx(wanted, abs=1e-15)
+
+
+# -- the update --------------------------------------------------------------------------------------------------------
+
+
+def _numpy_logits(config: RainbowConfig, vector: Doubles, x: Doubles, noise: Doubles | None) -> Doubles:
+    """Logits (B, levels, atoms), by the papers' formulas."""
+    rainbow = _rainbow(config, dtype=torch.float64)
+    layers = [(w.copy(), b.copy()) for w, b in split_layers(rainbow._layout, vector)]
+    common, noisy = layers[: len(config.hidden) - 1], layers[len(config.hidden) - 1 :]
+    for weight, bias in common:
+        x = np.maximum(x @ weight + bias, 0.0)
+    streams, at = [], 0
+    for stream in (0, 4):
+        y = x
+        for layer in (stream, stream + 2):
+            (weight, bias), (weight_scale, bias_scale) = noisy[layer : layer + 2]
+            if noise is not None:
+                f = np.sign(noise) * np.sqrt(np.abs(noise))
+                ins, outs = f[at : at + len(weight)], f[at + len(weight) : at + sum(weight.shape)]
+                weight = weight + weight_scale * np.outer(ins, outs)
+                bias = bias + bias_scale * outs
+                at += sum(weight.shape)
+            y = y @ weight + bias
+            y = np.maximum(y, 0.0) if layer == stream else y
+        streams.append(y)
+    advantages = streams[1].reshape(len(x), config.levels, config.atoms)
+    logits: Doubles = streams[0][:, None] + advantages - advantages.mean(axis=1, keepdims=True)
+    return logits
+
+
+def _softmax(logits: Doubles) -> Doubles:
+    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p: Doubles = e / e.sum(axis=-1, keepdims=True)
+    return p
+
+
+def _numpy_losses(
+    config: RainbowConfig, online: Doubles, target: Doubles, data: Minibatches, noise: Doubles
+) -> Doubles:
+    """Losses (B,) of the first trial's first minibatch."""
+    assert data.rewards is not None
+    assert data.lengths is not None
+    z = np.linspace(*config.returns, config.atoms)
+    s, s_next, a = data.observation[0, 0], data.next_observation[0, 0], data.action[0, 0, :, 0]
+    reward = config.reward_scale * (data.rewards[0, 0] * config.gamma ** np.arange(config.n_steps)).sum(axis=1)
+    discount = config.gamma ** data.lengths[0, 0] * ~data.terminated[0, 0]
+    best = (_softmax(_numpy_logits(config, online, s_next, noise[0])) * z).sum(axis=-1).argmax(axis=-1)
+    p_next = _softmax(_numpy_logits(config, target, s_next, noise[1]))
+    p = _softmax(_numpy_logits(config, online, s, noise[0]))
+    losses = []
+    for i in range(config.batch):
+        wanted = np.zeros(config.atoms)
+        for j, mass in enumerate(p_next[i, best[i]]):
+            b = (np.clip(reward[i] + discount[i] * z[j], *config.returns) - z[0]) / (z[1] - z[0])
+            low = min(int(b), config.atoms - 2)
+            wanted[low] += mass * (low + 1 - b)
+            wanted[low + 1] += mass * (b - low)
+        level = round((a[i] + 1.0) / 2.0 * (config.levels - 1))
+        losses.append(-(wanted * np.log(p[i, level])).sum())
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("changes", [{}, {"hidden": (8,), "max_norm": 1e-3}])
+def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object]) -> None:
+    config = msgspec.structs.replace(SMALL, **changes)
+    rainbow = _rainbow(config, dtype=torch.float64)
+    rainbow.update(_data(1, (9, 1, 5), config))  # target and online differ
+    before = rainbow.state()
+    rainbow.restore({**before, "adam_mean_network": 0.0 * before["adam_mean_network"]})  # type: ignore[operator]
+    data = _data(2, (1, 1, 5), config)
+    signals = rainbow.update(data)
+    stream = np.random.default_rng()
+    restore_stream(stream, before["streams"][0])
+    noise = stream.standard_normal((1, 2, 1, rainbow.noises))[0, :, 0]
+    online, target = (np.asarray(before[f"{k}_network"], np.float64)[0, 0] for k in ("online", "target"))
+    losses = _numpy_losses(config, online, target, data, noise)
+    np.testing.assert_allclose(signals.priority[0, 0], losses, rtol=1e-9)
+    assert data.weights is not None
+    weights = data.weights[0, 0] / config.batch
+    gradient = 10.0 * np.asarray(rainbow.state()["adam_mean_network"], np.float64)[0, 0]
+    wanted, at = [], range(0, len(online), 5)
+    for i in at:
+        step = 1e-6 * (np.arange(len(online)) == i)
+        up, down = (_numpy_losses(config, online + sign * step, target, data, noise) @ weights for sign in (1, -1))
+        wanted.append((up - down) / 2e-6)
+    if config.max_norm > 1.0:
+        np.testing.assert_allclose(gradient[at], wanted, rtol=1e-4, atol=1e-7)
+    else:
+        assert np.linalg.norm(gradient) == pytest.approx(config.max_norm)
+        np.testing.assert_allclose(np.corrcoef(gradient[at], wanted)[0, 1], 1.0, rtol=1e-6)
+
+
+def test_one_step_returns_are_those_of_plain_transitions() -> None:
+    config = msgspec.structs.replace(SMALL, n_steps=1)
+    plain = minibatches(np.random.default_rng(3), (4, 1, 5), 2, 1)
+    windows = replace(plain, rewards=plain.reward[..., None], lengths=np.ones(plain.reward.shape, np.int64))
+    one, other = _rainbow(config), _rainbow(config)
+    assert one.update(plain).td.tobytes() == other.update(windows).td.tobytes()
+
+
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone() -> None:
+    config = RainbowConfig(batch=16, target_every=5)
+    data = _data(0, (12, 5, 16), config)
+    together = _rainbow(config, (10, 11, 12, 13, 14))
+    observation = np.random.default_rng(1).uniform(-1, 1, (5, 3, 2))
+    noise = np.random.default_rng(2).standard_normal((5, 3, together.noises))
+    signals, acted = together.update(data), together.sample(observation, noise)
+    state, greedy = together.state(), together.policy(observation)
+    for trial in (0, 3):
+        alone = _rainbow(config, (10 + trial,))
+        assert alone.update(trial_of(data, trial)).td.tobytes() == signals.td[:, [trial]].tobytes()
+        assert alone.sample(observation[[trial]], noise[[trial]]).tobytes() == acted[[trial]].tobytes()
+        assert alone.policy(observation[[trial]]).tobytes() == greedy[[trial]].tobytes()
+        assert alone.state()["online_network"].tobytes() == np.asarray(state["online_network"])[[trial]].tobytes()
+
+
+def test_it_resumes_bit_for_bit() -> None:
+    one, other = _rainbow(), _rainbow(seeds=(7,))
+    one.update(_data(1, (9, 1, 5)))
+    other.restore(one.state())
+    assert one.update(_data(2, (3, 1, 5))).td.tobytes() == other.update(_data(2, (3, 1, 5))).td.tobytes()
+
+
+def test_actions_are_levels_that_noise_changes_and_a_diverged_network_has_none() -> None:
+    rainbow = _rainbow(msgspec.structs.replace(SMALL, sigma=3.0))
+    states = np.random.default_rng(0).uniform(-1, 1, (1, 40, 2))
+    noise = np.random.default_rng(1).standard_normal((1, 40, rainbow.noises))
+    assert set(np.unique(rainbow.sample(states, noise))) == {-1.0, 0.0, 1.0}
+    assert (rainbow.sample(states, 0.0 * noise) == rainbow.policy(states)).all()
+    state = rainbow.state()
+    rainbow.restore({**state, "online_network": state["online_network"] * np.nan})  # type: ignore[operator]
+    assert np.isnan(rainbow.policy(states)).all()

@@ -1,0 +1,131 @@
+"""ERO: the coins, the draws from what is in, and what the network learns (Zha et al. 2019)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import EroSettings
+from onrig.learner.samplers import Setting
+from onrig.learner.samplers.ero import Ero
+from onrig.learner.settings import LearnerSettings
+from tests.learner.samplers.looks import looking_at
+
+RNG = np.random.default_rng
+CAPACITY, BATCH = 60, 8
+
+
+def sampler(trials: int = 1, lr: float = 1e-2) -> Ero:
+    look = looking_at(RNG(7).standard_normal((trials, CAPACITY, 1)))
+    options = LearnerSettings(ero=EroSettings(hidden=(8,), lr=lr, sample=16))
+    return Ero(Setting(CAPACITY, BATCH, 10, 1000, 400, options, look), [RNG(seed) for seed in range(trials)])
+
+
+def replayed(ero: Ero, updates: int, seed: int = 0) -> list[list[int]]:
+    drawn = []
+    for update in range(updates):
+        slots = ero.draw(1).slots
+        ero.updated(slots, Signals(RNG(seed + update).standard_normal(slots.shape)))
+        drawn.append(slots[0, 0].tolist())
+    return drawn
+
+
+def members(ero: Ero, trial: int = 0) -> NDArray[np.bool_]:
+    return np.asarray(ero.state()["members"][trial], np.bool_)
+
+
+def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_from_those() -> None:
+    ero = sampler()
+    ero.written([np.arange(CAPACITY)])
+    inside = np.flatnonzero(members(ero))
+    assert 18 <= len(inside) <= 42
+    draws = [ero.draw(1).slots[0, 0] for _ in range(2000)]
+    assert all(len(set(slots.tolist())) == BATCH for slots in draws)
+    counts = np.bincount(np.concatenate(draws), minlength=CAPACITY)
+    assert set(np.flatnonzero(counts).tolist()) == set(inside.tolist())
+    expected = 2000 * BATCH / len(inside)
+    assert np.abs(counts[inside] - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
+    ero = sampler()
+    ero.written([np.arange(20)])
+    ero._members[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
+    assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
+
+
+def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> None:
+    ero = sampler()
+    ero.written([np.arange(CAPACITY)])
+    tossed: set[int] = set()
+    for update in range(30):
+        before = members(ero)
+        (slots,) = replayed(ero, 1, update)
+        changed = np.flatnonzero(members(ero) != before).tolist()
+        assert set(changed) <= set(slots)
+        tossed |= set(changed)
+    assert tossed
+    features = ero._features
+    ero.written([np.array([3])])
+    assert (features.number[0, 3], features.td[0, 3]) == (CAPACITY + 1, 1.0)
+
+
+def test_a_gain_makes_the_present_choice_likelier() -> None:
+    ero = sampler()
+    ero.written([np.arange(CAPACITY)])
+    replayed(ero, 3)
+    slots = np.arange(CAPACITY)[None]
+    inside, ones = members(ero)[None], np.ones((1, CAPACITY))
+
+    def likelihood() -> float:
+        with torch.no_grad():
+            return -float(ero._loss(slots, inside, ones))
+
+    with torch.no_grad():
+        logits = ero._logits(slots)[:, :CAPACITY].double().numpy()
+    p = 1.0 / (1.0 + np.exp(-logits))
+    assert likelihood() == pytest.approx(np.where(inside, np.log(p), np.log(1.0 - p)).sum(), rel=1e-5)
+    for total, sign in ((0.0, 0), (3.0, 1), (3.0, 0), (1.0, -1)):
+        before = likelihood()
+        ero.episode_closed(np.array([total]), np.ones(1, np.bool_))
+        assert np.sign(likelihood() - before) == sign
+
+
+def test_only_trials_whose_episode_ended_are_stepped() -> None:
+    ero = sampler(2)
+    ero.written([np.arange(CAPACITY)] * 2)
+    ero.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+    before = ero.state()
+    ero.episode_closed(np.ones(2), np.array([False, True]))
+    after = ero.state()
+    changed = [not np.array_equal(before["online_net"][s], after["online_net"][s]) for s in range(2)]
+    assert changed == [False, True]
+    assert after["adam_step_net"].reshape(-1).tolist() == [0.0, 1.0]
+
+
+def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
+    def after(ero: Ero) -> list[list[int]]:
+        ero.episode_closed(np.ones(1), np.ones(1, np.bool_))
+        ero.written([np.arange(5)])
+        return replayed(ero, 5, seed=20)
+
+    first, second = sampler(), sampler()
+    first.written([np.arange(CAPACITY)])
+    first.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    replayed(first, 4)
+    state = first.state()
+    expected = after(first)
+    second.restore(state)
+    assert after(second) == expected
+
+
+def test_too_few_experiences_and_more_than_one_update_ahead_are_refused() -> None:
+    ero = sampler()
+    ero.written([np.arange(BATCH - 1)])
+    with pytest.raises(ValueError, match="from the 7 stored"):
+        ero.draw(1)
+    with pytest.raises(ValueError, match="cannot be one of 2"):
+        ero.draw(2)

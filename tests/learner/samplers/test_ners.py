@@ -1,0 +1,234 @@
+"""NERS: the score network and its gradient, and what is drawn, scored and learned (Oh et al. 2021)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import NersSettings
+from onrig.learner.samplers import Setting
+from onrig.learner.samplers.ners import Ners, ScoreNets
+from onrig.learner.settings import LearnerSettings
+from tests.learner.samplers.looks import looking_at
+
+RNG = np.random.default_rng
+SMALL = NersSettings(hidden=(12, 8, 6), score=(8, 5), sample=24)
+CAPACITY, BATCH = 40, 8
+
+
+def nets(settings: NersSettings = SMALL, trials: int = 1, width: int = 9) -> ScoreNets:
+    return ScoreNets(settings, width, [RNG(seed) for seed in range(trials)], dtype=torch.float64)
+
+
+def sampler(trials: int = 1, settings: NersSettings = SMALL, *, updates: int = 1000) -> Ners:
+    actions = RNG(7).standard_normal((trials, CAPACITY, 1))
+    options = LearnerSettings(ners=settings)
+    setting = Setting(CAPACITY, BATCH, 10, updates, 400, options, looking_at(actions, observations=2))
+    return Ners(setting, [RNG(seed) for seed in range(trials)])
+
+
+def signals(trials: int, seed: int) -> Signals:
+    td, target = RNG(seed).standard_normal((2, 1, trials, BATCH))
+    return Signals(td, target=target)
+
+
+def replayed(ners: Ners, trials: int, updates: int, seed: int = 0) -> list[NDArray[np.int64]]:
+    """Slots of some updates, (S, B) each."""
+    drawn = []
+    for update in range(updates):
+        slots = ners.draw(1).slots
+        ners.updated(slots, signals(trials, seed + update))
+        drawn.append(slots[0])
+    return drawn
+
+
+def priorities(ners: Ners, trial: int = 0) -> NDArray[np.float64]:
+    return ners.state()[f"law{trial}/priorities"].astype(np.float64)
+
+
+def parameters(ners: Ners) -> NDArray[np.float64]:
+    state = ners.state()
+    names = [f"nets/{kind}_{net}" for net in ("embed", "score") for kind in ("online", "adam_mean", "adam_square")]
+    return np.concatenate([state[name].reshape(len(state[name]), -1).astype(np.float64) for name in names], axis=1)
+
+
+@pytest.mark.parametrize(("n", "m", "known"), [(3, 1, 704_769), (11, 3, 713_985), (17, 6, 721_665)])
+def test_the_networks_have_the_paper_s_sizes(n: int, m: int, known: int) -> None:
+    assert ScoreNets(NersSettings(), 2 * n + m + 4, [RNG(0)]).n_parameters == known
+
+
+def test_scores_are_equivariant_and_depend_on_the_rest_of_the_minibatch() -> None:
+    f, x = nets(), RNG(1).standard_normal((1, 10, 9))
+    scores = f.scores(x)
+    assert ((scores > 0) & (scores < 1)).all()
+    order = RNG(2).permutation(10)
+    np.testing.assert_allclose(f.scores(x[:, order]), scores[:, order], atol=1e-6)
+    other = x.copy()
+    other[:, 0] += 1.0
+    assert (f.scores(other)[:, 1:] != scores[:, 1:]).all()
+
+
+def test_without_the_global_network_an_experience_is_scored_alone() -> None:
+    f, x = nets(NersSettings(hidden=(12, 6), score=(8,), ablation="local")), RNG(1).standard_normal((1, 10, 9))
+    other = x.copy()
+    other[:, 0] += 1.0
+    np.testing.assert_array_equal(f.scores(other)[:, 1:], f.scores(x)[:, 1:])
+    assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._width == 3
+
+
+def test_the_gradient_is_that_of_reinforce() -> None:
+    f, x, gain = nets(), RNG(3).standard_normal((1, 4, 9)), np.array([2.5])
+    valid = np.array([[True, True, True, False]])
+    loss = float(f.gradients(x, valid, gain))
+    assert loss == pytest.approx(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum(), rel=1e-12)
+    for net in (f._embed, f._score):
+        for leaf in net.online:
+            assert leaf.grad is not None
+            for at in RNG(4).integers(0, leaf.numel(), 12).tolist():
+                gradient = float(leaf.grad.view(-1)[at])
+                ends = []
+                for step in (1e-5, -2e-5):
+                    leaf.data.view(-1)[at] += step
+                    ends.append(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum())
+                leaf.data.view(-1)[at] += 1e-5
+                assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(gradient, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("gain", [-3.0, 3.0])
+def test_a_gain_raises_the_scores_of_what_was_replayed_and_a_loss_lowers_them(gain: float) -> None:
+    f, x = nets(), RNG(5).standard_normal((1, 20, 9))
+    before = np.log(f.scores(x)).mean()
+    for _ in range(3):
+        f.gradients(x, np.ones((1, 20), np.bool_), np.array([gain]))
+        f.step(np.array([0]))
+    assert np.sign(np.log(f.scores(x)).mean() - before) == np.sign(gain)
+
+
+def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
+    ners = sampler(updates=200)
+    ners.written([np.arange(CAPACITY)])
+    assert priorities(ners).tolist() == [1.0] * CAPACITY
+    betas = []
+    for k in range(200):
+        before = priorities(ners)
+        draw = ners.draw(1)
+        assert draw.weights is not None
+        share = before / before.sum()
+        times_uniform = CAPACITY * share[draw.slots[0, 0]]
+        apart = np.abs(np.log(times_uniform)) > 1e-3
+        if apart.any():
+            found = -np.log(draw.weights[0, 0]) / np.log(times_uniform)
+            betas.append((k, float(np.median(found[apart]))))
+        scores = np.exp(RNG(k).standard_normal(CAPACITY))
+        ners._laws[0].prioritise(np.arange(CAPACITY), scores / scores.max())
+        if k == 199:  # at beta = 1 the expected weight is 1
+            assert (share * (CAPACITY * share) ** -1.0).sum() == pytest.approx(1.0, abs=1e-12)
+            np.testing.assert_allclose(draw.weights[0, 0], 1.0 / times_uniform, rtol=1e-5)
+    steps, found_betas = zip(*betas, strict=True)
+    np.testing.assert_allclose(found_betas, 0.4 + 0.6 * np.array(steps) / 199, atol=2e-3)
+
+
+def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> None:
+    ners = sampler()
+    ners.written([np.arange(CAPACITY)])
+    (drawn,) = replayed(ners, 1, 1)
+    others = np.setdiff1d(np.arange(CAPACITY), drawn[0])
+    now = priorities(ners)
+    assert (now[others] == 1.0).all()
+    assert (now[drawn[0]] < 1.0).all()
+    features = ners._features
+    assert set(np.flatnonzero(features.td[0] != 1.0).tolist()) == set(drawn[0].tolist())
+    ners.written([drawn[0][:2]])
+    assert (priorities(ners)[drawn[0][:2]] == 1.0).all()
+    assert features.td[0, drawn[0][0]] == features.target[0, drawn[0][0]] == 1.0
+    assert features.number[0, drawn[0][:2]].tolist() == [CAPACITY + 1, CAPACITY + 2]
+    assert not ners.state()["replayed"][0, drawn[0][:2]].any()
+
+
+def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_before() -> None:
+    ners = sampler()
+    ners.written([np.arange(CAPACITY)])
+    start = parameters(ners)
+
+    def closed(total: float) -> bool:
+        before = parameters(ners)
+        ners.episode_closed(np.array([total]), np.ones(1, np.bool_))
+        return not np.array_equal(parameters(ners), before)
+
+    replayed(ners, 1, 3)
+    assert not closed(5.0)  # there was no episode before
+    assert not closed(7.0)  # nothing was replayed since
+    replayed(ners, 1, 3)
+    assert not closed(7.0)  # no gain, no step
+    replayed(ners, 1, 3)
+    assert not closed(np.nan)
+    replayed(ners, 1, 3)
+    assert not closed(3.0)  # the one before is not known
+    assert np.array_equal(parameters(ners), start)
+    replayed(ners, 1, 3)
+    assert closed(4.0)
+    replayed(ners, 1, 3)
+    ners.written([np.arange(CAPACITY)])
+    assert not closed(9.0)  # everything replayed has been overwritten
+
+
+def test_only_trials_whose_episode_ended_are_stepped() -> None:
+    ners, alone = sampler(3), sampler(3)
+    for one in (ners, alone):
+        one.written([np.arange(CAPACITY)] * 3)
+        one.episode_closed(np.zeros(3), np.ones(3, np.bool_))
+        replayed(one, 3, 2)
+    before = parameters(ners)
+    ners.episode_closed(np.array([1.0, 2.0, 3.0]), np.array([False, True, False]))
+    alone.episode_closed(np.array([1.0, 2.0, 3.0]), np.ones(3, np.bool_))
+    changed = (parameters(ners) != before).any(axis=1)
+    assert changed.tolist() == [False, True, False]
+    assert np.array_equal(parameters(ners)[1], parameters(alone)[1])
+    steps = ners.state()["nets/adam_step_score"]
+    assert steps.reshape(-1).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
+    ners = sampler()
+    ners.written([np.arange(CAPACITY)])
+    slots = ners.draw(1).slots
+    ners.updated(slots, Signals(np.full((1, 1, BATCH), np.nan), target=np.full((1, 1, BATCH), np.inf)))
+    assert np.isfinite(priorities(ners)).all()
+    assert (ners._features.td == 1.0).all()
+
+
+def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
+    def after(ners: Ners) -> list[list[int]]:
+        slots = replayed(ners, 1, 3, seed=9)
+        ners.episode_closed(np.array([8.0]), np.ones(1, np.bool_))
+        ners.written([np.arange(5)])
+        return [drawn[0].tolist() for drawn in slots + replayed(ners, 1, 5, seed=20)]
+
+    first, second = sampler(), sampler()
+    first.written([np.arange(CAPACITY)])
+    first.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    replayed(first, 1, 4)
+    first.episode_closed(np.ones(1), np.ones(1, np.bool_))
+    replayed(first, 1, 2)
+    state = first.state()
+    expected = after(first)
+    second.restore(state)
+    assert after(second) == expected
+    assert np.array_equal(parameters(second), parameters(first))
+    with pytest.raises(ValueError, match="state of 1 trials, expected 2"):
+        sampler(2).restore(state)
+
+
+def test_what_it_needs_is_told() -> None:
+    with pytest.raises(ValueError, match="NERS needs experiences and a policy to look at"):
+        Ners(Setting(CAPACITY, BATCH, 10), [RNG(0)])
+    ners = sampler()
+    ners.written([np.arange(CAPACITY)])
+    slots = ners.draw(1).slots
+    with pytest.raises(ValueError, match="tells no targets"):
+        ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
+    with pytest.raises(ValueError, match="cannot be one of 2"):
+        ners.draw(2)

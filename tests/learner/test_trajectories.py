@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Layout, Slots
+from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+
+CAPACITY = 11
+RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")
+
+
+class Filled:
+    """A memory of one trial that is fed episodes, its trajectories, and what is stored, by search."""
+
+    def __init__(self, retention: str, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._keeper = keeper_for(parse_strategy(f"{retention}[Uniform]"), CAPACITY, np.random.default_rng(seed))
+        self.storage = Storage(CAPACITY, Layout(1, 1), cyclic=self._keeper.cyclic)
+        self.trajectories = Trajectories(1, CAPACITY, self._continues)
+
+    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+        ends: NDArray[np.float32] = self.storage.next_observation[first, 0]
+        same: NDArray[np.bool_] = ends == self.storage.observation[second, 0]
+        return same
+
+    def add(self, episode: int, steps: list[int], at_once: int, attempt: int = 0) -> None:
+        """Offer these steps of an episode, so many before their trajectories hear of them."""
+        slots: list[int] = []
+        for n, step in enumerate(steps):
+            slot = self._keeper.place()
+            if slot >= 0:
+                state = 1000.0 * episode + 100.0 * attempt + step
+                self.storage.insert(slot, [state], [0.0], 0.0, [state + 1], episode=episode, step=step)
+                self._keeper.written(slot, float(self._rng.random()))
+                slots.append(slot)
+            if n % at_once == at_once - 1:
+                self._tell(slots)
+                slots = []
+        self._tell(slots)
+        stored = self.storage.stored
+        if stored:
+            self._keeper.learned(Signal.TD_ERROR, np.arange(stored), self._rng.random(stored, np.float32))
+
+    def _tell(self, slots: list[int]) -> None:
+        at = np.array(slots, np.int64)
+        self.trajectories.written(0, at, keys_of(self.storage.episode[at], self.storage.step[at]))
+
+    def searched(self, slot: int, n: int, ahead: int = 1) -> list[int]:
+        """The chain from a slot on, found by looking through everything."""
+        found = [slot]
+        s = self.storage
+        while len(found) < n:
+            here = found[-1]
+            near = [
+                other
+                for other in range(s.stored)
+                if s.episode[other] == s.episode[here]
+                and int(s.step[other]) == int(s.step[here]) + ahead
+                and (s.next_observation[here] == s.observation[other] or ahead < 0)
+                and (s.next_observation[other] == s.observation[here] or ahead > 0)
+            ]
+            if not near:
+                break
+            (one,) = near
+            found.append(one)
+        return found
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), min_size=1, max_size=6),
+    st.integers(1, 5),
+    st.integers(0, 2**32),
+)
+def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
+    retention: str, episodes: list[tuple[int, int]], at_once: int, seed: int
+) -> None:
+    filled = Filled(retention, seed)
+    for episode, (length, lost) in enumerate(episodes, 1):
+        filled.add(episode, [step for step in range(length) if step != lost], at_once)
+        slots = np.arange(filled.storage.stored)[None]
+        after, before = filled.trajectories.follow(slots, 4), filled.trajectories.before(slots, 3)
+        for slot in slots[0].tolist():
+            for chain, n, ahead in ((after, 4, 1), (before, 3, -1)):
+                wanted = filled.searched(slot, n, ahead)
+                assert chain.slots[0, slot][chain.present[0, slot]].tolist() == wanted
+                assert chain.last[0, slot] == wanted[-1]
+            whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
+            assert filled.trajectories.episode_of(0, slot).tolist() == whole
+
+
+def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
+    filled = Filled("FIFO", 0)
+    filled.add(1, [0, 1, 2, 3], 9)
+    filled.add(1, [0, 1], 9, attempt=1)
+    chains = filled.trajectories.follow(np.arange(6)[None], 4)
+    assert [row[there].tolist() for row, there in zip(chains.slots[0], chains.present[0], strict=True)] == [
+        [0, 1, 2, 3],
+        [1, 2, 3],
+        [2, 3],
+        [3],
+        [4, 5],
+        [5],
+    ]
+
+
+def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
+    trajectories = Trajectories(2, 4, lambda trial, first, second: np.ones(len(first), np.bool_))
+    trajectories.written(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
+    trajectories.written(1, np.array([2, 3]), np.array([6, 7]))
+    chains = trajectories.follow(np.array([[[2, 0], [2, 1]]]), 2)
+    assert chains.slots.tolist() == [[[[2, 0], [0, 0]], [[2, 3], [1, 1]]]]
+    assert chains.present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
