@@ -124,11 +124,12 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
 
 def _on_rig(config: RunConfig) -> Iterator[Finding]:
     learner = msgspec.convert(config.learner, LearnerSettings)
-    for at, message in rig_problems(learner):
+    for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     problem = process_problem(learner, config.exploration)
     if problem is not None:
-        yield ("exploration", "process"), f"{problem} at exploration.process"
+        at, message = problem
+        yield ("exploration", at), f"{message} at exploration.{at}"
 
 
 def _twin(config: RunConfig) -> Iterator[Finding]:
