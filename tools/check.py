@@ -1,10 +1,11 @@
-"""``onrig check``: validates a configuration and explains it."""
+"""``onrig check``: validates a configuration, or an experiment with all of its cells, and explains it."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from onrig.runtime.config.document import find, load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
@@ -28,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Check; returns the exit code."""
     args = parser().parse_args(arguments)
+    spec = _experiment(args.config)
+    if spec is not None:
+        return _check_experiment(args.config, spec, for_run=args.explain or args.plot or args.overrides)
     try:
         config = load_for_rig(args.config, args.overrides, heed=tell)
     except ConfigError as error:
@@ -40,6 +44,37 @@ def main(arguments: list[str]) -> int:
     for table in tables(config):
         print(f"\n{table}")
     return ExitCode.OK if args.plot is None else _draw(config, args.plot)
+
+
+def _experiment(name: str) -> Path | None:
+    """Path of an experiment's spec; None where the name is not that of one."""
+    for folder in ("", "experiments"):
+        try:
+            path = find(name, folder)
+            data = load_document(path).data
+        except FileNotFoundError:
+            continue
+        except ConfigError:
+            return None
+        return path if isinstance(data, dict) and "blocks" in data else None
+    return None
+
+
+def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
+    if for_run:
+        return complain("check", f"'{name}' is an experiment: --explain, --plot and --set are for runs")
+    from onrig.learner.trials.supported import trials_problems
+    from onrig.tools.experiments.grid import cells_of
+    from onrig.tools.experiments.spec import load_spec
+
+    try:
+        file = load_spec(path)
+        cells = cells_of(file, trials_problems)
+    except ConfigError as error:
+        return explain(error)
+    length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    print(f"{name}: sound: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
+    return ExitCode.OK
 
 
 def in_one_line(config: RunConfig) -> str:

@@ -64,6 +64,14 @@ class Setting(NamedTuple):
     """None where there is nothing to look at."""
     argument: float | None = None
     """Number in the strategy's notation."""
+    write_probability: float = 1.0
+    """Share of the steps that become experiences."""
+
+    @property
+    def replays(self) -> float:
+        """Expected replays of an experience under FIFO; of a run of unknown length 8, as in de Bruin et al. 2018."""
+        experiences = self.steps * self.write_probability
+        return self.updates * self.batch / experiences if self.updates and experiences else 8.0
 
     @classmethod
     def of_run(cls, config: RunConfig, options: LearnerSettings, capacity: int, look: Look | None = None) -> Setting:
@@ -71,7 +79,8 @@ class Setting(NamedTuple):
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         updates = config.episodes * (each or 0) + round(steps * (per_transition or 0.0))
-        return cls(capacity, options.batch, config.episodes, updates, steps, options, look)
+        share = config.selection.write_probability
+        return cls(capacity, options.batch, config.episodes, updates, steps, options, look, None, share)
 
 
 def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -146,5 +155,5 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Settin
     sampler = sampler_class(name)
     beta = Linear(sampler.first_beta, 1.0, setting.episodes)
     if correction == "FIS":
-        return Fis(sampler.build(setting, stream, None), setting.capacity, beta=beta)
+        return Fis(sampler.build(setting, stream, None), setting.capacity, beta=beta, replays=setting.replays)
     return sampler.build(setting, stream, beta if correction == "IS" else None)

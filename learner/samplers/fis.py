@@ -14,9 +14,6 @@ from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
-REPLAYS: Final = 8.0
-"""Expected replays of an experience, np in the paper (after Schaul et al. 2016)."""
-
 
 def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float64]:
     """Table of T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until negligible; at least 2 entries.
@@ -54,12 +51,13 @@ def fis_weights(n: int, p: float, beta: float, *, literal: bool = False) -> NDAr
 class Fis:
     """Any sampler, its draws weighted by the number of replays K of each experience, this one included.
 
-    The lifetime n of an experience under FIFO is the number of updates so far, at most ``capacity * replays / batch``;
-    p = batch / stored.  K starts over when a slot is rewritten.
+    ``replays`` is how often an experience is replayed under FIFO, np in the paper, 8 there.  Its lifetime n is the
+    number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K starts over when a slot is
+    rewritten.
     """
 
     def __init__(
-        self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float = REPLAYS, literal_tail: bool = False
+        self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float, literal_tail: bool = False
     ) -> None:
         self._sampler: Final = sampler
         self._capacity: Final = capacity

@@ -6,6 +6,7 @@ bounds.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -79,6 +80,14 @@ def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
     """
     mean: Values = _curves(mu)[:, -max(1, episodes) :].mean(axis=1)
     return mean
+
+
+def final_mean(curves: Values, share: float = 0.1) -> Values:
+    """Mean over the last ``share`` of the columns of ``curves`` ``(T, P)``, one at least: ``(T,)``.
+
+    Raises ValueError for curves without points.
+    """
+    return mu_final(curves, round(share * np.shape(curves)[-1]))
 
 
 def mu_max(mu: Values) -> Values:
@@ -168,6 +177,22 @@ def mean_bounds(values: NDArray[np.float64] | Integers) -> Bounds:
     column = np.asarray(values, np.float64).reshape(-1, 1)
     band = curve_bounds(column)
     return Bounds(float(band.mean[0]), float(band.low[0]), float(band.high[0]))
+
+
+def interquartile_mean(values: Values) -> Bounds:
+    """Mean of the middle half of one measure over the trials, ``(T,)``, with bounds as ``mean_bounds`` (Agarwal et al.
+    2021, §4.3); of T trials T // 4 are left out at either end."""
+    column = np.sort(np.asarray(values, np.float64).reshape(-1))
+    T = len(column)
+    if T == 1:
+        return Bounds(float(column[0]), math.nan, math.nan)
+    cut = T // 4
+    # Each resample as counts of the sorted trials: the middle is what lies between its quarters.
+    through = np.cumsum(np.rint(_weights(T) * T), axis=1)
+    within = np.clip(through, cut, T - cut)
+    weights = np.diff(within, axis=1, prepend=cut) / (T - 2 * cut)
+    low, high = _interval((weights @ column)[:, None])
+    return Bounds(float(column[cut : T - cut].mean()), float(low[0]), float(high[0]))
 
 
 def curve_bounds(values: Values) -> Band:

@@ -346,6 +346,6 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     beta = Linear(RankPer.first_beta, 1.0, setting.episodes)
     weighted = beta if correction == "IS" else None
     within = [Drawn() for _ in seeds] if correction == "FIS" else []
-    fis = [(Fis(drawn, setting.capacity, beta=beta), drawn) for drawn in within]
+    fis = [(Fis(drawn, setting.capacity, beta=beta, replays=setting.replays), drawn) for drawn in within]
     per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

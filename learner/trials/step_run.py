@@ -41,7 +41,7 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
     """Steps at the start with uniformly random actions and without updates."""
     updates_per_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    noise: NotNegative = 0.1
+    exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: LearnerSettings = LearnerSettings()

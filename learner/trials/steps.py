@@ -46,11 +46,14 @@ class StepTrials:
             options=run.options,
         )
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
-        self._explore = exploration_for(self._algorithm, run.noise, seeds, m)
+        self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
         updates = learning * run.updates_per_step
-        setting = Setting(run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner)
-        kept = Kept(n, m, strategy, setting, run.selection.write_probability, terminates=True)
+        share = run.selection.write_probability
+        setting = Setting(
+            run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
+        )
+        kept = Kept(n, m, strategy, setting, share, terminates=True)
         self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         self.steps = 0
         """Environment steps that each trial has done."""
@@ -67,14 +70,24 @@ class StepTrials:
 
         Without any such episode a trial's is NaN.
         """
-        self._closed[:] = 0.0
-        for _ in range(self._run.evaluation.every):
-            self._step()
-        total, count = self._closed
-        train = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        evaluation = self._evaluate()
+        train = self.train(self._run.evaluation.every)
+        evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
         return Scores(train, evaluation, None)
+
+    def train(self, steps: int) -> NDArray[np.float64]:
+        """Train for that many environment steps; returns the mean return (S,) of the episodes that closed in them."""
+        self._closed[:] = 0.0
+        for _ in range(steps):
+            self._step()
+        total, count = self._closed
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    def evaluate(self) -> NDArray[np.float64]:
+        """Mean return (S,) of noise-free episodes, those of a trial side by side."""
+        actors = (len(self._all), self._run.evaluation.episodes)
+        returns = episode_returns(self._evaluation, actors, lambda seen: self._safe(self._algorithm.policy(seen)))
+        return np.asarray(returns.mean(axis=1))
 
     def close(self) -> None:
         """Release the environments."""
@@ -107,12 +120,6 @@ class StepTrials:
         self._return[which] = 0.0
         self._episodes += which
         self._observation = self._world.begin(ended)
-
-    def _evaluate(self) -> NDArray[np.float64]:
-        """Mean return (S,) of noise-free episodes, those of a trial side by side."""
-        actors = (len(self._all), self._run.evaluation.episodes)
-        returns = episode_returns(self._evaluation, actors, lambda seen: self._safe(self._algorithm.policy(seen)))
-        return np.asarray(returns.mean(axis=1))
 
     def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
         """Actions (S, E, m) with zeros for those of diverged trials, which are marked."""

@@ -1,10 +1,13 @@
-"""Which configurations can run as trials; reading it needs no torch."""
+"""Which configurations can run as trials, of a rig or in a world; reading it needs no torch."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
@@ -38,3 +41,28 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     elif not follows_episode_alone(config.exploration):
         problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
     return problems
+
+
+def world_problems(run: StepRun) -> list[tuple[str, str]]:
+    """List (path, message) of everything that keeps trials from running in their world, its installation included."""
+    problems = list(step_problems(run))
+    if any(path == "world" for path, _ in problems):
+        return problems
+    spaces, refusal = _spaces(run.task, run.horizon, msgspec.json.encode(run.options))
+    if spaces is None:
+        return [*problems, ("world", refusal)]
+    return [*problems, *space_problems(run, *spaces)]
+
+
+@lru_cache(maxsize=64)
+def _spaces(task: str, horizon: int | None, options: bytes) -> tuple[tuple[int, int | None] | None, str]:
+    """Actions and levels of a task, or why there is none."""
+    try:
+        from onrig.learner.trials.worlds.gym import NoSuchTask, task_spaces
+    except ModuleNotFoundError as error:
+        return None, f"{error.name} is not installed: pip install 'onrig[learner]'"
+    try:
+        spaces = task_spaces(task, horizon, msgspec.json.decode(options))
+    except NoSuchTask as error:
+        return None, str(error)
+    return (spaces.m, spaces.levels), ""

@@ -17,7 +17,7 @@ from onrig.tools.safety_case.campaign import Tally, advance, draw, table
 from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.lockstep import run_lockstep
 
-CAMPAIGN = {"pendulum": 1000, "pendulum-hardware": 120, "magman": 120}
+CAMPAIGN = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
 """Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
 
 

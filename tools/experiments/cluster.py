@@ -18,7 +18,18 @@ from typing import Final
 import msgspec
 import ray
 
-from onrig.tools.experiments.jobs import ENGINE, Failed, Finished, Job, Reply, Unit, do, engine_named, job_of, trials_of
+from onrig.tools.experiments.jobs import (
+    ENGINE,
+    AnyJob,
+    Failed,
+    Finished,
+    Reply,
+    Unit,
+    do,
+    engine_named,
+    job_of,
+    trials_of,
+)
 from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers
 
 PROBE_S: Final = 5.0
@@ -85,7 +96,7 @@ def run_remotely(job: bytes, engine: str) -> bytes:
     torch.set_num_threads(1)
     answer: Finished | Failed
     try:
-        answer = do(msgspec.json.decode(job, type=Job), engine_named(engine), lambda episodes: None)
+        answer = do(msgspec.json.decode(job, type=AnyJob), engine_named(engine), lambda episodes: None)
     except Exception as error:
         answer = Failed(f"{type(error).__name__}: {error}")
     return msgspec.json.encode(answer)

@@ -17,7 +17,17 @@ from onrig.runtime.run_state.folder_access import check_way
 from onrig.runtime.supervise.run_folder import circumstances
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.spec import Spec, same
-from onrig.tools.experiments.store import CELLS, META, SPEC, TRIALS, Cell, read_cells, sweep, write_cells, write_whole
+from onrig.tools.experiments.store import (
+    CELLS,
+    META,
+    SPEC,
+    TRIALS,
+    AnyCell,
+    read_cells,
+    sweep,
+    write_cells,
+    write_whole,
+)
 
 RUNS: Final = Path("runs")
 
@@ -37,7 +47,7 @@ def last_folder(spec: Spec) -> Path | None:
     return None if number is None else RUNS / f"{spec.name}-{number}"
 
 
-def check_folder(folder: Path, cells: Sequence[Cell], *, resume: bool) -> None:
+def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
     """Raise Unsuitable where these cells cannot be run in a folder."""
     if not folder.exists():
         if resume:
@@ -56,7 +66,7 @@ def check_folder(folder: Path, cells: Sequence[Cell], *, resume: bool) -> None:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, spec: Path, cells: list[Cell]) -> Iterator[None]:
+def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]:
     """Hold a folder that `check_folder` found suitable, with what is known before the first trial.
 
     Raises OSError where it cannot be written, and Unsuitable while another process holds it.
@@ -79,7 +89,7 @@ def opened(folder: Path, spec: Path, cells: list[Cell]) -> Iterator[None]:
         os.close(fd)
 
 
-def _check_cells(folder: Path, cells: dict[str, Cell]) -> None:
+def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
     remedy = "resume it with its own spec, to which blocks and trials may be added, or choose another folder"
     try:
         before = read_cells(folder)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.config.document import find, problem_at
+from onrig.learner.trials.step_run import GYM, StepRun
+from onrig.learner.trials.supported import world_problems
+from onrig.runtime.config.conversion import convert_by_section
+from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -27,7 +32,7 @@ from onrig.tools.experiments.spec import (
     settings_of,
     short_name,
 )
-from onrig.tools.experiments.store import Cell
+from onrig.tools.experiments.store import AnyCell, Cell, WorldCell
 from onrig.tools.load import load
 
 REUSE: Final = 8
@@ -40,6 +45,8 @@ _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
 """Why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
+WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
+"""What keeps trials from running in their world: ``onrig.learner.trials.supported.world_problems``."""
 Values = dict[str, tuple[object, NodePath]]
 """By its short name each value that a cell sets, and where in the spec it stands; the later ones win."""
 Label = dict[str, str | float | int]
@@ -51,7 +58,13 @@ class _Trouble(NamedTuple):
     """Where in the spec the culprit stands, if that is known."""
 
 
-def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
+_Resolve = Callable[[Values], tuple[RunConfig | StepRun | None, list[_Trouble]]]
+"""Of the values of a cell: its configuration, or what is wrong with it."""
+
+
+def cells_of(
+    file: SpecFile, engine_problems: EngineProblems, in_world: WorldProblems = world_problems
+) -> Sequence[AnyCell]:
     """Every cell of a spec; raises ConfigError with every problem and its line.
 
     Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
@@ -60,22 +73,23 @@ def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
     §6.4).
     """
     problems: list[Problem] = []
-    cells: dict[str, Cell] = {}
+    cells: dict[str, AnyCell] = {}
     labels: set[bytes] = set()
-    named = list(_name_problems(file, file.spec.set, ("set",), {}))
+    kind = StepRun if file.spec.steps else RunConfig
+    named = list(_name_problems(file, file.spec.set, ("set",), {}, kind))
     for i, block in enumerate(file.spec.blocks):
         at: NodePath = ("blocks", i)
         taken: dict[str, str] = {}
         wrong = [
-            *_name_problems(file, block.set, (*at, "set"), taken),
-            *_name_problems(file, block.grid, (*at, "grid"), taken),
+            *_name_problems(file, block.set, (*at, "set"), taken, kind),
+            *_name_problems(file, block.grid, (*at, "grid"), taken, kind),
             *_duplicates(file, block, at),
         ]
         if named or wrong:
             problems += wrong
             continue
         try:
-            found = list(_block_cells(file, block, at, engine_problems))
+            found = list(_block_cells(file, block, at, engine_problems, in_world))
         except ConfigError as error:
             problems += error.problems
             continue
@@ -94,17 +108,21 @@ def cells_of(file: SpecFile, engine_problems: EngineProblems) -> list[Cell]:
     return list(cells.values())
 
 
-def shown(cell: Cell) -> str:
+def shown(cell: AnyCell) -> str:
     """Short description of a cell."""
-    return ", ".join(str(v) if k in ("config", "strategy") else f"{k} {v}" for k, v in cell.label.items())
+    return ", ".join(str(v) if k in ("config", "world", "strategy") else f"{k} {v}" for k, v in cell.label.items())
 
 
 def _name_problems(
-    file: SpecFile, names: Mapping[str, object], at: NodePath, taken: dict[str, str]
+    file: SpecFile,
+    names: Mapping[str, object],
+    at: NodePath,
+    taken: dict[str, str],
+    config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
     """What is wrong with names to set; ``taken`` says which name sets a path already, and learns of these."""
     for name in names:
-        fault = name_problem(name)
+        fault = name_problem(name, config)
         for target in paths_of(name) or (name,):
             if target in taken:
                 fault = f"'{name}' sets {target}, as '{taken[target]}' does already"
@@ -129,15 +147,17 @@ def _duplicates(file: SpecFile, block: Block, at: NodePath) -> Iterator[Problem]
         yield _at(file, (*at, "grid"), f"{count} combinations are more than {MAX_CELLS}")
 
 
-def _block_cells(file: SpecFile, block: Block, at: NodePath, engine_problems: EngineProblems) -> Iterator[Cell]:
-    try:
-        path = find(block.config, beside=file.path.parent)
-        base = load(str(path), [_UNLIMITED.assignment])
-    except FileNotFoundError as error:
-        raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
-    except ConfigError as error:
-        told = "; ".join(str(problem) for problem in error.problems)
-        raise ConfigError([_at(file, (*at, "config"), told)]) from None
+def _block_cells(
+    file: SpecFile, block: Block, at: NodePath, engine_problems: EngineProblems, in_world: WorldProblems
+) -> Iterator[AnyCell]:
+    resolve: _Resolve
+    if block.world is None:
+        path, base = _run_of(file, block, at)
+        common: Label = {"config": path.stem}
+        resolve = partial(_around_run, str(path), base, file.spec, engine_problems)
+    else:
+        common = {"world": block.world.removeprefix(GYM)}
+        resolve = partial(_in_world, block.world, (*at, "world"), file.spec, in_world)
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
     own: Values = {short_name(name): (value, (*at, "set", name)) for name, value in block.set.items()}
     axes = [
@@ -149,26 +169,66 @@ def _block_cells(file: SpecFile, block: Block, at: NodePath, engine_problems: En
         here: Values = {**own, **dict(combination)}
         # Those of the whole spec that the block replaces are left out, so that the block's come last and win.
         values: Values = {**{name: value for name, value in fixed.items() if name not in here}, **here}
-        config, troubles = _resolve(str(path), base, file.spec, values, engine_problems)
-        label: Label = {"config": path.stem}
-        label |= {name: _as_label(value) for name, (value, _) in here.items()}
+        config, troubles = resolve(values)
+        label = common | {name: _as_label(value) for name, (value, _) in here.items()}
         if config is not None and not troubles:
-            yield Cell(cell_id(config), label, config)
+            id = cell_id(config)
+            yield Cell(id, label, config) if isinstance(config, RunConfig) else WorldCell(id, label, config)
             continue
         for trouble in troubles:
             if trouble.message not in problems:
-                where = trouble.at or _culprit(str(path), base, file.spec, values, trouble, engine_problems)
-                problems[trouble.message] = _at(file, where or (*at, "config"), trouble.message)
+                where = trouble.at or _culprit(resolve, values, trouble)
+                of_all = "config" if block.world is None else "world"
+                problems[trouble.message] = _at(file, where or (*at, of_all), trouble.message)
     if problems:
         raise ConfigError(problems.values())
 
 
-def _resolve(
-    path: str, base: RunConfig, spec: Spec, values: Values, engine_problems: EngineProblems
+def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
+    """A block's run, with the limits of trials."""
+    try:
+        path = find(str(block.config), beside=file.path.parent)
+        return path, load(str(path), [_UNLIMITED.assignment])
+    except FileNotFoundError as error:
+        raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
+    except ConfigError as error:
+        told = "; ".join(str(problem) for problem in error.problems)
+        raise ConfigError([_at(file, (*at, "config"), told)]) from None
+
+
+def _in_world(
+    world: str, at: NodePath, spec: Spec, in_world: WorldProblems, values: Values
+) -> tuple[StepRun | None, list[_Trouble]]:
+    """The configuration of one cell in a world, or what is wrong with it."""
+    given = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
+    document = parse_document(msgspec.json.encode(given).decode(), "")
+    try:
+        settings = _filled(None, values)
+    except _Unfilled as error:
+        return None, [_Trouble(str(error), error.at)]
+    origins = {origin_of(setting.assignment): setting.at for setting in settings}
+    try:
+        for setting in settings:
+            document = override(document, setting.assignment)
+        run = convert_by_section(document, StepRun)
+    except ConfigError as error:
+        return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
+    places = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
+    places |= {setting.path: setting.at for setting in settings}
+    troubles = [_Trouble(f"{message} at {path}", places.get(path)) for path, message in in_world(run)]
+    troubles += _unread(values, run.learner)
+    if not troubles:
+        strategy = str(parse_strategy(run.selection.strategy))
+        run = msgspec.structs.replace(run, selection=msgspec.structs.replace(run.selection, strategy=strategy))
+    return run, troubles
+
+
+def _around_run(
+    path: str, base: RunConfig, spec: Spec, engine_problems: EngineProblems, values: Values
 ) -> tuple[RunConfig | None, list[_Trouble]]:
     """The configuration of one cell, or what is wrong with it."""
     try:
-        settings = _settings(base, spec, values)
+        settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED, *_filled(base, values)]
     except _Unfilled as error:
         return None, [_Trouble(str(error), error.at)]
     origins = {f"--set {setting.assignment}": setting.at for setting in settings}
@@ -192,15 +252,20 @@ def _resolve(
         learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
     )
     troubles = [_Trouble(message, None) for message in engine_problems(config, learner)]
-    for name, (_, at) in values.items():
-        paths = AXES.get(name, ())
-        sections = {path.split(".")[1] for path in paths if path.count(".") == 2 and path.startswith("learner.")}
-        if sections and learner.algorithm not in sections:
-            troubles.append(_Trouble(f"'{name}' sets {' and '.join(paths)}: {learner.algorithm} reads neither", at))
+    troubles += _unread(values, learner)
     if config.episodes * steps < learner.batch:
         message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
         troubles.append(_Trouble(message, ("episodes",)))
     return config, troubles
+
+
+def _unread(values: Values, learner: LearnerSettings) -> Iterator[_Trouble]:
+    """Axes that set other algorithms' sections alone."""
+    for name, (_, at) in values.items():
+        paths = AXES.get(name, ())
+        sections = {path.split(".")[1] for path in paths if path.count(".") == 2 and path.startswith("learner.")}
+        if sections and learner.algorithm not in sections:
+            yield _Trouble(f"'{name}' sets {' and '.join(paths)}: {learner.algorithm} reads neither", at)
 
 
 class _Unfilled(ValueError):
@@ -211,10 +276,10 @@ class _Unfilled(ValueError):
         self.at = at
 
 
-def _settings(base: RunConfig, spec: Spec, values: Values) -> list[Setting]:
-    """Everything a cell sets; what comes later in ``values`` comes later here, and so wins."""
+def _filled(base: RunConfig | None, values: Values) -> list[Setting]:
+    """Everything a cell sets, placeholders filled; what comes later in ``values`` comes later here, and so wins."""
     filler = values.get(PLACEHOLDER)
-    settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED]
+    settings: list[Setting] = []
     for name, (value, at) in values.items():
         if name == "strategy" and isinstance(value, str) and _FILLED in value:
             if filler is None:
@@ -225,18 +290,11 @@ def _settings(base: RunConfig, spec: Spec, values: Values) -> list[Setting]:
     return settings
 
 
-def _culprit(
-    path: str,
-    base: RunConfig,
-    spec: Spec,
-    values: Values,
-    trouble: _Trouble,
-    engine_problems: EngineProblems,
-) -> NodePath | None:
+def _culprit(resolve: _Resolve, values: Values, trouble: _Trouble) -> NodePath | None:
     """The value without which the trouble would not be: the axes are tried first."""
     for name in reversed(values):
         rest = {n: v for n, v in values.items() if n != name}
-        if trouble.message not in {t.message for t in _resolve(path, base, spec, rest, engine_problems)[1]}:
+        if trouble.message not in {t.message for t in resolve(rest)[1]}:
             return values[name][1]
     return None
 

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import StepRun
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.experiments.store import Cell, Trial
+from onrig.tools.experiments.store import AnyCell, Cell, Trial
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``Trials`` runs the trials."""
+"""Module whose ``Trials`` runs the trials of a run; those in a world are ``onrig.learner.trials.steps``'s."""
 
 
 class Scores(Protocol):
@@ -52,22 +53,30 @@ Engine = Callable[[RunConfig, LearnerSettings, Sequence[int]], Trials]
 class Unit(NamedTuple):
     """Work unit: some trials of one cell, trained together."""
 
-    cell: Cell
+    cell: AnyCell
     seeds: tuple[int, ...]
 
     @property
     def work(self) -> float:
         """Batch updates of all its trials, which dominate its time."""
-        updates = self.cell.config.learner.get("updates_per_episode")
-        each = float(updates) if isinstance(updates, int | float) else 1.0
-        return each * self.cell.config.episodes * len(self.seeds)
+        return self.cell.updates * len(self.seeds)
 
 
-class Job(msgspec.Struct, frozen=True):
-    """A unit, as it is sent to a worker."""
+class Job(msgspec.Struct, frozen=True, tag=True):
+    """A unit around a run, as it is sent to a worker."""
 
     config: RunConfig
     seeds: tuple[int, ...]
+
+
+class WorldJob(msgspec.Struct, frozen=True, tag=True):
+    """A unit in a world."""
+
+    config: StepRun
+    seeds: tuple[int, ...]
+
+
+AnyJob = Job | WorldJob
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -103,9 +112,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 Reply = Ready | Progress | Finished | Failed
 
 
-def job_of(unit: Unit) -> Job:
+def job_of(unit: Unit) -> AnyJob:
     """What a worker has to know of a unit."""
-    return Job(unit.cell.config, unit.seeds)
+    cell = unit.cell
+    return Job(cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(cell.config, unit.seeds)
 
 
 def engine_named(module: str) -> Engine:
@@ -114,16 +124,27 @@ def engine_named(module: str) -> Engine:
     return engine
 
 
-def do(job: Job, engine: Engine, on_episode: Callable[[int], None]) -> Finished:
-    """Run all episodes of a job's trials; ``on_episode`` is told after each how many are done."""
-    settings = msgspec.convert(job.config.learner, LearnerSettings)
-    trials = engine(job.config, settings, job.seeds)
-    E, S = job.config.episodes, len(job.seeds)
+def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finished:
+    """Run a job's trials; ``on_episode`` is told after each episode (evaluation, in a world) how many are done."""
+    if isinstance(job, Job):
+        settings = msgspec.convert(job.config.learner, LearnerSettings)
+        return _scored(engine(job.config, settings, job.seeds).episode, job.config.episodes, len(job.seeds), on_episode)
+    from onrig.learner.trials.steps import StepTrials
+
+    trials = StepTrials(job.config, job.seeds)
+    try:
+        return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)
+    finally:
+        trials.close()
+
+
+def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]) -> Finished:
+    """Advance S trials E times and gather their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
     for episode in range(E):
-        scores = trials.episode()
+        scores = advance()
         train[:, episode] = scores.train
         evaluation[:, episode] = scores.evaluation
         if scores.batch_noise is not None:  # there is none before the first minibatches either
@@ -163,7 +184,7 @@ def main(module: str) -> None:
         replies.flush()
 
     engine = engine_named(module)
-    decoder = msgspec.json.Decoder(Job)
+    decoder = msgspec.json.Decoder(AnyJob)
     reply(Ready())
     for line in sys.stdin.buffer:
         answer: Finished | Failed

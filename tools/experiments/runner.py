@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from onrig.runtime.printable import printable
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.jobs import Unit
-from onrig.tools.experiments.store import Cell, missing_seeds, write_trial
+from onrig.tools.experiments.store import AnyCell, WorldCell, missing_seeds, write_trial
 from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
 from onrig.tools.terminal import drawing_stream
 
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     lost: list[Lost]
 
 
-def missing(folder: Path, cells: Sequence[Cell], seeds: Sequence[int]) -> list[Unit]:
+def missing(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
     """For each cell with trials that are not there yet, these."""
     found = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
     return [unit for unit in found if unit.seeds]
@@ -92,12 +92,14 @@ class Tally:
         self._total_work = sum(unit.work for unit in units)
         self._settled_work = 0.0
         self._settled_episodes = 0
+        in_world = any(isinstance(unit.cell, WorldCell) for unit in units)
+        self._counted = "evaluations" if in_world else "episodes"
         self.trials = there
         """Finished trials, with those of earlier."""
         self.total = there + sum(len(unit.seeds) for unit in units)
 
     def advanced(self, unit: Unit, episodes: int) -> None:
-        """Progress of a unit in episodes."""
+        """Progress of a unit in episodes (evaluations, in a world)."""
         self._running[_key(unit)] = (unit, episodes)
 
     def settled(self, unit: Unit, *, done: bool) -> None:
@@ -105,7 +107,7 @@ class Tally:
         self._running.pop(_key(unit), None)
         self._settled_work += unit.work
         if done:
-            self._settled_episodes += unit.cell.config.episodes * len(unit.seeds)
+            self._settled_episodes += unit.cell.points * len(unit.seeds)
             self.trials += len(unit.seeds)
 
     @property
@@ -116,15 +118,16 @@ class Tally:
     @property
     def fraction(self) -> float:
         """Of the work, 0 to 1."""
-        running = sum(unit.work * done / unit.cell.config.episodes for unit, done in self._running.values())
+        running = sum(unit.work * done / unit.cell.points for unit, done in self._running.values())
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:
         """One line: trials, episodes per second, time left."""
         elapsed = max(self._clock() - self._started_s, 1e-9)
         rate, fraction = self.episodes / elapsed, self.fraction
+        digits = 0 if rate >= 10 or self._counted == "episodes" else 2
         left = f", {duration(elapsed / fraction * (1 - fraction))} left" if fraction > 0 else ""
-        return f"{self.trials} of {self.total} trials, {rate:.0f} episodes/s{left}"
+        return f"{self.trials} of {self.total} trials, {rate:.{digits}f} {self._counted}/s{left}"
 
 
 class Display(Protocol):

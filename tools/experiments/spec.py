@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
@@ -26,10 +27,12 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All combinations of some axes, around one run's configuration."""
+    """All combinations of some axes, around one run's configuration or in one world."""
 
-    config: str
+    config: str | None = None
     """Name of a shipped run, or a path (from the spec's folder on)."""
+    world: str | None = None
+    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``."""
     set: dict[str, object] = {}
     """Axis or dotted path of the run's configuration to the value that it has in this block."""
     grid: dict[str, list[object]] = {}
@@ -42,8 +45,13 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: _Name
     title: str
     trials: int
-    episodes: int
     blocks: tuple[Block, ...]
+    episodes: int = 0
+    """Of a run's trials."""
+    steps: int = 0
+    """Of trials in a world, instead."""
+    evaluation: Evaluation = Evaluation()
+    """In a world."""
     figures: tuple[int | str, ...] = ()
     """Output of `onrig report`: figures of de Bruin et al. 2018 by number, tables as ``table-6``."""
     first_seed: int = 0
@@ -79,14 +87,24 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
     found = []
     if not 1 <= spec.trials <= MAX_TRIALS:
         found.append(problem_at(document, ("trials",), f"expected 1 to {MAX_TRIALS}, got {spec.trials} at trials"))
-    if spec.episodes < 1:
-        found.append(problem_at(document, ("episodes",), f"expected at least 1, got {spec.episodes} at episodes"))
+    in_world = any(block.world is not None for block in spec.blocks)
+    length, other = ("steps", "episodes") if in_world else ("episodes", "steps")
+    if getattr(spec, length) < 1:
+        found.append(problem_at(document, (length,), f"expected at least 1, got {getattr(spec, length)} at {length}"))
+    if getattr(spec, other):
+        told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
+        found.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
     if not 0 <= spec.first_seed <= _MAX_SEED - MAX_TRIALS:
         message = f"expected 0 to 2^63 - {MAX_TRIALS + 1}, got {spec.first_seed} at first_seed"
         found.append(problem_at(document, ("first_seed",), message))
     if not spec.blocks:
         found.append(problem_at(document, ("blocks",), "expected at least one block at blocks"))
     for i, block in enumerate(spec.blocks):
+        if (block.config is None) == (block.world is None):
+            found.append(problem_at(document, ("blocks", i), f"expected one of 'config' and 'world' at blocks[{i}]"))
+        elif in_world and block.world is None:
+            message = "runs and worlds do not go into one experiment"
+            found.append(problem_at(document, ("blocks", i, "config"), f"{message} at blocks[{i}].config"))
         for axis, values in block.grid.items():
             if not values:
                 found.append(problem_at(document, ("blocks", i, "grid", axis), f"axis '{axis}' has no values"))
@@ -116,8 +134,8 @@ AXES: Final[Mapping[str, tuple[str, ...]]] = {
 
 _SHORT: Final = {paths[0]: name for name, paths in AXES.items() if len(paths) == 1}
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
-_OURS: Final = {"seed": "first_seed", "episodes": "episodes"}
-"""Paths that the spec has keys of its own for."""
+_OURS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
+"""Paths that the spec or its blocks have keys of their own for."""
 _INERTIA: Final = {
     "paper": {"rig": "pendulum", "task": "swingup"},
     "hardware": {"rig": "pendulum-hardware", "task": "swingup-hardware"},
@@ -143,12 +161,12 @@ def short_name(name: str) -> str:
     return _SHORT.get(name, name)
 
 
-def name_problem(name: str) -> str | None:
-    """Problem with the name of an axis or of a value to set, or None."""
+def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | None:
+    """Problem with the name of an axis, or of a value to set in a configuration, or None."""
     if name in _OURS:
         return f"'{name}' is set by the spec's own '{_OURS[name]}'"
     head = re.split(r"[.\[]", name, maxsplit=1)[0]
-    fields = RunConfig.__struct_fields__
+    fields = config.__struct_fields__
     if name in AXES or (_PATH.fullmatch(name) and head in fields):
         return None
     hint = suggestion(name, list(AXES))
@@ -160,19 +178,20 @@ def paths_of(name: str) -> tuple[str, ...]:
     return AXES.get(name, (name,))
 
 
-def settings_of(name: str, value: object, at: NodePath, base: RunConfig) -> Iterator[Setting]:
-    """What a value under this name sets, around the run ``base``.
+def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None) -> Iterator[Setting]:
+    """What a value under this name sets, around the run ``base`` or in a world.
 
     The pendulum's inertia is a property of the plant, but the yardsticks that go with it are the task's:
     between the two shipped presets rig and task change with it.
     """
-    if name == "inertia" and base.rig.name in ("pendulum", "pendulum-hw") and base.task.name.startswith("swingup"):
+    pendulums = ("pendulum", "pendulum-hw")
+    if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
         yield from (Setting(path, given, at) for path, given in (preset or {}).items())
     yield from (Setting(path, value, at) for path in paths_of(name))
 
 
-def cell_id(config: RunConfig) -> str:
+def cell_id(config: RunConfig | StepRun) -> str:
     """Digest of a resolved configuration, the seed left out: 12 hexadecimal digits.
 
     Values that are the defaults do not count, so that an experiment can be resumed when a later version knows of more;
@@ -181,19 +200,21 @@ def cell_id(config: RunConfig) -> str:
     return hashlib.sha256(msgspec.json.encode(_told(config), order="sorted")).hexdigest()[:12]
 
 
-def same(a: RunConfig, b: RunConfig) -> bool:
+def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
     """Whether two resolved configurations are equal in everything but the seed, defaults included."""
     return _parts(a) == _parts(b)
 
 
-def _parts(config: RunConfig) -> tuple[RunConfig, LearnerSettings, TwinOptions | None]:
+def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
+    if isinstance(config, StepRun):
+        return (config,)
     twin, learner = config.device.twin, msgspec.convert(config.learner, LearnerSettings)
     device = msgspec.structs.replace(config.device, twin=None)
     bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
 
 
-def _told(config: RunConfig) -> list[object]:
+def _told(config: RunConfig | StepRun) -> list[object]:
     return [_without_defaults(part) for part in _parts(config)]
 
 

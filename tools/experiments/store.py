@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.trials.step_run import StepRun
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -28,24 +29,60 @@ TRIALS: Final = "trials"
 _UNFINISHED: Final = ".unfinished"
 
 
-class Cell(msgspec.Struct, frozen=True):
+class _Labelled(msgspec.Struct, frozen=True):
     """One combination of a grid's values; its trials differ in nothing but their seed."""
 
     id: str
     """Short digest of the resolved configuration, the seed left out."""
     label: dict[str, str | float | int]
-    """``config`` (the run's name) and the value of every axis and of what its block sets, by their short names; what
-    is neither text nor a number stands there as JSON."""
+    """``config`` (the run's name) or ``world``, and the value of every axis and of what its block sets, by their short
+    names; what is neither text nor a number stands there as JSON."""
+
+
+class Cell(_Labelled, frozen=True):
+    """A cell around a run."""
+
     config: RunConfig
+
+    @property
+    def points(self) -> int:
+        """Scores of a trial: one for each episode."""
+        return self.config.episodes
+
+    @property
+    def updates(self) -> float:
+        """Batch updates of a trial, which dominate its time."""
+        each = self.config.learner.get("updates_per_episode")
+        return (float(each) if isinstance(each, int | float) else 1.0) * self.config.episodes
+
+
+class WorldCell(_Labelled, frozen=True):
+    """A cell in a world."""
+
+    config: StepRun
+
+    @property
+    def points(self) -> int:
+        """Scores of a trial: one for each evaluation."""
+        return self.config.points
+
+    @property
+    def updates(self) -> float:
+        """Batch updates of a trial, which dominate its time."""
+        return float(self.config.steps * self.config.updates_per_step)
+
+
+AnyCell = Cell | WorldCell
 
 
 class Trial(NamedTuple):
-    """What is kept of one trial of E episodes."""
+    """What is kept of one trial of E episodes, or of E evaluations in a world."""
 
     train: NDArray[np.float64]
-    """(E,) mean raw reward per step of each training episode."""
+    """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes that
+    closed since the evaluation before, NaN without any."""
     evaluation: NDArray[np.float64]
-    """(E,) the same of the noise-free episode after it."""
+    """(E,) the same of the noise-free episode after it; in a world the mean return of the evaluation."""
     batch_noise: NDArray[np.float64] | None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
 
@@ -56,9 +93,9 @@ class CellTrials(NamedTuple):
     seeds: NDArray[np.int64]
     """(T,)"""
     train: NDArray[np.float64]
-    """(T, E) mean raw reward per step of each training episode."""
+    """(T, E), as in ``Trial``."""
     evaluation: NDArray[np.float64]
-    """(T, E) the same of the noise-free episode after it."""
+    """(T, E)"""
     batch_noise: NDArray[np.float64] | None
     """(T, n_obs + n_act); None where there is no noise."""
 
@@ -68,23 +105,29 @@ def read_spec(folder: Path) -> Spec:
     return load_spec(folder / SPEC).spec
 
 
-def read_cells(folder: Path) -> list[Cell]:
+def read_cells(folder: Path) -> list[AnyCell]:
     """Read every cell of an experiment, in the order of its spec.
 
     Raises OSError where the file cannot be read, ValueError where it is none.
     """
     try:
-        return msgspec.json.decode((folder / CELLS).read_bytes(), type=list[Cell])
+        found = msgspec.json.decode((folder / CELLS).read_bytes(), type=list[dict[str, msgspec.Raw]])
+        return [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
     except msgspec.DecodeError as error:
         raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
 
 
-def read_trials(folder: Path, cell: Cell) -> CellTrials:
+def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
+    config = msgspec.json.decode(cell.get("config", b"{}"), type=dict[str, msgspec.Raw])
+    return WorldCell if "world" in config else Cell
+
+
+def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     """Read the finished trials of a cell; T is 0 where there are none yet."""
     found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
     whole = {seed: trial for seed, trial in found.items() if trial is not None}
     noises = [trial.batch_noise for trial in whole.values() if trial.batch_noise is not None]
-    shape = (len(whole), cell.config.episodes)
+    shape = (len(whole), cell.points)
     return CellTrials(
         np.array(list(whole), dtype=np.int64),
         np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
@@ -93,7 +136,7 @@ def read_trials(folder: Path, cell: Cell) -> CellTrials:
     )
 
 
-def read_trial(folder: Path, cell: Cell, seed: int) -> Trial | None:
+def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; None if there is no complete one."""
     try:
         with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -101,18 +144,18 @@ def read_trial(folder: Path, cell: Cell, seed: int) -> Trial | None:
             trial = Trial(arrays["train"], arrays["evaluation"], noise)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None  # missing, cut short, or not what was written: the archive's checksums tell
-    shape = (cell.config.episodes,)
+    shape = (cell.points,)
     columns = (trial.train, trial.evaluation)
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
 
 
-def missing_seeds(folder: Path, cell: Cell, seeds: Iterable[int]) -> list[int]:
+def missing_seeds(folder: Path, cell: AnyCell, seeds: Iterable[int]) -> list[int]:
     """List the seeds without a complete trial."""
     there = _seeds_with_file(folder, cell)
     return [seed for seed in seeds if seed not in there or read_trial(folder, cell, seed) is None]
 
 
-def write_trial(folder: Path, cell: Cell, seed: int, trial: Trial) -> None:
+def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
     """Save a trial; an existing complete one is left unchanged.  Raises OSError."""
     if read_trial(folder, cell, seed) is not None:
         return
@@ -146,7 +189,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def write_cells(folder: Path, cells: list[Cell]) -> None:
+def write_cells(folder: Path, cells: Sequence[AnyCell]) -> None:
     """Write ``cells.json``.  Raises OSError."""
     write_whole(folder / CELLS, msgspec.json.format(msgspec.json.encode(cells), indent=1) + b"\n")
 
@@ -161,11 +204,11 @@ def _settle(fd: int) -> None:
     os.fsync(fd)  # otherwise a power cut could leave the name without the content
 
 
-def _trial_path(folder: Path, cell: Cell, seed: int) -> Path:
+def _trial_path(folder: Path, cell: AnyCell, seed: int) -> Path:
     return folder / TRIALS / cell.id / f"{seed}.npz"
 
 
-def _seeds_with_file(folder: Path, cell: Cell) -> set[int]:
+def _seeds_with_file(folder: Path, cell: AnyCell) -> set[int]:
     names = (path.stem for path in (folder / TRIALS / cell.id).glob("*.npz"))
     return {int(name) for name in names if name.isdecimal()}
 
@@ -174,7 +217,7 @@ class NoSuchCells(Exception):
     """No cell matches; the message lists the alternatives."""
 
 
-def chosen(cells: Sequence[Cell], conditions: Sequence[str]) -> list[Cell]:
+def chosen(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[AnyCell]:
     """The cells that have all of the values of ``AXIS=VALUE``; several values of one axis are alternatives.
 
     Raises NoSuchCells.

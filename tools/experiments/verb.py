@@ -21,9 +21,9 @@ from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
 from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, missing, run_units, split
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, duration, missing, run_units, split
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import Cell, NoSuchCells, chosen
+from onrig.tools.experiments.store import AnyCell, NoSuchCells, WorldCell, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
 from onrig.tools.terminal import VerbParser, complain
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--chunk", type=int, default=AT_ONCE, metavar="N", help="trials trained together (default: %(default)s)"
     )
-    p.add_argument("--dry-run", action="store_true", help="check everything and list the cells, run nothing")
+    p.add_argument("--dry-run", action="store_true", help="check everything, list the cells and what they cost")
     return p
 
 
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     try:
         check_folder(folder, cells, resume=args.resume)
         if args.dry_run:
-            return _list(file, wanted, seeds, folder)
+            return _list(file, wanted, seeds, folder, args.chunk)
         with opened(folder, file.path, cells):
             return _run(args, folder, wanted, seeds)
     except Unsuitable as error:
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
         return complain("experiment", f"'{folder}' cannot be written: {error.strerror or error}", code)
 
 
-def _run(args: argparse.Namespace, folder: Path, cells: Sequence[Cell], seeds: range) -> int:
+def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds: range) -> int:
     """Run the missing trials in an open folder."""
     part = [] if args.trials is None else ["--trials", str(args.trials)]
     for choice in args.only:
@@ -152,13 +152,21 @@ def _load(name: str) -> SpecFile:
         raise ConfigError([Problem(name, START, str(error))]) from None
 
 
-def _list(file: SpecFile, cells: Sequence[Cell], seeds: range, folder: Path) -> int:
+def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int) -> int:
     from onrig.tools.experiments.grid import shown
 
     for cell in cells:
         print(f"{cell.id}  {shown(cell)}")
-    episodes = len(cells) * len(seeds) * file.spec.episodes
-    print(f"{len(cells)} cells of {len(seeds)} trials, {episodes} episodes; would run in {folder}")
+    there = f"{len(cells)} cells of {len(seeds)} trials"
+    in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
+    if not in_world:
+        print(f"{there}, {len(cells) * len(seeds) * file.spec.episodes} episodes; would run in {folder}")
+        return ExitCode.OK
+    from onrig.tools.experiments.cost import processor_s
+
+    at_once = min(chunk, len(seeds))
+    cost_s = len(seeds) * sum(processor_s(cell, at_once) for cell in in_world)
+    print(f"{there}, {file.spec.steps} steps each, about {duration(cost_s)} of one core; would run in {folder}")
     return ExitCode.OK
 
 

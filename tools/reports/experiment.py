@@ -10,15 +10,17 @@ import msgspec
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.experiments.store import META, SPEC, write_whole
+from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
+from onrig.tools.reports.curve_files import CURVES, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
 from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
 from onrig.tools.reports.results import FEW, Experiment, against_baseline, against_plainer_sampling, read_experiment
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
+from onrig.tools.reports.worlds import content_of
 from onrig.tools.terminal import complain
 
 FIGURES: Final = "figures"
@@ -48,36 +50,47 @@ _TABLE_6: Final = "table-6"
 def report_experiment(folder: Path) -> int:
     """Report; returns the exit code."""
     try:
-        experiment = read_experiment(folder)
+        spec, cells = read_spec(folder), read_cells(folder)
+        in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
+        experiment = None if in_world else read_experiment(folder)
     except ConfigError as error:
         return explain(error)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
     except (ValueError, msgspec.ValidationError) as error:
         return complain("report", f"'{folder}' cannot be read: {error}")
-    if not experiment.results:
+    if experiment is not None and not experiment.results:
         what = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
         return complain("report", f"'{folder}' has {what}")
     try:
-        content = _write(folder, experiment)
+        (folder / FIGURES).mkdir(exist_ok=True)
+        if experiment is not None:
+            pictures, warnings = _draw(folder / FIGURES, experiment)
+            content = _content(experiment, pictures, [*_state(experiment), *warnings])
+        else:
+            found = content_of(folder, folder / FIGURES, spec, in_world)
+            if found is None:
+                return complain("report", f"'{folder}' has no finished trial with finite returns")
+            content = found
+        _write(folder, content, cells)
     except OSError as error:
         return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
     _print(folder, content)
     return ExitCode.OK
 
 
-def _write(folder: Path, experiment: Experiment) -> Content:
-    pictures, warnings = _draw(folder / FIGURES, experiment)
-    content = _content(folder, experiment, pictures, [*_state(experiment), *warnings])
+def _write(folder: Path, content: Content, cells: list[AnyCell]) -> None:
+    """Write tables, page and curves."""
+    sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
+    content = content._replace(sources={head: text for head, text in sources.items() if text})
     write_whole(folder / TABLES, markdown(content).encode())
     write_whole(folder / PAGE, experiment_page(content).encode())
-    return content
+    write_curves(folder, cells)
 
 
 def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
     """All pictures, by number, and what is to be said of those that are wanted and missing."""
     results = experiment.results
-    folder.mkdir(exist_ok=True)
     try:
         pictures = [picture for draw in (draw_curves, draw_dots, draw_sweeps) for picture in draw(results, folder)]
     except ImportError:
@@ -128,7 +141,7 @@ def _state(experiment: Experiment) -> list[str]:
     return lines
 
 
-def _content(folder: Path, experiment: Experiment, pictures: list[Picture], warnings: list[str]) -> Content:
+def _content(experiment: Experiment, pictures: list[Picture], warnings: list[str]) -> Content:
     spec, results = experiment.spec, experiment.results
     first, others = against_baseline(results), against_plainer_sampling(results)
     sheets: list[Sheet] = []
@@ -142,9 +155,7 @@ def _content(folder: Path, experiment: Experiment, pictures: list[Picture], warn
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{common([r.setting for r in results])}. Means with 95 % bootstrap bounds; differences are paired by seed."
     )
-    sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
-    shown = {head: text for head, text in sources.items() if text}
-    return Content(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets, shown)
+    return Content(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets, {})
 
 
 def _text(path: Path) -> str:
@@ -158,4 +169,4 @@ def _print(folder: Path, content: Content) -> None:
     print(f"{content.title}\n\n{content.sheets[-1].text()}")
     for warning in content.warnings:
         print(f"\n{warning}")
-    print(f"\nsee {folder / PAGE}, {folder / TABLES} and {folder / FIGURES}")
+    print(f"\nsee {folder / PAGE}, {folder / TABLES}, {folder / FIGURES} and {folder / CURVES}")

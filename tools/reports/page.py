@@ -281,7 +281,8 @@ def _warnings(lines: Sequence[str]) -> str:
 
 
 def _picture(picture: Picture) -> str:
-    heading = f"As figure {picture.number} of de Bruin et al. 2018: {picture.title}"
+    paper = f"As figure {picture.number} of de Bruin et al. 2018: " if picture.number else ""
+    heading = f"{paper}{picture.title}"
     return _chart(Chart(heading, picture.caption, png_uri(picture.path.read_bytes()), picture.title))
 
 

@@ -79,7 +79,7 @@ def read_experiment(folder: Path) -> Experiment:
     Raises ConfigError, OSError, ValueError or msgspec.ValidationError where the folder's files are not what an
     experiment leaves.
     """
-    spec, cells = read_spec(folder), read_cells(folder)
+    spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
     done = 0
     results = []
     for cell, setting in zip(cells, settings(cells), strict=True):

@@ -61,7 +61,7 @@ class Picture(NamedTuple):
     """A drawn figure of an experiment, in a file."""
 
     number: int
-    """Of the figure of de Bruin et al. 2018 that shows the same."""
+    """Of the figure of de Bruin et al. 2018 that shows the same; 0 where none does."""
     title: str
     caption: str
     path: Path

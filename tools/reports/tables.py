@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.measures import Bounds, mean_bounds, paired_difference
+from onrig.learner.trials.measures import Bounds, interquartile_mean, mean_bounds, paired_difference
 from onrig.tools.reports.conditions import in_words, varying
 from onrig.tools.reports.page import BETTER, WORSE, Sheet, bounded, without_empty
 from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
@@ -21,7 +21,7 @@ PAPER_NOISE: Final = {
 """De Bruin et al. 2018, table 6 (pendulum, σ = 0.02): position, velocity, action."""
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
-_EACH: Final = (
+EACH: Final = (
     "The intervals are not corrected for multiple comparisons: of twenty without a difference, one is expected to "
     "be marked."
 )
@@ -45,16 +45,19 @@ def cells_sheet(experiment: Experiment) -> Sheet:
                 r.setting.strategy,
                 f"{len(r.seeds)}/{experiment.spec.trials}",
                 bounded(e.final, 3),
+                bounded(interquartile_mean(r.final), 3),
                 bounded(e.highest, 3),
                 bounded(e.rise, 0, at_least=e.never > 0),
                 str(e.never or ""),
                 str(r.spoilt or ""),
             )
         )
-    heads = ("conditions", "strategy", "trials", "μ_final", "μ_max", "rise time 0.8", "never rose", "not finite")
+    measures = ("μ_final", "its IQM", "μ_max", "rise time 0.8", "never rose", "not finite")
+    heads = ("conditions", "strategy", "trials", *measures)
     note = (
         "Means over the trials with 95 % bootstrap bounds; normalised performance (0 random, 1 reference), rise time "
-        "in episodes. ≥: trials that never rose count with their last episode."
+        "in episodes. ≥: trials that never rose count with their last episode. IQM: mean of the middle half of the "
+        "trials (interquartile mean)."
     )
     return without_empty(Sheet("All cells", 2, heads, tuple(rows), (note,)))
 
@@ -75,7 +78,7 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
     heads = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
     notes = [
         f"Paired by seed, 95 % bootstrap bounds; {BETTER} better and {WORSE} worse where they exclude 0 (1 for "
-        "the ratio). " + _EACH
+        "the ratio). " + EACH
     ]
     if any(d.censored for d in differences):
         notes.append("* Some trials never rose and count with their last episode, which biases the ratio towards 1.")

@@ -18,7 +18,7 @@ CONSTANT = Linear(1.0, 1.0, 1)
 def _fis(stored: int, capacity: int, seed: int = 0, beta: Linear = CONSTANT, per: bool = False) -> Fis:
     stream = np.random.default_rng(seed)
     within: Sampler = RankPer(capacity, stream) if per else Uniform(stream)
-    sampler = Fis(within, capacity, beta=beta)
+    sampler = Fis(within, capacity, beta=beta, replays=8.0)
     sampler.written(np.arange(stored))
     return sampler
 

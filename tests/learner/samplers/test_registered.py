@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_class, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
+from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
 
@@ -48,6 +50,22 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
     # Rank 1 is slot 99: the larger the exponent, the larger the errors drawn.
     means = [np.mean(drawn(per_alpha=alpha)) for alpha in (0.0, 0.7, 1.5)]
     assert means[0] < 55 < 60 < means[1] < means[2]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "replays"),
+    [
+        pytest.param([], 8.0, id="the paper's duty"),
+        pytest.param(["rate_hz=200"], 2.0, id="four times the rate"),
+        pytest.param(["selection.write_probability=0.25"], 32.0, id="a quarter is written"),
+        pytest.param(["learner={updates_per_transition: 0.5}", "device.pace=realtime"], 8.0, id="by transition"),
+    ],
+)
+def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], replays: float) -> None:
+    config = load_run("pendulum", overrides)
+    options = msgspec.convert(config.learner, LearnerSettings)
+    assert Setting.of_run(config, options, 1000).replays == replays
+    assert Setting(1000, 16, 10).replays == 8.0
 
 
 def test_what_cannot_be_built_is_refused() -> None:

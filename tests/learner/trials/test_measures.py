@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from onrig.learner.trials import measures
 from onrig.learner.trials.measures import (
     curve_bounds,
+    final_mean,
+    interquartile_mean,
     mean_bounds,
     moving_average,
     mu_final,
@@ -178,3 +180,29 @@ def test_a_ratio_of_what_grows_in_step_is_certain() -> None:
 def test_what_makes_no_ratio_is_refused(a: list[float], b: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         paired_ratio(np.array(a), np.array(b))
+
+
+def test_the_interquartile_mean_is_that_of_the_middle_half() -> None:
+    values = np.array([100.0, 3.0, 1.0, -100.0, 2.0, 4.0, 5.0, 6.0])
+    bounds = interquartile_mean(values)
+    assert bounds.value == pytest.approx((2.0 + 3.0 + 4.0 + 5.0) / 4)
+    assert bounds.low < bounds.value < bounds.high
+    assert interquartile_mean(values + 7.0).low == pytest.approx(bounds.low + 7.0)
+    same = interquartile_mean(np.full(10, 2.5))
+    assert same == pytest.approx((2.5, 2.5, 2.5))
+    assert math.isnan(interquartile_mean(np.array([1.0])).low)
+
+
+def test_its_bounds_are_quantiles_of_resampled_interquartile_means() -> None:
+    values = normal(3, 11) * 2.0 + 1.0
+    rng = np.random.default_rng(0)
+    resampled = np.sort(values[rng.integers(0, 11, (40_000, 11))], axis=1)[:, 2:9].mean(axis=1)
+    bounds = interquartile_mean(values)
+    assert bounds.low == pytest.approx(np.quantile(resampled, 0.025), abs=0.06)
+    assert bounds.high == pytest.approx(np.quantile(resampled, 0.975), abs=0.06)
+
+
+def test_the_final_mean_is_of_a_share_of_the_points() -> None:
+    curves = np.arange(40.0).reshape(2, 20)
+    assert final_mean(curves).tolist() == [18.5, 38.5]
+    assert final_mean(curves[:, :3]).tolist() == [2.0, 22.0]

@@ -78,7 +78,8 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
 
 
 def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:
-    run = _run(noise=0.05, learner={"algorithm": "td3", "td3": {**SMALL, "lr": 1e-9}}, steps=400, random_steps=200)
+    frozen = {"algorithm": "td3", "td3": {**SMALL, "lr": 1e-9}}
+    run = _run(exploration_std=0.05, learner=frozen, steps=400, random_steps=200)
     trials = StepTrials(run, [1])
     for _ in range(run.points):
         trials.advance()

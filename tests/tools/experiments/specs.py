@@ -32,7 +32,8 @@ def written(folder: Path, text: str, name: str = "small.yaml") -> Path:
 
 
 def cells(path: Path) -> list[Cell]:
-    return cells_of(load_spec(path), lambda config, settings: [])
+    found = cells_of(load_spec(path), lambda config, settings: [])
+    return [cell for cell in found if isinstance(cell, Cell)]
 
 
 def small_cells(folder: Path) -> list[Cell]:

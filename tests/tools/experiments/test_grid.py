@@ -232,11 +232,11 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 
     file = load_spec(find(name, "experiments"))
     assert file.spec.name == name
-    assert file.spec.figures
+    assert file.spec.figures or file.spec.steps
     found = cells_of(file, trials_problems)
     assert len(found) > 1
     for cell in found:
-        if cell.config.rig.name == "magman":
+        if isinstance(cell, Cell) and cell.config.rig.name == "magman":
             assert learner(cell).ddpg.actor_lr == 1e-4, "the paper's"
             assert cell.config.learner["updates_per_episode"] == round(
                 8 * 4 * cell.config.rate_hz * cell.config.selection.write_probability / 16

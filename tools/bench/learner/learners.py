@@ -49,7 +49,7 @@ def case_of(algorithm: str, task: str, steps: int) -> Case:
         "steps": steps,
         "evaluation": {"every": 1000, "episodes": 10},
         "random_steps": 100,
-        "noise": 0.1,
+        "exploration_std": 0.1,
         "learner": {"algorithm": algorithm, algorithm: _SETTINGS[algorithm]},
     }
     return Case(algorithm, msgspec.convert(run, StepRun))
@@ -79,7 +79,8 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
 
     run = case.run
     m = GymWorld(run.task, [seed], Role.PLANT_TRAIN).spaces.m
-    noise = {"action_noise": NormalActionNoise(np.zeros(m), np.full(m, run.noise))} if case.algorithm == "td3" else {}
+    gaussian = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
+    noise = {"action_noise": gaussian} if case.algorithm == "td3" else {}
     model: Any = getattr(stable_baselines3, case.algorithm.upper())(
         "MlpPolicy",
         make(run.task, run.horizon, run.options),

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import Bounds, mean_bounds
+from onrig.learner.trials.measures import Bounds, final_mean, mean_bounds
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.learner.cases import ONRIG, PEER
@@ -58,7 +58,7 @@ class Learned(NamedTuple):
     @property
     def final(self) -> float:
         """Mean of the last evaluations."""
-        return float(self.returns[-max(1, round(FINAL_SHARE * len(self.returns))) :].mean())
+        return float(final_mean(self.returns[None], FINAL_SHARE)[0])
 
     @property
     def area(self) -> float:

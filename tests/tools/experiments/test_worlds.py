@@ -1,0 +1,146 @@
+"""Experiments in worlds: their cells, trials, report and refusals."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.learner.trials.step_run import StepRun
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of, trials_of
+from onrig.tools.experiments.runner import Tally
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import (
+    Trial,
+    WorldCell,
+    missing_seeds,
+    read_cells,
+    read_trials,
+    write_cells,
+    write_trial,
+)
+from tests.tools.experiments.specs import written
+
+SMALL = """
+    name: small
+    title: Two algorithms
+    trials: 3
+    steps: 40
+    evaluation: {every: 20, episodes: 2}
+    set:
+      random_steps: 10
+      horizon: 15
+      learner.td3: {hidden: [4], batch: 4}
+    blocks:
+      - world: gym:Pendulum-v1
+        set: {algorithm: td3}
+        grid: {strategy: ["FULL[Uniform]", "Expl(1.0)[Uniform]"], capacity: [30]}
+      - world: gym:CartPole-v1
+        set: {algorithm: dqn, learner.dqn.levels: 2}
+    """
+
+
+def _cells(path: Path) -> list[WorldCell]:
+    found = cells_of(load_spec(path), lambda config, settings: [])
+    return [cell for cell in found if isinstance(cell, WorldCell)]
+
+
+def _problems(folder: Path, before: str, after: str) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        _cells(written(folder, SMALL.replace(before, after)))
+    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in refused.value.problems]
+
+
+def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
+    first, second, third = _cells(written(tmp_path, SMALL))
+    common = {"world": "Pendulum-v1", "algorithm": "td3", "capacity": 30}
+    assert first.label == common | {"strategy": "FULL[Uniform]"}
+    assert second.config.selection.strategy == "Expl(1.0)[Uniform]"
+    assert third.label["world"] == "CartPole-v1"
+    assert (third.config.steps, third.config.evaluation.every, third.points) == (40, 20, 2)
+    write_cells(tmp_path, [first, third])
+    assert read_cells(tmp_path) == [first, third]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("gym:Pendulum-v1", "gym:Penduluum-v1", "11:12: gymnasium has no task 'Penduluum-v1'"),
+        ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is no world"),
+        ("every: 20", "every: 15", "5:21: expected a divisor of the 40 steps, got 15 at evaluation.every"),
+        ("steps: 40", "episodes: 40", "expected at least 1, got 0 at steps"),
+        ("random_steps: 10", "random_stepps: 10", "7:3: unknown axis 'random_stepps'"),
+        ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
+        ("FULL[Uniform]", "FULL[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
+        ("set: {algorithm: td3}", "set: {algorithm: td3, gamma: 0.9}", "td3 reads neither"),
+        ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
+        ("algorithm: dqn", "algorithm: sac", "has discrete actions, sac has none: use dqn at learner.algorithm"),
+        ("world: gym:Pendulum-v1", "config: pendulum", "runs and worlds do not go into one experiment"),
+        ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
+    ],
+)
+def test_what_is_wrong_is_found_at_its_place(tmp_path: Path, before: str, after: str, said: str) -> None:
+    found = _problems(tmp_path, before, after)
+    assert any(said in problem for problem in found), found
+
+
+def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = written(tmp_path, SMALL, "spec.yaml")
+    cells = _cells(spec)
+    write_cells(tmp_path, cells)
+    told: list[int] = []
+    for cell in cells[:2]:
+        unit = Unit(cell, (0, 1, 2))
+        finished = do(job_of(unit), engine_named("onrig.learner.trials.engine"), told.append)
+        for seed, trial in zip(unit.seeds, trials_of(finished), strict=True):
+            assert trial.evaluation.shape == (2,)
+            assert trial.batch_noise is None
+            write_trial(tmp_path, cell, seed, trial)
+        assert not missing_seeds(tmp_path, cell, unit.seeds)
+    assert told == [1, 2, 1, 2]
+    tally = Tally([Unit(cells[2], (0, 1, 2))], 6, lambda: 1.0)
+    assert "evaluations/s" in tally.line()
+    write_trial(tmp_path, cells[2], 0, Trial(np.full(2, np.nan), np.array([9.0, np.nan]), None))
+
+    assert main(["report", str(tmp_path)]) == ExitCode.OK
+    assert "Expl(1.0)[Uniform]" in capsys.readouterr().out
+    tables = (tmp_path / "tables.md").read_text()
+    assert "| Expl(1.0)[Uniform] − FULL[Uniform] | 3 |" in tables
+    assert "Unfinished: 7 of 9 trials" in tables
+    assert "1 trials are left out because their networks diverged" in tables
+    assert "As figure" not in (tmp_path / "report.html").read_text()
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]
+    (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
+    head, *rows = csv.reader(path.read_text().splitlines())
+    assert head == ["step", *(f"{kind} {seed}" for kind in ("evaluation", "training") for seed in range(3))]
+    evaluation = read_trials(tmp_path, cells[0]).evaluation
+    assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()
+    assert [row[0] for row in rows] == ["20", "40"]
+
+
+def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path) -> None:
+    (first, *_) = _cells(written(tmp_path, SMALL))
+    (spelled, *_) = _cells(written(tmp_path, SMALL.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1")))
+    assert first.id == spelled.id
+    assert isinstance(first.config, StepRun)
+
+
+def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, SMALL)
+    assert main(["check", str(path)]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith("sound: an experiment of 3 cells, 3 trials of 40 steps each\n")
+    assert main(["check", str(path), "--explain"]) == ExitCode.CONFIGURATION
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    assert main(["experiment", str(path), "--dry-run", "--out", str(tmp_path / "out")]) == ExitCode.OK
+    assert "3 cells of 3 trials, 40 steps each, about" in capsys.readouterr().out
+    written(tmp_path, SMALL.replace("CartPole-v1", "CartPole-v7"))
+    assert main(["check", str(path)]) == ExitCode.CONFIGURATION
+    assert f"{path}:14:12: gymnasium has no task 'CartPole-v7'" in capsys.readouterr().err

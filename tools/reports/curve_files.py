@@ -1,0 +1,38 @@
+"""Raw curves of an experiment as CSV: a file for each cell, a column for each trial."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_whole
+
+CURVES: Final = "curves"
+
+
+def write_curves(folder: Path, cells: list[AnyCell]) -> None:
+    """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
+
+    A row is an episode, in a world an evaluation after that many steps; columns are the evaluations of the trials by
+    their seeds, then their training: mean raw rewards per step, in a world mean returns.
+    """
+    (folder / CURVES).mkdir(exist_ok=True)
+    for cell in cells:
+        trials = read_trials(folder, cell)
+        if not len(trials.seeds):
+            continue
+        in_world = isinstance(cell, WorldCell)
+        every = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
+        names = [f"{kind} {seed}" for kind in ("evaluation", "training") for seed in trials.seeds]
+        lines = [",".join(("step" if in_world else "episode", *names))]
+        for at, row in enumerate(np.concatenate((trials.evaluation, trials.train)).T.tolist(), 1):
+            lines.append(",".join((str(every * at), *("" if value != value else repr(value) for value in row))))
+        write_whole(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
+
+
+def _name(cell: AnyCell) -> str:
+    label = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", str(value)).strip("-") for value in cell.label.values())
+    return f"{label[:80]}-{cell.id}"
