@@ -125,11 +125,12 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
     learner = msgspec.convert(config.learner, LearnerSettings)
-    for at, message in rig_problems(learner):
+    for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None and (learns or learner.selected.stochastic):
-        yield ("exploration", "process"), f"{problem} at exploration.process"
+    if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):
+        at, message = problem
+        yield ("exploration", at), f"{message} at exploration.{at}"
 
 
 def _twin(config: RunConfig) -> Iterator[Finding]:
