@@ -82,3 +82,11 @@ class PolicyPorts:
                 )
             ]
         )
+
+    def measure(self, step: Step) -> None:
+        """Measure how far the action that was drawn is from the one without noise, as for noise that is added."""
+        deviation = 0.0
+        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
+            chosen, wish = (value - centre) / half, (without - centre) / half
+            deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
+        step.exploration = deviation

@@ -173,7 +173,7 @@ class Tick:
         signal = self._signal(step)
         if signal is None:
             if step.drawn:
-                self._measure(step)
+                self._ports.measure(step)
             else:
                 step.explored = step.policy
             return
@@ -201,14 +201,6 @@ class Tick:
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # as above
             step.explored = (self._centres[0] + self._halves[0] * level,)
             self._measure(step)
-
-    def _measure(self, step: Step) -> None:
-        """Measure the deviation of an action that was drawn from the policy's, without noise."""
-        deviation = 0.0
-        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
-            chosen, wish = (value - centre) / half, (without - centre) / half
-            deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
-        step.exploration = deviation
 
     def _signal(self, step: Step) -> Sequence[float] | None:
         """Exploration signal of this step, before the amplitude; None for none."""
