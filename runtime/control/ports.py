@@ -84,7 +84,7 @@ class PolicyPorts:
         )
 
     def measure(self, step: Step) -> None:
-        """Measure how far the action that was drawn is from the one without noise, as for noise that is added."""
+        """Measure how far the explored action is from the policy's, as for noise that is added."""
         deviation = 0.0
         for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
             chosen, wish = (value - centre) / half, (without - centre) / half

@@ -200,7 +200,7 @@ class Tick:
         step.explored = step.policy
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # as above
             step.explored = (self._centres[0] + self._halves[0] * level,)
-            self._measure(step)
+            self._ports.measure(step)
 
     def _signal(self, step: Step) -> Sequence[float] | None:
         """Exploration signal of this step, before the amplitude; None for none."""

@@ -216,7 +216,9 @@ class Loop:
     def tick(self, rng: random.Random) -> None:
         """One tick at a random state; asserts that a valid command would be sent."""
         if self._frame % 1000 == 0:
-            signal = [(rng.uniform(-3.0, 3.0),) for _ in range(1000)] if self._config.stochastic else []
+            signal: list[tuple[float, ...]] = []
+            if self._config.stochastic:
+                signal = [(rng.uniform(-3.0, 3.0),) for _ in range(1000)]
             self._tick.begin(1, Kind.TRAIN, signal)
         self._frame += 1
         sensors = self._config.rig.sensors
