@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, DiscreteActions, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
-from onrig.runtime.explore.noise import episode_noise
+from onrig.runtime.explore.noise import episode_noise, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
 from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.random_streams import Role, stream
@@ -101,9 +101,9 @@ class EpsilonGreedy:
     def begin_episode(self, episode: int) -> None:
         """Draw the exploring steps of the episode and their random actions."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
-        drawn = np.stack([s.random((self._steps, 2)) for s in streams])
+        drawn = np.stack([random_levels(s, self._steps, self._actions.levels) for s in streams])
         self._explores = drawn[:, :, :1] < interpolate(self._actions.epsilon, episode)
-        self._random = 2.0 * self.on_levels(drawn[:, :, 1:]) - 1.0
+        self._random = drawn[:, :, 1:]
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
         """Act at step t."""
