@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from onrig.runtime.link.client import LinkClient, RequestRejected
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
+    MAX_CLOSED,
     RATE,
     UNKNOWN,
     VERSION,
@@ -77,6 +79,7 @@ class Attachment:
         self._heard = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
+        self._returns: dict[int, float] = {}
         self.mirror: Mirror | None = None
 
     def attach(self) -> Attached:
@@ -128,6 +131,9 @@ class Attachment:
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise Unfit("unexpected answer of the rig to a pull")
+        self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
+        for old in sorted(self._returns)[:-MAX_CLOSED]:
+            del self._returns[old]
         for ruling in rows.rulings:
             if ruling.number > self._heard:
                 self._heard = ruling.number
@@ -136,6 +142,10 @@ class Attachment:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:
             raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
+
+    def episode_return(self, episode: int) -> float:
+        """Return the undiscounted return of a training episode, as pulled; NaN if it is not known or long ago."""
+        return self._returns.get(episode, math.nan)
 
     def _mirror(self) -> Mirror:
         if self.mirror is None:

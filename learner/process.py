@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,7 +15,7 @@ from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import LearnerKeys
-from onrig.runtime.link.messages import MAX_CLOSED, Attached, Confirm, Done, Errors, Leave, Rows
+from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report, show_life
@@ -73,8 +72,6 @@ class LearnerProcess:
         self._agent_there: Agent | None = None
         self._follows = False
         """Whether the agent is up to date with the mirror and so must be notified of every write."""
-        self._returns: dict[int, float] = {}
-        """Of closed training episodes."""
         self.of_use = False
         """Whether the rig has accepted any result based on its memory."""
         self._error_batch = time.time_ns()
@@ -190,7 +187,7 @@ class LearnerProcess:
             behind = rows.closed - episode
             if self._lockstep:
                 self._confirm(episode)
-            self._begin_episode(episode)
+            agent.begin_episode(episode, self._link.episode_return(episode))
             updates = settings.updates_per_episode or 0
             if not self._lockstep and behind * updates > settings.backlog:
                 updates = 0
@@ -204,15 +201,12 @@ class LearnerProcess:
         agent, settings = self._agent, self._settings
         owed = int(rows.inserted * (settings.updates_per_transition or 0)) - agent.updates
         for episode in range(agent.handled + 1, rows.closed + 1):
-            self._begin_episode(episode)
+            agent.begin_episode(episode, self._link.episode_return(episode))
         if agent.ready and owed > 0:
             self._update(min(owed, 100))
         if rows.closed > agent.handled:
             self._offer()
             self._conclude(rows.closed)
-
-    def _begin_episode(self, episode: int) -> None:
-        self._agent.begin_episode(episode, self._returns.get(episode, math.nan))
 
     def _confirm(self, episode: int) -> None:
         assert self._link.mirror is not None
@@ -265,9 +259,6 @@ class LearnerProcess:
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
         self._settled = rows.settled
-        self._returns |= {ended.episode: ended.episode_return for ended in rows.episodes}
-        for old in sorted(self._returns)[:-MAX_CLOSED]:
-            del self._returns[old]
         self._show_life()
         if slots is not None and self._follows:
             self._agent.written(slots)

@@ -17,7 +17,7 @@ from onrig.learner.sampler_settings import (
     ProportionalLaw,
     ProportionalSettings,
 )
-from onrig.runtime.explore.settings import Exploration, OwnNoise
+from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -298,18 +298,30 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     return problems
 
 
-def rig_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
-    """Settings that only trials on plants support, as (path, message) pairs."""
-    if settings.selected.on_rig:
-        return []
-    return [("algorithm", f"a rig cannot run the policies of {settings.algorithm}; it is for `onrig experiment`")]
+def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
+    """Settings that do not fit a rig, as (path, message) pairs."""
+    name = settings.algorithm
+    if not settings.selected.on_rig:
+        return [("algorithm", f"a rig cannot run the policies of {name}; it is for `onrig experiment`")]
+    if settings.selected.single_action and actuators != 1:
+        return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}: use ddpg, td3 or sac")]
+    if name == "dqn" and settings.dqn.epsilon != DqnConfig().epsilon:
+        return [("dqn.epsilon", "it is for trials: the exploration's amplitude is that of a rig")]
+    return []
 
 
-def process_problem(settings: LearnerSettings, exploration: Exploration) -> str | None:
-    """What is wrong with the exploration process for the algorithm's policies on a rig; None if it fits."""
-    name, own = settings.algorithm, isinstance(exploration, OwnNoise)
-    if settings.selected.stochastic and not own:
-        return f"the policies of {name} draw their actions: expected 'own', got {exploration.__struct_config__.tag!r}"
-    if own and not settings.selected.stochastic:
-        return f"the policies of {name} have no noise of their own: expected 'ou', 'gaussian', 'parameter' or 'none'"
+def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
+    """What is wrong with the exploration process for the algorithm's policies on a rig, and where in its section."""
+    name, tag = settings.algorithm, exploration.__struct_config__.tag
+    if settings.selected.stochastic and not isinstance(exploration, OwnNoise):
+        return "process", f"the policies of {name} draw their actions: expected 'own', got {tag!r}"
+    levels = getattr(settings.selected, "levels", None)
+    if levels is not None:
+        if not isinstance(exploration, EpsilonGreedy | NoExploration):
+            return "process", f"the actions of {name} are levels: expected 'epsilon_greedy' or 'none', got {tag!r}"
+        if isinstance(exploration, EpsilonGreedy) and exploration.levels != levels:
+            return "levels", f"{name} acts on {levels} levels: expected {levels}, got {exploration.levels}"
+    elif not settings.selected.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
+        lacks = "noise of their own" if isinstance(exploration, OwnNoise) else "levels"
+        return "process", f"the policies of {name} have no {lacks}: expected 'ou', 'gaussian', 'parameter' or 'none'"
     return None

@@ -10,7 +10,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import NoExploration, OwnNoise, exploration_findings
+from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig, layout_of
@@ -78,6 +78,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences are not what a stochastic policy drew: remove them, or choose another "
+            "exploration.process, at selection.synthetic",
+        )
+    elif isinstance(config.exploration, EpsilonGreedy):
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences need noise that is added to actions: remove them, or choose another "
             "exploration.process, at selection.synthetic",
         )
     elif synthetic.states > 0 and not follows_episode_alone(config.exploration):

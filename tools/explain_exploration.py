@@ -12,6 +12,7 @@ from onrig.runtime.explore.budgets import QUANTITIES, SPANS
 from onrig.runtime.explore.schedule import Retreat, after_trip, amplitudes, noisy_episodes, retreat_factor, schedules
 from onrig.runtime.explore.settings import (
     Budgets,
+    EpsilonGreedy,
     Exploration,
     Gaussian,
     NoExploration,
@@ -91,6 +92,8 @@ def process_line(exploration: Exploration) -> str:
             )
         case OwnNoise():
             return "the policy draws its actions: N(0,1), cut at 3, times the amplitude, times its own spread"
+        case EpsilonGreedy(levels=levels):
+            return f"with a probability of the amplitude one of {levels} levels, all as likely, in place of the action"
     return "the policy's action as it is"
 
 
@@ -106,8 +109,13 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
         values = amplitudes(exploration, names, x)
         distinct = dict.fromkeys(f"{v:.3g}" for v in values)
         written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
-        own = isinstance(exploration, OwnNoise)
-        most = "of the policy's own noise" if own else _in_units(config, values)
+        match exploration:
+            case OwnNoise():
+                most = "of the policy's own noise"
+            case EpsilonGreedy():
+                most = "of the steps take a random level"
+            case _:
+                most = _in_units(config, values)
         rows.append((_LABELS[exploration.over].format(x), written, most))
     rows.append(("process", "", process_line(exploration)))
     quiet = exploration.quiet

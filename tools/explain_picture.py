@@ -26,6 +26,7 @@ from onrig.runtime.explore.schedule import (
 from onrig.runtime.explore.settings import (
     BackOff,
     Budgets,
+    EpsilonGreedy,
     NearEnvelope,
     NoExploration,
     Noisy,
@@ -236,7 +237,7 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     rows = []
     if not isinstance(exploration, NoExploration):
         rows.append(Row(1.6, (partial(_schedule, config=config, exploration=exploration),)))
-        if not isinstance(exploration, ParameterNoise):
+        if not isinstance(exploration, ParameterNoise | EpsilonGreedy):
             rows.append(Row(2.2, (partial(_noise, config=config, exploration=exploration),)))
         if exploration.near_envelope is not None:
             gates.append(partial(_near, near=exploration.near_envelope))

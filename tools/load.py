@@ -85,7 +85,7 @@ def explain(error: ConfigError) -> int:
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """Problems that keep a remote learner from using this configuration."""
     yield from _learning(config)
-    yield from _on_rig(config)
+    yield from _on_rig(config, learns=True)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
@@ -122,13 +122,15 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
             yield ("selection", "strategy"), f"{message} at selection.strategy"
 
 
-def _on_rig(config: RunConfig) -> Iterator[Finding]:
+def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
+    """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
     learner = msgspec.convert(config.learner, LearnerSettings)
-    for at, message in rig_problems(learner):
+    for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None:
-        yield ("exploration", "process"), f"{problem} at exploration.process"
+    if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):
+        at, message = problem
+        yield ("exploration", at), f"{message} at exploration.{at}"
 
 
 def _twin(config: RunConfig) -> Iterator[Finding]:
@@ -160,7 +162,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses a configuration."""
     found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
-        found += _on_rig(config)
+        found += _on_rig(config, learns=config.local_learner)
     yield from found
     if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
         yield from _policy_findings(config)

@@ -14,6 +14,7 @@ from onrig.hw.transport import LinkError
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.admission import Admitted, Refused
+from onrig.runtime.policy.contract import HIDDEN
 from onrig.runtime.replay.learners.policy_desk import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
@@ -79,9 +80,11 @@ def _refuse(path: Path, verdict: Refused) -> int:
 
 
 def _accepted(verdict: Admitted, config: RunConfig) -> str:
-    contract, cost = verdict.contract, verdict.cost
+    contract, cost, inputs = verdict.contract, verdict.cost, verdict.ports.inputs
+    kinds = [contract.behaviour] if contract.stochastic else []
+    kinds += [f"recurrent ({inputs[HIDDEN]} units)"] if HIDDEN in inputs else []
     return (
-        f"accepted: policy {contract.policy_id} of run '{contract.parent_run}' "
+        f"accepted: {''.join(f'{kind} ' for kind in kinds)}policy {contract.policy_id} of run '{contract.parent_run}' "
         f"after {contract.training_step} training steps; "
         f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us of "
         f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, {cost.operations} operations"

@@ -6,12 +6,12 @@ from functools import lru_cache
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import NoExploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
@@ -38,8 +38,10 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
     if isinstance(config.exploration, OwnNoise) and not settings.selected.stochastic:
         problems.append(f"the policies of {settings.algorithm} have no noise of their own: choose process ou or none")
-    elif not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise):
-        problems.append("trials explore with process ou, own or none")
+    elif isinstance(config.exploration, EpsilonGreedy) and (wrong := process_problem(settings, config.exploration)):
+        problems.append(wrong[1])
+    elif not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise | EpsilonGreedy):
+        problems.append("trials explore with process ou, own, epsilon_greedy or none")
     elif not follows_episode_alone(config.exploration):
         problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
     return problems

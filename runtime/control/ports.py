@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, nan, tanh
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ class PolicyPorts:
             policy.hidden[:] = self._hidden
         noise: Sequence[float] = self._still
         if unit is not None:
-            noise = [a * z for a, z in zip(amplitude, unit, strict=True)]
+            noise = tuple(map(mul, amplitude, unit))
         if policy.noise is not None:
             policy.noise[0] = noise
         try:
@@ -69,8 +70,7 @@ class PolicyPorts:
             step.policy = step.explored = self._no_answer
             return
         step.mean, step.drawn = tuple(mean), tuple(drawn)
-        step.std = tuple([a * s for a, s in zip(amplitude, std, strict=True)])
-        step.amplitude = tuple(amplitude)
+        step.std, step.amplitude = tuple(map(mul, amplitude, std)), tuple(amplitude)
         if step.kind is Kind.TRAIN and min(amplitude) < 1.0:
             step.flags |= Flag.RESTRAINED
         step.policy = tuple(
@@ -82,3 +82,11 @@ class PolicyPorts:
                 )
             ]
         )
+
+    def measure(self, step: Step) -> None:
+        """Measure how far the explored action is from the policy's, as for noise that is added."""
+        deviation = 0.0
+        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
+            chosen, wish = (value - centre) / half, (without - centre) / half
+            deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
+        step.exploration = deviation

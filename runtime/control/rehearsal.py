@@ -21,6 +21,7 @@ from onrig.runtime.control.episode import begin_episode, never
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.noise import signal_width
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 
@@ -63,7 +64,7 @@ class Rehearsal:
         self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
         self._tick = Tick(config, self._explorer)
         self._switch = switch
-        self._noise = [(0.0,) * m] * (_FORGET_AFTER + 1)
+        self._noise = [(0.0,) * signal_width(config.exploration, m)] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = record_layout(config)
         self._scratch = memoryview(bytearray(self._layout.size))

@@ -14,6 +14,7 @@ from onrig.runtime.control.contradictions import Contradiction, Contradictions
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.explore.settings import EpsilonGreedy
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
@@ -36,6 +37,7 @@ class Tick:
         self._observer = Observer(rig, period_s)
         self._ports = PolicyPorts(rig)
         self._stochastic = config.stochastic
+        self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
         self._reward = compile_reward(config.task, rig)
         self._terminated = compile_terminated(config.task, rig)
@@ -65,8 +67,9 @@ class Tick:
         """Start an episode.
 
         ``noise`` is its exploration signal, one (m,) tuple in normalised units per step: added to the policy's action,
-        or the noise that a stochastic policy takes.  With ``perturbed``, the signal is instead the difference of that
-        policy's action from the policy's.  The explorer's amplitude scales all of them.
+        or the noise that a stochastic policy takes, or random levels (``onrig.runtime.explore.noise``).  With
+        ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
+        amplitude scales all of them.
         """
         self._episode, self._kind, self._perturbed = episode, kind, perturbed
         self._noise, self._own_noise = ([], noise) if self._stochastic else (noise, [])
@@ -170,11 +173,14 @@ class Tick:
         signal = self._signal(step)
         if signal is None:
             if step.drawn:
-                self._measure(step)
+                self._ports.measure(step)
             else:
                 step.explored = step.policy
             return
         step.amplitude = amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
+        if self._random_levels:
+            self._replace(step, *signal)
+            return
         explored, deviation = [], 0.0
         for value, unit, amplitude, centre, half in zip(
             step.policy, signal, amplitudes, self._centres, self._halves, strict=True
@@ -189,13 +195,12 @@ class Tick:
         step.explored = tuple(explored)
         step.exploration = deviation
 
-    def _measure(self, step: Step) -> None:
-        """Measure the deviation of the action that a stochastic policy drew from the one without noise."""
-        deviation = 0.0
-        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
-            chosen, wish = (value - centre) / half, (without - centre) / half
-            deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
-        step.exploration = deviation
+    def _replace(self, step: Step, chance: float, level: float) -> None:
+        """Take a random level (normalised) in place of the one actuator's action where the chance is below epsilon."""
+        step.explored = step.policy
+        if chance < step.amplitude[0] and isfinite(step.policy[0]):  # as above
+            step.explored = (self._centres[0] + self._halves[0] * level,)
+            self._ports.measure(step)
 
     def _signal(self, step: Step) -> Sequence[float] | None:
         """Exploration signal of this step, before the amplitude; None for none."""

@@ -1,7 +1,8 @@
 """Exploration noise, drawn from a separate stream per episode: on actions, and on a policy's weights.
 
 Noise on actions lives in normalised action units and is added to the normalised policy action; the sum is clipped to
-[-1, 1].  A stochastic policy's own noise is an input of its graph instead.
+[-1, 1].  A stochastic policy's own noise is an input of its graph instead, and epsilon-greedy exploration replaces the
+action.
 
 Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
 "Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma times ``adaption`` after N steps with
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
 from onrig.runtime.explore.settings import (
+    EpsilonGreedy,
     Exploration,
     Gaussian,
     NoExploration,
@@ -50,7 +52,10 @@ def ornstein_uhlenbeck(
 
 
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
-    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions."""
+    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions.
+
+    Epsilon-greedily it is that of ``random_levels``.
+    """
     match exploration:
         case OrnsteinUhlenbeck():
             return ornstein_uhlenbeck(rng, steps, dimensions, exploration.gain, exploration.friction)
@@ -58,7 +63,21 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
             return exploration.std * rng.standard_normal((steps, dimensions))
         case OwnNoise():
             return rng.standard_normal((steps, dimensions))
+        case EpsilonGreedy(levels=levels):
+            return random_levels(rng, steps, levels)
     return None
+
+
+def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
+    """Draw (steps, 2): a number over [0, 1), below the amplitude where the step takes a random level; the level."""
+    drawn = rng.random((steps, 2))
+    drawn[:, 1] = 2.0 * np.minimum(np.floor(drawn[:, 1] * levels), levels - 1) / (levels - 1) - 1.0
+    return drawn
+
+
+def signal_width(exploration: Exploration, dimensions: int) -> int:
+    """Numbers for each step in the signal of so many actions."""
+    return 2 if isinstance(exploration, EpsilonGreedy) else dimensions
 
 
 def cut_of(exploration: Exploration) -> float:
@@ -84,10 +103,12 @@ def episode_noise(
 ) -> list[tuple[float, ...]]:
     """Exploration signal of one training episode as scheduled over episodes, before any gate, (m,) for each step.
 
-    Raises ValueError for parameter noise, which depends on the policy.
+    Raises ValueError for processes that depend on the policy: parameter noise, and random levels in its place.
     """
     if isinstance(exploration, ParameterNoise):
         raise ValueError("parameter noise depends on the policy")
+    if isinstance(exploration, EpsilonGreedy):
+        raise ValueError("random levels take the place of the policy's action")
     raw = raw_signal(exploration, rng, steps, len(actuators))
     if raw is None or isinstance(exploration, NoExploration) or is_quiet(exploration.quiet, episode):
         return [(0.0,) * len(actuators)] * steps

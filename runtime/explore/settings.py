@@ -151,11 +151,24 @@ class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """
 
 
+class EpsilonGreedy(
+    Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy", tag_field="process"
+):
+    """A random level in place of the policy's action, in each step with a probability of the amplitude.
+
+    For policies of discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
+    """
+
+    levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
+    """Actions that are equally likely, uniform over the actuator's range: the policy's."""
+    amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
+
+
 class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none", tag_field="process"):
     """The policy's action, unchanged."""
 
 
-Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise | OwnNoise
+Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise | OwnNoise | EpsilonGreedy
 Exploration = Noisy | NoExploration
 
 
@@ -173,6 +186,8 @@ def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) ->
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
+    if isinstance(exploration, EpsilonGreedy) and len(rig.actuators) != 1:
+        yield ("process",), f"random levels are of one actuator, rig '{rig.name}' has {len(rig.actuators)}: use 'ou'"
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 

@@ -11,11 +11,14 @@ import pytest
 from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.settings import DdpgConfig, LearnerSettings
-from onrig.runtime.policy.contract import METADATA_KEY
+from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig
+from onrig.runtime.explore.settings import OwnNoise
+from onrig.runtime.policy.admission import Admitted, Refused
+from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_loading import load_run
+from onrig.tools.evaluate import judge
 
 RUN = load_run("pendulum")
 CAPACITY = 64
@@ -76,6 +79,17 @@ def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contrac
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
         a.policies = policy_id  # the rig took it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
+
+
+def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() -> None:
+    config = msgspec.structs.replace(RUN, exploration=OwnNoise())
+    mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
+    sac = LearnerSettings(algorithm="sac", sac=SacConfig(hidden=(8,), batch=16), updates_per_episode=1)
+    model = Agent(config, sac, mirror).export("run")
+    verdict = judge(model, config)
+    assert isinstance(verdict, Admitted)
+    assert (verdict.contract.behaviour, verdict.contract.format) == (SQUASHED_GAUSSIAN, 2)
+    assert isinstance(judge(model, RUN), Refused)
 
 
 @pytest.mark.parametrize(

@@ -282,3 +282,22 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
         (32, "failed", "it was slow"),
     ]
     link._client.close()
+
+
+def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig: Rig) -> None:
+    link = attachment(rig.end.endpoints[0])
+    for episode in range(1, 61):
+        rig.end.desk.close(episode, -float(episode))
+
+    def listen() -> None:
+        link.attach()
+        link.pull(0, 0)
+        for episode in range(61, 91):
+            rig.end.desk.close(episode, -float(episode))
+        link.pull(60, 0)
+
+    rig.learner(listen)
+    rig.serve_until_idle()
+    assert [link.episode_return(episode) for episode in (27, 60, 90)] == [-27.0, -60.0, -90.0]
+    assert np.isnan([link.episode_return(episode) for episode in (0, 26, 91)]).all()
+    link._client.close()

@@ -16,7 +16,7 @@ from onrig.learner.settings import (
     rig_problems,
     settings_problems,
 )
-from onrig.runtime.explore.settings import Gaussian, NoExploration, OwnNoise
+from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -44,9 +44,16 @@ def test_what_does_not_fit_together_is_told_at_its_place(
 
 
 def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rig_problems(SOUND) == []
+    assert rig_problems(SOUND, 4) == []
+    dqn = msgspec.structs.replace(SOUND, algorithm="dqn")
+    assert rig_problems(dqn, 1) == []
+    ignored = msgspec.structs.replace(dqn, dqn=DqnConfig(epsilon=((1.0, 0.5),)))
+    assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
+    assert rig_problems(dqn, 4) == [
+        ("algorithm", "dqn has levels of one actuator, this rig has 4: use ddpg, td3 or sac")
+    ]
     monkeypatch.setattr(DqnConfig, "on_rig", False)
-    ((at, message),) = rig_problems(msgspec.structs.replace(SOUND, algorithm="dqn"))
+    ((at, message),) = rig_problems(dqn, 1)
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
 
 
@@ -54,12 +61,17 @@ def test_a_rig_explores_as_its_policies_do() -> None:
     sac = msgspec.structs.replace(SOUND, algorithm="sac", sac=SacConfig())
     assert process_problem(SOUND, Gaussian()) is None
     assert process_problem(sac, OwnNoise()) is None
+    dqn = msgspec.structs.replace(SOUND, algorithm="dqn")
+    assert process_problem(dqn, EpsilonGreedy()) is process_problem(dqn, NoExploration()) is None
     for settings, exploration, told in (
         (sac, Gaussian(), "the policies of sac draw their actions: expected 'own', got 'gaussian'"),
         (sac, NoExploration(), "expected 'own', got 'none'"),
         (SOUND, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
+        (SOUND, EpsilonGreedy(), "the policies of ddpg have no levels: expected 'ou'"),
+        (dqn, Gaussian(), "the actions of dqn are levels: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
+        (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
     ):
-        assert told in (process_problem(settings, exploration) or "")
+        assert told in (process_problem(settings, exploration) or ("", ""))[1]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:

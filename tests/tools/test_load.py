@@ -114,15 +114,19 @@ def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
     assert len(told) >= 4
 
 
-def test_dqn_loads_for_an_experiment_but_not_for_a_rig() -> None:
-    override = "learner.algorithm=dqn"
-    assert load("pendulum", [override]).learner["algorithm"] == "dqn"
+def test_a_rig_explores_as_its_policies_do() -> None:
+    sac, own = "learner.algorithm=sac", "exploration.process=own"
+    assert load("pendulum", [sac]).learner["algorithm"] == "sac", "trials explore by the policy's noise in any case"
     with pytest.raises(ConfigError) as error:
-        load_for_rig("pendulum", [override])
+        load_for_rig("pendulum", [sac])
     (problem,) = map(str, error.value.problems)
-    assert problem == (
-        f"--set {override}:1:1: a rig cannot run the policies of dqn; it is for `onrig experiment` at learner.algorithm"
-    )
+    assert "pendulum.yaml:14:12: the policies of sac draw their actions: expected 'own', got 'ou'" in problem
+    with pytest.raises(ConfigError) as error:
+        load_for_rig("pendulum", [own])
+    (problem,) = map(str, error.value.problems)
+    assert problem.startswith(f"--set {own}:1:1: the policies of ddpg have no noise of their own")
+    assert load_for_rig("pendulum", [sac, own]).stochastic
+    assert load_for_rig("pendulum", [own, "local_learner=false", "device.pace=realtime"]).stochastic
     assert load_for_rig("pendulum") == load("pendulum")
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.runtime.policy.contract import DETERMINISTIC
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.tools.cli import main
 from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load
 from onrig.tools.policy import evaluation_text, measured
+from tests.runtime.policy.models import recurrent, serialized, stochastic
 from tests.tools import policies
 
 NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")
@@ -47,6 +49,23 @@ def test_a_sound_policy_is_accepted_with_its_latency(sound: Path, capsys: pytest
     assert out.startswith(f"{sound}: accepted: policy 7 of run 'earlier' after 100 training steps; p50 ")
     assert "us, p99 " in out
     assert "us of 200 us; 2752 parameters" in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("squashed_gaussian", ["--set=exploration.process=own"]), ("recurrent (3 units)", [])]
+)
+def test_a_policy_s_ports_are_known_to_check_and_eval(
+    kind: str, settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "policy.onnx"
+    behaviour, model = (kind, stochastic) if settings else (DETERMINISTIC, recurrent)
+    contract = msgspec.structs.replace(policies.contract(), behaviour=behaviour, format=2)
+    path.write_bytes(serialized(model(contract=contract)))
+    short = [*settings, "--set=task.episode_s=0.2"]
+    assert main(["policy", "check", str(path), "pendulum", *short]) == 0
+    assert f"accepted: {kind} policy 7 of" in capsys.readouterr().out
+    assert main(["policy", "eval", str(path), "pendulum", *short, "--episodes=1", "--json"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["episodes"][0]["exploration"] == 0.0
 
 
 def test_the_budget_is_a_tenth_of_a_short_period(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:

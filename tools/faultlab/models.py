@@ -42,7 +42,7 @@ FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
 TICKS: Final = 4
 """Ticks in which each acts."""
 _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
-_ACTS: Final = ("admitted", "finite", "bounds")
+_ACTS: Final = ("admitted", "finite", "bounds", "ports")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
 _SETTLED: Final = 0.2
@@ -216,7 +216,10 @@ class Loop:
     def tick(self, rng: random.Random) -> None:
         """One tick at a random state; asserts that a valid command would be sent."""
         if self._frame % 1000 == 0:
-            self._tick.begin(1, Kind.TRAIN, [])
+            signal: list[tuple[float, ...]] = []
+            if self._config.stochastic:
+                signal = [(rng.uniform(-3.0, 3.0),) for _ in range(1000)]
+            self._tick.begin(1, Kind.TRAIN, signal)
         self._frame += 1
         sensors = self._config.rig.sensors
         reach = (4.0, 30.0)

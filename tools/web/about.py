@@ -9,7 +9,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.explore.schedule import amplitudes
-from onrig.runtime.explore.settings import Gaussian, NoExploration, OrnsteinUhlenbeck, OwnNoise, ParameterNoise
+from onrig.runtime.explore.settings import (
+    EpsilonGreedy,
+    Gaussian,
+    NoExploration,
+    OrnsteinUhlenbeck,
+    OwnNoise,
+    ParameterNoise,
+)
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
@@ -159,6 +166,8 @@ def _process(config: RunConfig) -> str:
             return "parameter noise"
         case OwnNoise():
             return "the policy's own noise"
+        case EpsilonGreedy():
+            return "random levels, epsilon-greedily"
         case NoExploration():
             return "none"
 

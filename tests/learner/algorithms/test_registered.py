@@ -16,7 +16,7 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
     algorithm = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
     assert type(algorithm).__name__.lower() == name
-    assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings))
+    assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

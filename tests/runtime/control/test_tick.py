@@ -15,7 +15,7 @@ from onrig.hw.messages import Fault, State, Status
 from onrig.hw.rig import Observation
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.explore.settings import BackOff, EpsilonGreedy, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
@@ -239,6 +239,23 @@ def test_noise_is_added_in_normalised_units_clipped_and_measured(wish_v: float, 
     assert step.explored[0] == pytest.approx(3 * explored, abs=1e-6)
     assert step.exploration == pytest.approx(abs(explored - wish_v / 3), abs=1e-6)
     assert step.policy == (wish_v,), "the policy's own action stays in the record"
+
+
+def test_a_random_level_takes_the_action_s_place_where_the_chance_is_below_epsilon() -> None:
+    process = EpsilonGreedy(amplitude=((1, 0.4),), near_envelope=NearEnvelope(start=1.0))
+    config = msgspec.structs.replace(FREE, exploration=process)
+    explorer = Explorer(config)
+    tick = Tick(config, explorer)
+    explorer.begin_episode(Kind.TRAIN, 1)
+    tick.begin(1, Kind.TRAIN, [(0.39, -1.0), (0.4, -1.0), (0.0, 0.5), (0.1, 0.5)])
+    steps = [decided(tick, state(frame), policy(wish)) for frame, wish in ((1, 0.75), (2, 0.75), (3, NAN))]
+    assert [step.explored[0] for step in steps[:2]] == [-3.0, 0.75]
+    assert [step.exploration for step in steps] == [pytest.approx(1.25), 0.0, 0.0]
+    assert steps[2].rule == Rule.FINITE, "a policy without an answer is left to the shield"
+    tick._margin = 0.1
+    near = decided(tick, state(4), policy(0.75))
+    assert near.amplitude[0] == pytest.approx(0.04)
+    assert near.explored == (0.75,), "a gate lowers the probability"
 
 
 def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> None:

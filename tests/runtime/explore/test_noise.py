@@ -15,9 +15,11 @@ from onrig.runtime.explore.noise import (
     measured,
     ornstein_uhlenbeck,
     perturbed_model,
+    signal_width,
     unit_signal,
 )
 from onrig.runtime.explore.settings import (
+    EpsilonGreedy,
     Exploration,
     Gaussian,
     NoExploration,
@@ -48,6 +50,17 @@ def contract() -> PolicyContract:
         Signal(name, "1", float(c - h), float(c + h)) for name, c, h in zip(("a", "b"), CENTRE, HALF, strict=True)
     )
     return msgspec.structs.replace(CONTRACT, observations=signals)
+
+
+def test_random_levels_are_all_as_likely() -> None:
+    process = EpsilonGreedy(levels=5)
+    signal = np.array(unit_signal(process, stream(3, Role.EXPLORATION, 7), 4000, 1))
+    assert signal.shape == (4000, signal_width(process, 1)) == (4000, 2)
+    values, counts = np.unique(signal[:, 1], return_counts=True)
+    assert values.tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert counts.min() > 700
+    with pytest.raises(ValueError, match="take the place"):
+        episode_noise(process, stream(3, Role.EXPLORATION, 7), 7, 4000, ["a"])
 
 
 def act(model: bytes, observation: list[float]) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Refused, admit
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
@@ -42,6 +44,18 @@ def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
     with capfd.disabled():
         if mutants == LONG:
             print(f"\n{mutate.__name__}: {outcome}")
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS)
+def test_mutants_of_stochastic_and_recurrent_policies_harm_the_loop_no_more(mutate: Mutate, tmp_path: Path) -> None:
+    own = msgspec.structs.replace(PENDULUM, exploration=OwnNoise())
+    stochastic = Subject(own, models.STOCHASTIC, [models.serialized(models.stochastic())])
+    recurrent = Subject(PENDULUM, models.CONTRACT, [models.serialized(models.recurrent())])
+    for name, subject in (("s", stochastic), ("r", recurrent)):
+        (tmp_path / name).mkdir()
+        outcome = campaign(100, 1, mutate, tmp_path / name, subject)
+        assert outcome.unbuilt == 0
+        assert len(outcome.verdicts) > 1
 
 
 def test_every_cut_of_a_model_gets_a_verdict() -> None:
