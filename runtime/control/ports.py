@@ -41,23 +41,21 @@ class PolicyPorts:
         if policy is not self._asked:  # after a swap or a rollback the state is another policy's
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
-        if policy.hidden is not None and self._hidden is not None:
-            policy.hidden[:] = self._hidden
-        noise: Sequence[float] = self._still
-        if unit is not None:
-            noise = tuple(map(mul, amplitude, unit))
-        if policy.noise is not None:
-            policy.noise[0] = noise
+        noise = self._still if unit is None else tuple(map(mul, amplitude, unit))
+        step.policy = step.explored = self._no_answer
         try:
+            if policy.noise is not None:
+                policy.noise[0] = noise
+            if policy.hidden is not None and self._hidden is not None:
+                policy.hidden[:] = self._hidden
             policy.run()
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
-            step.policy = step.explored = self._no_answer
             return
         if self._hidden is not None:
             self._hidden[:] = policy.hidden_out
         answer = tuple(policy.action[0].tolist())
         if len(answer) != len(self._still):
-            answer = self._no_answer
+            return
         step.policy = step.explored = answer
         if policy.noise is not None:
             self._distribution(step, policy, noise, amplitude if unit is not None else self._still)
