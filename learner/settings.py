@@ -305,6 +305,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
         return [("algorithm", f"a rig cannot run the policies of {name}; it is for `onrig experiment`")]
     if settings.selected.single_action and actuators != 1:
         return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}: use ddpg, td3 or sac")]
+    if name == "dqn" and settings.dqn.epsilon != DqnConfig().epsilon:
+        return [("dqn.epsilon", "it is for trials: the exploration's amplitude is that of a rig")]
     return []
 
 

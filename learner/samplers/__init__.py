@@ -68,6 +68,11 @@ class Setting(NamedTuple):
     """Share of the steps that become experiences."""
 
     @property
+    def beta(self) -> Linear:
+        """Importance-sampling exponent over the episodes of the run (de Bruin et al. 2018, §3.3.2)."""
+        return Linear(0.5, 1.0, self.episodes)
+
+    @property
     def replays(self) -> float:
         """Expected replays of an experience under FIFO; of a run of unknown length 8, as in de Bruin et al. 2018."""
         experiences = self.steps * self.write_probability
@@ -126,12 +131,10 @@ class Registered(Sampler, Protocol):
 
     bytes_per_slot: ClassVar[float]
     """Maximum bytes per slot, apart from a fixed overhead."""
-    first_beta: ClassVar[float]
-    """Importance-sampling exponent in the first episode; it is 1 in the last."""
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Sampler:
-        """Build one that takes over ``stream`` (PCG64); with ``beta``, draws carry importance weights."""
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
+        """Build one that takes over ``stream`` (PCG64); ``weighted``: draws carry importance weights."""
 
 
 def sampler_class(name: str) -> type[Registered]:
@@ -152,8 +155,7 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Settin
         raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
     name, correction, argument = parts_of_sampling(strategy.sampling)
     setting = setting._replace(argument=argument)
-    sampler = sampler_class(name)
-    beta = Linear(sampler.first_beta, 1.0, setting.episodes)
+    sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")
     if correction == "FIS":
-        return Fis(sampler.build(setting, stream, None), setting.capacity, beta=beta, replays=setting.replays)
-    return sampler.build(setting, stream, beta if correction == "IS" else None)
+        return Fis(sampler, setting.capacity, beta=setting.beta, replays=setting.replays)
+    return sampler

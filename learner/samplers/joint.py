@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Look, Setting, State
-from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 
@@ -22,7 +21,6 @@ class Joint:
 
     looks_at: ClassVar[frozenset[Signal]]
     bytes_per_slot: ClassVar[float]
-    first_beta = 1.0
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""
@@ -35,8 +33,8 @@ class Joint:
         """(S,) return of the last episode; NaN before the first, and where it is not known."""
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> OneTrial:
-        """Build the sampler of one trial; it has a law of its own for weights, whatever ``beta``."""
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> OneTrial:
+        """Build the sampler of one trial; whether there are weights is part of its law."""
         return OneTrial(cls(setting, [stream]))
 
     def begin_episode(self, episode: int) -> None:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Look, Setting, State
-from onrig.learner.samplers.importance import Linear
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
@@ -65,7 +64,6 @@ class Klper:
 
     looks_at: Final = frozenset({Signal.POLICY})
     bytes_per_slot = 0.0
-    first_beta = 1.0
 
     def __init__(self, within: Uniform, candidates: int, look: Look, variance: float) -> None:
         self._within: Final = within
@@ -74,7 +72,7 @@ class Klper:
         self._variance: Final = variance
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Klper:
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Klper:
         """Build one; raises ValueError where there is no policy to look at."""
         if setting.look is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")

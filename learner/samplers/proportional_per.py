@@ -29,7 +29,6 @@ class ProportionalPer:
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
     bytes_per_slot = 17.0
-    first_beta = 0.4
 
     def __init__(
         self,
@@ -60,13 +59,13 @@ class ProportionalPer:
         self._stored = 0
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> ProportionalPer:
-        """Build one with the law of the settings, of which ``beta`` says only whether there are weights."""
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
+        """Build one with the law of the settings."""
         law = setting.options.proportional_law
         return cls.with_beta(
             setting,
             stream,
-            None if beta is None else law.beta,
+            law.beta if weighted else None,
             over_updates=law.over == "updates",
             alpha=law.alpha,
             scale=Scale(law.scale),

@@ -44,7 +44,6 @@ class RankPer:
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
     bytes_per_slot = BYTES_PER_SLOT + 8.0
-    first_beta = 0.5
 
     def __init__(
         self,
@@ -68,9 +67,9 @@ class RankPer:
         self._weights: NDArray[np.float32] | None = None
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> RankPer:
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
         """Build one with the exponent of the setting."""
-        return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=beta)
+        return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=setting.beta if weighted else None)
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Setting, State
-from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays, restore_stream, stream_words
 
@@ -23,7 +22,6 @@ class Uniform:
 
     looks_at: Final[frozenset[Signal]] = frozenset()
     bytes_per_slot = 0.0
-    first_beta = 0.5
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.
@@ -32,8 +30,8 @@ class Uniform:
         self._stored = 0
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, beta: Linear | None) -> Uniform:
-        """Build one; all weights are 1, whatever ``beta``."""
+    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Uniform:
+        """Build one; all weights are 1."""
         return cls(stream)
 
     def begin_episode(self, episode: int) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Algorithm, DiscreteActions, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.noise import episode_noise, random_levels
-from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet
+from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.settings import EpsilonGreedy as RandomLevels
 from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
@@ -90,10 +91,25 @@ class Noisy:
 
 
 class EpsilonGreedy:
-    """The greedy action, replaced by a uniformly random one with probability epsilon (de Bruin et al. 2018, App. B)."""
+    """The greedy action, replaced by a uniformly random one with probability epsilon (de Bruin et al. 2018, App. B).
 
-    def __init__(self, policy: Algorithm, actions: DiscreteActions, seeds: Sequence[int], steps: int) -> None:
+    Epsilon is the algorithm's, or the amplitude of process ``epsilon_greedy``, as on the rig; the settings of another
+    process do not apply.
+    """
+
+    def __init__(
+        self,
+        policy: Algorithm,
+        actions: DiscreteActions,
+        exploration: Exploration,
+        seeds: Sequence[int],
+        steps: int,
+        actuators: Sequence[str],
+    ) -> None:
         self._policy, self._actions, self._seeds, self._steps = policy, actions, seeds, steps
+        self._epsilon, self._quiet = actions.epsilon, None
+        if isinstance(exploration, RandomLevels):
+            (self._epsilon,), self._quiet = schedules(exploration.amplitude, actuators), exploration.quiet
         self.signal: Values = np.zeros((len(seeds), steps, 1))
         self._explores: NDArray[np.bool_] = np.zeros((len(seeds), steps, 1), np.bool_)
         self._random: Values = np.zeros((len(seeds), steps, 1))
@@ -102,7 +118,8 @@ class EpsilonGreedy:
         """Draw the exploring steps of the episode and their random actions."""
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
         drawn = np.stack([random_levels(s, self._steps, self._actions.levels) for s in streams])
-        self._explores = drawn[:, :, :1] < interpolate(self._actions.epsilon, episode)
+        quiet = is_quiet(self._quiet, episode)
+        self._explores = drawn[:, :, :1] < (0.0 if quiet else interpolate(self._epsilon, episode))
         self._random = drawn[:, :, 1:]
 
     def __call__(self, t: int, observation: NDArray[np.floating]) -> tuple[Values, Values]:
@@ -169,7 +186,7 @@ def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], st
     if isinstance(algorithm, Stochastic):
         return Drawing(algorithm, config.exploration, seeds, steps, actuators)
     if algorithm.discrete is not None:
-        return EpsilonGreedy(algorithm, algorithm.discrete, seeds, steps)
+        return EpsilonGreedy(algorithm, algorithm.discrete, config.exploration, seeds, steps, actuators)
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
 
 

@@ -334,6 +334,8 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
     name, correction, candidates = parts_of_sampling(strategy.sampling)
     one_trial: type = sampler_class(name)
+    if setting.capacity < setting.batch:
+        raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
     if one_trial is Klper and setting.look is not None and candidates is not None:
         uniform = Each([Uniform(s) for s in streams], setting.batch)
         return Closest(uniform, int(candidates), setting.look, setting.options.klper_variance)
@@ -341,11 +343,8 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
         return one_trial(setting, streams)
     if one_trial is not RankPer:
         return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
-    if setting.capacity < setting.batch:
-        raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
-    beta = Linear(RankPer.first_beta, 1.0, setting.episodes)
-    weighted = beta if correction == "IS" else None
+    weighted = setting.beta if correction == "IS" else None
     within = [Drawn() for _ in seeds] if correction == "FIS" else []
-    fis = [(Fis(drawn, setting.capacity, beta=beta, replays=setting.replays), drawn) for drawn in within]
+    fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in within]
     per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

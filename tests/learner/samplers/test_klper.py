@@ -77,7 +77,7 @@ def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> 
 
 def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper:
     setting = Setting(len(actions), 16, 10, look=looking_at(actions[None]))
-    klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), None)
+    klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), weighted=False)
     klper.written(np.arange(len(actions)))
     return klper
 

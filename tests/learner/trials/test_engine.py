@@ -6,9 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.engine import Scores, Trials
+from onrig.learner.trials.rollout import TRAINING
 from onrig.learner.trials.supported import trials_problems
+from onrig.runtime.explore.noise import unit_signal
+from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 
@@ -182,3 +187,24 @@ def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides
     assert told in problems[0]
     with pytest.raises(ValueError, match=told):
         Trials(config, _settings(config), [0])
+
+
+def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
+    process = "exploration={process: epsilon_greedy, amplitude: [[1, 0.25]], quiet: {every: 2}}"
+    config = load("pendulum", ["learner.algorithm=dqn", process])
+    settings = msgspec.convert(config.learner, LearnerSettings)
+    assert trials_problems(config, settings) == []
+    dqn = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
+    acting = acting_for(dqn, config, [3], 200)
+    acting.begin_episode(1)
+    signal = np.array(unit_signal(config.exploration, stream(3, Role.EXPLORATION, 1), 200, 1))
+    observation = np.zeros((1, 2, 2))
+    wish = dqn.policy(observation)[0, 0, 0]
+    chosen = np.array([acting(t, observation)[0][0, TRAINING, 0] for t in range(200)])
+    assert (chosen == np.where(signal[:, 0] < 0.25, signal[:, 1], wish)).all()
+    acting.begin_episode(2)
+    assert all(acting(t, observation)[0][0, TRAINING, 0] == wish for t in range(200)), "a quiet episode"
+    other = msgspec.convert({"updates_per_episode": 100}, LearnerSettings)
+    assert trials_problems(config, other) == [
+        "the policies of ddpg have no levels: expected 'ou', 'gaussian', 'parameter' or 'none'"
+    ]

@@ -24,6 +24,16 @@ CASES: dict[str, dict[str, Any]] = {
         "learner": {"algorithm": "td3", "td3": SMALL},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
     },
+    "ners": {
+        "world": "gym:CartPole-v1",
+        "steps": 120,
+        "learner": {
+            "algorithm": "dqn",
+            "dqn": {"levels": 2, "reward_scale": 0.1},
+            "ners": {"hidden": [9, 6], "score": [7], "lr": 0.1},
+        },
+        "selection": {"strategy": "Resv[NERS]", "capacity": 60},
+    },
     "dqn": {
         "world": "gym:CartPole-v1",
         "learner": {"algorithm": "dqn", "dqn": {"levels": 2, "reward_scale": 0.1}},
