@@ -24,6 +24,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
 
 KEPT: Final = 3
 """States on disk: the rig keeps two checkpoints and may be writing a third."""
@@ -72,12 +73,19 @@ class Agent:
 
     def _fresh_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
-        look = Look(self._gather, self._algorithm.policy, len(rig.signals), len(rig.actuators))
+        look = Look(self._gather, self._algorithm.policy, self._age, len(rig.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
             Setting.of_run(config, self._settings, capacity, look),
         )
+
+    def _age(self, slots: Slots) -> NDArray[np.float64]:
+        storage, config = self._mirror.storage, self._config
+        steps = episode_steps(config.task, config.rate_hz)
+        done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
+        age: NDArray[np.float64] = done / (config.episodes * steps)
+        return age
 
     def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None))
