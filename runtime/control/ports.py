@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, nan, tanh
+from math import nan, tanh
 from operator import mul
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,11 @@ import numpy.typing as npt
 from onrig.hw.rig import Rig
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
+
+
+_UNTRUE: Final = 1e-3
+"""Difference between what a policy drew and what its mean, deviation and noise give, relative to their values where
+these exceed 1, that float32 rounding does not explain (``onrig.runtime.policy.probing`` allows a tenth of it)."""
 
 
 class PolicyPorts:
@@ -31,16 +37,20 @@ class PolicyPorts:
         """Forget the state: at an episode's start."""
         self._asked: PolicySession | None = None
         self._hidden: npt.NDArray[np.float32] | None = None
+        self._last = -1
 
     def ask(self, step: Step, policy: PolicySession, unit: Sequence[float] | None, amplitude: Sequence[float]) -> None:
         """Run a policy whose observation is set; fill in its answer, of a stochastic one its distribution as well.
 
         ``unit`` is the noise before ``amplitude``, (m,) each; None for none.  ``step.policy`` is the action without
-        noise, ``step.explored`` the one with it (SI); both are NaN if the policy fails.
+        noise, ``step.explored`` the one with it (SI); both are NaN if the policy fails, or its ports contradict one
+        another: a draw that noise moves further than by the deviation would evade the amplitude.
         """
-        if policy is not self._asked:  # after a swap or a rollback the state is another policy's
+        # After a swap or a rollback the state is another policy's, or from before another one's ticks.
+        if policy is not self._asked or step.tick != self._last + 1:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
+        self._last = step.tick
         if policy.hidden is not None and self._hidden is not None:
             policy.hidden[:] = self._hidden
         noise: Sequence[float] = self._still
@@ -54,6 +64,9 @@ class PolicyPorts:
             step.policy = step.explored = self._no_answer
             return
         if self._hidden is not None:
+            if not np.isfinite(policy.hidden_out).all():  # an action that looks sound may come of it
+                step.policy = step.explored = self._no_answer
+                return
             self._hidden[:] = policy.hidden_out
         answer = tuple(policy.action[0].tolist())
         if len(answer) != len(self._still):
@@ -66,22 +79,24 @@ class PolicyPorts:
         self, step: Step, policy: PolicySession, noise: Sequence[float], amplitude: Sequence[float]
     ) -> None:
         mean, std, drawn = policy.mean[0].tolist(), policy.std[0].tolist(), policy.drawn[0].tolist()
-        if not all(map(isfinite, (*mean, *std, *drawn))):
-            step.policy = step.explored = self._no_answer
-            return
+        without = []
+        for action, z, m, s, d, centre, half in zip(
+            step.explored, noise, mean, std, drawn, self._centres, self._halves, strict=True
+        ):
+            spread = s * z
+            follows = tanh(d) if policy.squashes else min(max(d, -1.0), 1.0)
+            true = abs(d - (m + spread)) <= _UNTRUE * max(1.0, abs(m) + abs(spread))
+            if not (true and s >= 0.0 and abs((action - centre) / half - follows) <= _UNTRUE):  # nor is NaN true
+                step.policy = step.explored = self._no_answer
+                return
+            # Without noise the answer is the mean's; computed here, it would differ in the last digits.
+            alone = tanh(m) if policy.squashes else min(max(m, -1.0), 1.0)
+            without.append(action if z == 0.0 else centre + half * alone)
         step.mean, step.drawn = tuple(mean), tuple(drawn)
         step.std, step.amplitude = tuple(map(mul, amplitude, std)), tuple(amplitude)
         if step.kind is Kind.TRAIN and min(amplitude) < 1.0:
             step.flags |= Flag.RESTRAINED
-        step.policy = tuple(
-            [
-                # Without noise the answer is the mean's; computed here, it would differ in the last digits.
-                action if z == 0.0 else centre + half * (tanh(m) if policy.squashes else min(max(m, -1.0), 1.0))
-                for action, z, m, centre, half in zip(
-                    step.explored, noise, mean, self._centres, self._halves, strict=True
-                )
-            ]
-        )
+        step.policy = tuple(without)
 
     def measure(self, step: Step) -> None:
         """Measure how far the explored action is from the policy's, as for noise that is added."""
