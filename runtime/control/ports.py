@@ -14,7 +14,6 @@ from onrig.hw.rig import Rig
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 
-
 _UNTRUE: Final = 1e-3
 """Difference between what a policy drew and what its mean, deviation and noise give, relative to their values where
 these exceed 1, that float32 rounding does not explain (``onrig.runtime.policy.probing`` allows a tenth of it)."""
@@ -31,6 +30,7 @@ class PolicyPorts:
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
         self._still = (0.0,) * len(rig.actuators)
+        self._actuators = range(len(rig.actuators))
         self.begin()
 
     def begin(self) -> None:
@@ -51,26 +51,23 @@ class PolicyPorts:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
         self._last = step.tick
-        if policy.hidden is not None and self._hidden is not None:
-            policy.hidden[:] = self._hidden
-        noise: Sequence[float] = self._still
-        if unit is not None:
-            noise = tuple(map(mul, amplitude, unit))
-        if policy.noise is not None:
-            policy.noise[0] = noise
+        noise = self._still if unit is None else tuple(map(mul, amplitude, unit))
+        step.policy = step.explored = self._no_answer
         try:
+            if policy.noise is not None:
+                policy.noise[0] = noise
+            if policy.hidden is not None and self._hidden is not None:
+                policy.hidden[:] = self._hidden
             policy.run()
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
-            step.policy = step.explored = self._no_answer
             return
         if self._hidden is not None:
             if not np.isfinite(policy.hidden_out).all():  # an action that looks sound may come of it
-                step.policy = step.explored = self._no_answer
                 return
             self._hidden[:] = policy.hidden_out
         answer = tuple(policy.action[0].tolist())
         if len(answer) != len(self._still):
-            answer = self._no_answer
+            return
         step.policy = step.explored = answer
         if policy.noise is not None:
             self._distribution(step, policy, noise, amplitude if unit is not None else self._still)
@@ -78,20 +75,21 @@ class PolicyPorts:
     def _distribution(
         self, step: Step, policy: PolicySession, noise: Sequence[float], amplitude: Sequence[float]
     ) -> None:
-        mean, std, drawn = policy.mean[0].tolist(), policy.std[0].tolist(), policy.drawn[0].tolist()
+        mean, std, drawn = policy.distribution.tolist()
+        centres, halves, answer, squashes = self._centres, self._halves, step.explored, policy.squashes
         without = []
-        for action, z, m, s, d, centre, half in zip(
-            step.explored, noise, mean, std, drawn, self._centres, self._halves, strict=True
-        ):
-            spread = s * z
-            follows = tanh(d) if policy.squashes else min(max(d, -1.0), 1.0)
-            true = abs(d - (m + spread)) <= _UNTRUE * max(1.0, abs(m) + abs(spread))
-            if not (true and s >= 0.0 and abs((action - centre) / half - follows) <= _UNTRUE):  # nor is NaN true
+        for j in self._actuators:  # by index: a strict zip takes longer than the rest of it
+            m, s, d, spread = mean[j], std[j], drawn[j], std[j] * noise[j]
+            follows = tanh(d) if squashes else min(max(d, -1.0), 1.0)
+            apart = abs((answer[j] - centres[j]) / halves[j] - follows)
+            # Not so written that NaN would pass.
+            if not (s >= 0.0 and apart <= _UNTRUE and abs(d - m - spread) <= _UNTRUE * max(1.0, abs(m) + abs(spread))):
                 step.policy = step.explored = self._no_answer
                 return
-            # Without noise the answer is the mean's; computed here, it would differ in the last digits.
-            alone = tanh(m) if policy.squashes else min(max(m, -1.0), 1.0)
-            without.append(action if z == 0.0 else centre + half * alone)
+            if noise[j] == 0.0:  # the answer is the mean's; computed here, it would differ in the last digits
+                without.append(answer[j])
+            else:
+                without.append(centres[j] + halves[j] * (tanh(m) if squashes else min(max(m, -1.0), 1.0)))
         step.mean, step.drawn = tuple(mean), tuple(drawn)
         step.std, step.amplitude = tuple(map(mul, amplitude, std)), tuple(amplitude)
         if step.kind is Kind.TRAIN and min(amplitude) < 1.0:
@@ -101,7 +99,8 @@ class PolicyPorts:
     def measure(self, step: Step) -> None:
         """Measure how far the explored action is from the policy's, as for noise that is added."""
         deviation = 0.0
-        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
-            chosen, wish = (value - centre) / half, (without - centre) / half
+        for j in self._actuators:
+            centre, half = self._centres[j], self._halves[j]
+            chosen, wish = (step.explored[j] - centre) / half, (step.policy[j] - centre) / half
             deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
         step.exploration = deviation
