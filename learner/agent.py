@@ -92,17 +92,19 @@ class Agent:
         fields = (stored.observation, stored.action, stored.reward, stored.next_observation, stored.terminated)
         return Minibatches(*(field[0] for field in fields))
 
-    def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
-        """Bring the sampler up to date with a complete mirror.
+    def join(self, memory: bytes, restored: int) -> None:
+        """Note which memory of the rig the mirror is of: its id, and how many writes it inherited from its predecessor.
 
-        ``memory`` is the id of the rig's memory, whose first ``restored`` writes were inherited from its predecessor.
+        The sampler starts over if it has seen writes that did not happen in this memory.
         """
-        storage = self._mirror.storage
-        known = storage.inserted if memory == self._memory else restored
+        known = self._mirror.storage.inserted if memory == self._memory else restored
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._sampler, self._seen = self._fresh_sampler(), 0
         self._memory = memory
-        self.written(storage.changed_since(self._seen))
+
+    def catch_up(self) -> None:
+        """Notify the sampler of all experiences in the mirror that it has not seen, each slot once."""
+        self.written(self._mirror.storage.changed_since(self._seen))
 
     def written(self, slots: Slots) -> None:
         """Notify the sampler of new experiences in the mirror."""
