@@ -118,7 +118,8 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert "Unfinished: 7 of 9 trials" in tables
     assert "1 trials are left out because their networks diverged" in tables
     assert "As figure" not in (tmp_path / "report.html").read_text()
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
     kinds = ("evaluation", "training", "td error", "target")
