@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 
 from onrig.hw.bounds import NotNegative
-from onrig.learner.settings import LearnerSettings, log_std_problems
+from onrig.learner.settings import LearnerSettings, sampling_problems, settings_problems
 from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
@@ -86,12 +84,9 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     if selection.capacity is not None and selection.capacity < learner.batch:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
-    with contextlib.suppress(ValueError):  # an unknown strategy is a finding of its own
-        strategy = parse_strategy(selection.strategy)
-        if parts_of_sampling(strategy.sampling).name == "KLPER" and learner.batch < 2:
-            yield f"learner.{learner.algorithm}.batch", "KLPER compares the spread of batches: expected at least 2"
-    if isinstance(learner.sac, msgspec.Struct):
-        yield from ((f"learner.sac.{at}", message) for at, message in log_std_problems(learner.sac))
+    yield from sampling_problems(learner, selection.strategy)
+    learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
+    yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 
 
 def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:
