@@ -181,10 +181,10 @@ def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> N
     np.testing.assert_allclose(samples.std(axis=1), 0.089, rtol=0.35)
 
 
-def test_it_explores_by_itself_and_no_rig_can_run_it_yet() -> None:
+def test_it_explores_by_itself_and_a_rig_can_run_it() -> None:
     sac = _sac(SMALL)
     assert isinstance(sac, Stochastic)
-    assert not isinstance(sac, Exportable)
+    assert isinstance(sac, Exportable)
 
 
 @pytest.mark.parametrize("section", [{"log_std": [-30, 2]}, {"temperature": 0.0}, {"lr": 0.0}, {"delay": 2}])
