@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
@@ -18,6 +19,8 @@ from onrig.learner.sampler_settings import (
     ProportionalSettings,
 )
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -296,6 +299,21 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if lockstep and settings.updates_per_transition is not None:
         problems.append(("updates_per_transition", "lockstep learns between episodes: use 'updates_per_episode'"))
     return problems
+
+
+def sampling_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    """List (path, message) of what keeps a sampling from an algorithm; nothing for an unknown strategy."""
+    try:
+        name = parts_of_sampling(parse_strategy(strategy).sampling).name
+    except ValueError:
+        return
+    if name == "KLPER" and settings.batch < 2:
+        message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
+        yield f"learner.{settings.algorithm}.batch", message
+    if Signal.TARGET in SAMPLERS[name].looks_at and not settings.selected.gives_targets:
+        able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
+        message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
+        yield "selection.strategy", message
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:

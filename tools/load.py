@@ -12,17 +12,15 @@ from typing import Final
 import msgspec
 
 from onrig.learner.settings import (
-    ALGORITHMS,
-    Algorithms,
     LearnerSettings,
     process_problem,
     rig_problems,
+    sampling_problems,
     settings_problems,
 )
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.strategy import SAMPLERS, bytes_of, parse_strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, layout_of
@@ -111,15 +109,8 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
             f"learner.{learner.algorithm}.batch"
         )
         yield ("learner", learner.algorithm, "batch"), message
-    with contextlib.suppress(ValueError):  # an unknown strategy is reported as a finding of its own
-        name = parts_of_sampling(parse_strategy(config.selection.strategy).sampling).name
-        if name == "KLPER" and batch < 2:
-            message = f"KLPER compares the spread of batches: expected at least 2, got {batch}"
-            yield ("learner", learner.algorithm, "batch"), f"{message} at learner.{learner.algorithm}.batch"
-        if Signal.TARGET in SAMPLERS[name].looks_at and not learner.selected.gives_targets:
-            able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
-            message = f"{name} looks at the critic's targets, which {learner.algorithm} does not tell; {able} do"
-            yield ("selection", "strategy"), f"{message} at selection.strategy"
+    for at, message in sampling_problems(learner, config.selection.strategy):
+        yield path_steps(at), f"{message} at {at}"
 
 
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:

@@ -8,14 +8,15 @@ from typing import Annotated, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative
-from onrig.learner.settings import LearnerSettings, log_std_problems
+from onrig.learner.settings import LearnerSettings, sampling_problems, settings_problems
 from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
-from onrig.runtime.replay.settings import Selection, capacity_for
+from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 GYM: Final = "gym:"
 """Prefix of the tasks of gymnasium."""
+PLANT: Final = "plant:"
+"""Prefix of the plants of our runs."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,14 +31,14 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Trials of one task: a step in the world, then its updates."""
 
     world: str
-    """``gym:`` and the name of a task of gymnasium."""
+    """``gym:`` and the name of a task of gymnasium, or ``plant:`` and the name of a run with a twin."""
     steps: Count
     """Environment steps of training."""
     evaluation: Evaluation = Evaluation()
     horizon: Count | None = None
     """Steps of an episode; None as the task has them."""
     options: dict[str, object] = {}
-    """Arguments of the task, such as ``use_contact_forces``."""
+    """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
     """Steps at the start with uniformly random actions and without updates."""
     updates_per_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
@@ -49,7 +50,7 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def task(self) -> str:
         """The world without its prefix."""
-        return self.world.removeprefix(GYM)
+        return self.world.removeprefix(GYM).removeprefix(PLANT)
 
     @property
     def points(self) -> int:
@@ -64,29 +65,28 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     """List (path, message) of everything that is wrong with a run by itself, its world left out."""
     learner, selection = run.learner, run.selection
-    if not run.world.startswith(GYM) or not run.task:
-        yield "world", f"'{run.world}' is no world: expected {GYM} and a task of gymnasium, such as {GYM}Pendulum-v1"
+    if not run.world.startswith((GYM, PLANT)) or not run.task:
+        expected = f"{GYM} and a task of gymnasium, such as {GYM}Pendulum-v1, or {PLANT} and a run"
+        yield "world", f"'{run.world}' is no world: expected {expected}"
     if run.steps % run.evaluation.every:
         yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
     if run.random_steps + learner.batch > run.steps:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
-    for name, given in (("synthetic", selection.synthetic is not None), ("intervened", selection.intervened != "keep")):
-        if given:
-            yield f"selection.{name}", "a world has neither a model nor a shield: leave it out"
-    try:
-        strategy = parse_strategy(selection.strategy)
-    except ValueError as error:
-        yield "selection.strategy", str(error)
-        return
-    if parts_of_sampling(strategy.sampling).name == "KLPER" and learner.batch < 2:
-        yield f"learner.{learner.algorithm}.batch", "KLPER compares the spread of batches: expected at least 2"
+    given = (selection.synthetic is not None, selection.intervened != "keep", selection.capacity_bytes is not None)
+    for name, is_given in zip(("synthetic", "intervened", "capacity_bytes"), given, strict=True):
+        if is_given:
+            yield f"selection.{name}", "a world does not support it: leave it out"
+    for at, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):
+        path = ".".join(map(str, at))
+        yield path, message.removesuffix(f" at {path}")
     if selection.capacity is not None and selection.capacity < learner.batch:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
-    if isinstance(learner.sac, msgspec.Struct):
-        yield from ((f"learner.sac.{at}", message) for at, message in log_std_problems(learner.sac))
+    yield from sampling_problems(learner, selection.strategy)
+    learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
+    yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 
 
 def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ diverge disturbs no other: it goes on with zeros for actions, and its scores are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +18,33 @@ from onrig.learner.trials.engine import Scores, replay
 from onrig.learner.trials.memories import Kept, Memories
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import Bools, Values, World, episode_returns
-from onrig.learner.trials.worlds.gym import GymWorld
+from onrig.learner.trials.worlds.making import make_world
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.strategy import parse_strategy
+
+Make = Callable[[Role, int], World]
+"""Makes the world for training or evaluation (its role), with that many actors for each trial."""
 
 
 class StepTrials:
     """Networks, memories and environments of S trials."""
 
-    def __init__(self, run: StepRun, seeds: Sequence[int]) -> None:
-        """Set up one trial per seed.
+    def __init__(self, run: StepRun, seeds: Sequence[int], make: Make | None = None) -> None:
+        """Set up one trial per seed; ``make`` takes the place of the run's own world.
 
         Raises ValueError where ``run`` does not fit its world, ``NoSuchTask`` where there is none.
         """
-        world: World = GymWorld(run.task, seeds, Role.PLANT_TRAIN, horizon=run.horizon, options=run.options)
+        make = make or (lambda role, actors: make_world(run, seeds, role, actors))
+        problems = [message for _, message in step_problems(run)]
+        if problems:
+            raise ValueError("; ".join(problems))
+        world = make(Role.PLANT_TRAIN, 1)
         n, m, levels, _ = world.spaces
-        problems = [message for _, message in (*step_problems(run), *space_problems(run, m, levels))]
+        problems = [message for _, message in space_problems(run, m, levels)]
         if problems:
             raise ValueError("; ".join(problems))
         self._run, self._world = run, world
-        self._evaluation: World = GymWorld(
-            run.task,
-            seeds,
-            Role.PLANT_EVAL,
-            actors=run.evaluation.episodes,
-            horizon=run.horizon,
-            options=run.options,
-        )
+        self._evaluation = make(Role.PLANT_EVAL, run.evaluation.episodes)
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
         self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
@@ -64,6 +64,10 @@ class StepTrials:
         self._return = np.zeros(S)
         self._closed = np.zeros((2, S))
         self._diverged = np.zeros(S, np.bool_)
+        self.interventions: NDArray[np.int64] = np.zeros(S, np.int64)
+        """(S,): training steps in which a shield changed the action."""
+        self.trips: NDArray[np.int64] = np.zeros(S, np.int64)
+        """(S,): entries into its fallback."""
 
     def advance(self) -> Scores:
         """Train until the next evaluation; returns its mean returns, and those of the training episodes closed since.
@@ -102,9 +106,11 @@ class StepTrials:
         chosen = self._safe(self._explore(wish, before, self._episodes, starting=learning <= 0))
         stepped = self._world.step(chosen, self._all)
         exploration = np.abs(chosen - wish).sum(axis=2)
-        parts = (before, chosen, stepped.observation, stepped.reward[..., None], exploration[..., None])
+        parts = (before, stepped.action, stepped.observation, stepped.reward[..., None], exploration[..., None])
         memories.insert(np.concatenate((*parts, stepped.terminated[..., None]), axis=2, dtype=np.float32), None)
         self._return += stepped.reward[:, 0]
+        self.interventions += stepped.intervened[:, 0]
+        self.trips += stepped.tripped[:, 0]
         self._observation = stepped.observation
         ended = stepped.terminated | stepped.truncated
         if ended.any():

@@ -8,6 +8,8 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.worlds import NoSuchTask
+from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
@@ -50,21 +52,17 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
     problems = list(step_problems(run))
     if any(path == "world" for path, _ in problems):
         return problems
-    spaces, refusal = _spaces(run.task, run.horizon, msgspec.json.encode(run.options))
+    spaces, refusal = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
     if spaces is None:
         return [*problems, ("world", refusal)]
     return [*problems, *space_problems(run, *spaces)]
 
 
 @lru_cache(maxsize=64)
-def _spaces(task: str, horizon: int | None, options: bytes) -> tuple[tuple[int, int | None] | None, str]:
-    """Actions and levels of a task, or why there is none."""
+def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[tuple[int, int | None] | None, str]:
+    """Actions and levels of a world, or why there is none."""
     try:
-        from onrig.learner.trials.worlds.gym import NoSuchTask, task_spaces
-    except ModuleNotFoundError as error:
-        return None, f"{error.name} is not installed: pip install 'onrig[learner]'"
-    try:
-        spaces = task_spaces(task, horizon, msgspec.json.decode(options))
+        spaces = spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options)))
     except NoSuchTask as error:
         return None, str(error)
     return (spaces.m, spaces.levels), ""

@@ -25,6 +25,7 @@ class PolicyPorts:
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
         self._still = (0.0,) * len(rig.actuators)
+        self._actuators = range(len(rig.actuators))
         self.begin()
 
     def begin(self) -> None:
@@ -41,23 +42,21 @@ class PolicyPorts:
         if policy is not self._asked:  # after a swap or a rollback the state is another policy's
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
-        if policy.hidden is not None and self._hidden is not None:
-            policy.hidden[:] = self._hidden
-        noise: Sequence[float] = self._still
-        if unit is not None:
-            noise = tuple(map(mul, amplitude, unit))
-        if policy.noise is not None:
-            policy.noise[0] = noise
+        noise = self._still if unit is None else tuple(map(mul, amplitude, unit))
+        step.policy = step.explored = self._no_answer
         try:
+            if policy.noise is not None:
+                policy.noise[0] = noise
+            if policy.hidden is not None and self._hidden is not None:
+                policy.hidden[:] = self._hidden
             policy.run()
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
-            step.policy = step.explored = self._no_answer
             return
         if self._hidden is not None:
             self._hidden[:] = policy.hidden_out
         answer = tuple(policy.action[0].tolist())
         if len(answer) != len(self._still):
-            answer = self._no_answer
+            return
         step.policy = step.explored = answer
         if policy.noise is not None:
             self._distribution(step, policy, noise, amplitude if unit is not None else self._still)
@@ -65,28 +64,30 @@ class PolicyPorts:
     def _distribution(
         self, step: Step, policy: PolicySession, noise: Sequence[float], amplitude: Sequence[float]
     ) -> None:
-        mean, std, drawn = policy.mean[0].tolist(), policy.std[0].tolist(), policy.drawn[0].tolist()
-        if not all(map(isfinite, (*mean, *std, *drawn))):
+        mean, std, drawn = policy.distribution.tolist()
+        if not isfinite(sum(mean + std + drawn)):
             step.policy = step.explored = self._no_answer
             return
         step.mean, step.drawn = tuple(mean), tuple(drawn)
         step.std, step.amplitude = tuple(map(mul, amplitude, std)), tuple(amplitude)
         if step.kind is Kind.TRAIN and min(amplitude) < 1.0:
             step.flags |= Flag.RESTRAINED
+        centres, halves, answer = self._centres, self._halves, step.explored
         step.policy = tuple(
-            [
+            [  # by index: a strict zip takes longer than the rest of it
                 # Without noise the answer is the mean's; computed here, it would differ in the last digits.
-                action if z == 0.0 else centre + half * (tanh(m) if policy.squashes else min(max(m, -1.0), 1.0))
-                for action, z, m, centre, half in zip(
-                    step.explored, noise, mean, self._centres, self._halves, strict=True
-                )
+                answer[j]
+                if noise[j] == 0.0
+                else centres[j] + halves[j] * (tanh(mean[j]) if policy.squashes else min(max(mean[j], -1.0), 1.0))
+                for j in self._actuators
             ]
         )
 
     def measure(self, step: Step) -> None:
         """Measure how far the explored action is from the policy's, as for noise that is added."""
         deviation = 0.0
-        for value, without, centre, half in zip(step.explored, step.policy, self._centres, self._halves, strict=True):
-            chosen, wish = (value - centre) / half, (without - centre) / half
+        for j in self._actuators:
+            centre, half = self._centres[j], self._halves[j]
+            chosen, wish = (step.explored[j] - centre) / half, (step.policy[j] - centre) / half
             deviation += abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
         step.exploration = deviation

@@ -136,7 +136,12 @@ class PolicySession:
             raise ModelRefused("format", f"onnxruntime refuses it: {error}") from error
         binding = session.io_binding()
         taken = {name: np.zeros((1, width), np.float32) for name, width in inputs.items()}
+        self.distribution: Port = np.zeros((3, m if stochastic else 0), np.float32)
+        """``mean``, ``std`` and ``drawn``, for one look at all of them."""
+        self.mean, self.std, self.drawn = (self.distribution[i : i + 1] for i in range(3))
         given = {name: np.zeros((1, width), np.float32) for name, width in outputs.items()}
+        if stochastic:
+            given |= {"mean": self.mean, "std": self.std, "drawn": self.drawn}
         for name, array in taken.items():
             binding.bind_cpu_input(name, array)
         for name, array in given.items():
@@ -145,7 +150,6 @@ class PolicySession:
         self.noise: Port | None = taken.get(NOISE)
         self.hidden: Port | None = taken.get(HIDDEN)
         self.action: Port = given[OUTPUT_NAME]
-        self.mean, self.std, self.drawn = (given.get(name, _NOTHING) for name in ("mean", "std", "drawn"))
         self.hidden_out: Port = given.get(HIDDEN_OUT, _NOTHING)
         self.plain: Final = not (stochastic or hidden)
         """Whether ``observation`` and ``action`` are its only ports."""

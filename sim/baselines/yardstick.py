@@ -1,6 +1,6 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-The random controller, fuzzy Q-iteration, and the finite-horizon optimum.
+The random controller, fuzzy Q-iteration with and without noise, and the finite-horizon optimum.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration
+from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, under_noise
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
 from onrig.sim.baselines.task_model import EPISODES, Estimate, TaskModel, random_reward
@@ -87,6 +87,16 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
     iterations, ahead, between = _cached(folder, key, 3, fresh)
     return Row(grid, round(iterations), Reached(ahead, between))
+
+
+def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
+    """Best of the noisy episodes of one grid's controller (``under_noise.best_under_noise``), cached."""
+
+    def fresh() -> list[float]:
+        return list(under_noise.best_under_noise(model, fuzzy_q_iteration.solve(model, grid), np.array(sigma)))
+
+    settings = [*grid.nodes, grid.levels, GAMMA, EPSILON, *sigma, under_noise.EPISODES, under_noise.REPETITIONS]
+    return Estimate(*_cached(folder, _key(model, under_noise.__name__, settings), 2, fresh))
 
 
 def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:

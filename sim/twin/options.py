@@ -54,6 +54,13 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         noise = self.sensor_noise
         return noise.get(sensor, 0.0) if isinstance(noise, dict) else noise
 
+    def noise(self, rig: Rig) -> list[float]:
+        """Standard deviations of the noise on a rig's observations, then its actions, in normalised units."""
+        return [
+            *[self.noise_of(o.sensor or o.name) for o in rig.observations],
+            *[self.actuator_noise] * len(rig.actuators),
+        ]
+
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
     """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""

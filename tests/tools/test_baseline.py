@@ -38,6 +38,16 @@ def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
     assert sorted(tmp_path.rglob("*.npz")) == kept
 
 
+def test_under_noise_its_best_episodes_are_the_reference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onrig.sim.baselines.under_noise.best_under_noise", lambda model, solution, sigma: (-40.0, 0.1))
+    assert main(["baseline", "pendulum", "--set", "device.twin.actuator_noise=0.02"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "noise" in line]
+    assert "-40.0000" in row
+    assert "+- 0.1000" in row
+
+
 def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bench.yaml"
     path.write_text(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.step_run import GYM, StepRun
+from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at
@@ -156,7 +156,7 @@ def _block_cells(
         common: Label = {"config": path.stem}
         resolve = partial(_around_run, str(path), base, file.spec, engine_problems)
     else:
-        common = {"world": block.world.removeprefix(GYM)}
+        common = {"world": block.world.removeprefix(GYM).removeprefix(PLANT)}
         resolve = partial(_in_world, block.world, (*at, "world"), file.spec, in_world)
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
     own: Values = {short_name(name): (value, (*at, "set", name)) for name, value in block.set.items()}

@@ -1,6 +1,6 @@
 """Worlds: where trials act step by step, S trials of E actors each, and what every kind of them offers.
 
-``gym.py`` has the tasks of gymnasium.
+``gym.py`` has the tasks of gymnasium, ``plants.py`` our own plants.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ class Stepped(NamedTuple):
     """(S, E): the task is over; no return follows."""
     truncated: Bools
     """(S, E): the episode ends by its time limit; false where it terminated at the same step."""
+    action: NDArray[np.float64]
+    """(S, E, m): what was applied, normalised, but for actuator noise."""
+    intervened: Bools
+    """(S, E): a shield changed the action."""
+    tripped: Bools
+    """(S, E): it handed over to its fallback."""
+
+
+class NoSuchTask(Exception):
+    """No world can be made of a task: the message says why, and what to do."""
 
 
 class Spaces(NamedTuple):

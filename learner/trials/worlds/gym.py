@@ -15,16 +15,12 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
 
 Env = gymnasium.Env[Any, Any]
 MISSING: Final = "pip install 'onrig[envs]'"
-
-
-class NoSuchTask(Exception):
-    """No world can be made of a task: the message says why, and what to do."""
 
 
 def make(task: str, horizon: int | None, options: Mapping[str, object]) -> Env:
@@ -109,33 +105,30 @@ class GymWorld:
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
+        wide = np.clip(action.astype(np.float64), -1.0, 1.0)
+        if not np.isfinite(wide).all():
+            raise ValueError("an action is not finite")
         reward = np.zeros(len(self._envs))
-        terminated, truncated = np.zeros((2, len(self._envs)), np.bool_)
-        actions = self._native(action.reshape(len(self._envs), -1))
+        terminated, truncated, nothing = np.zeros((3, len(self._envs)), np.bool_)
+        actions = self._native(wide.reshape(len(self._envs), -1))
         for i in np.flatnonzero(which).tolist():
             self._observation[i], reward[i], terminated[i], late, _ = self._envs[i].step(actions[i])
             truncated[i] = late and not terminated[i]
-        return Stepped(
-            self._observation.reshape(*self._shape, -1).copy(),
-            reward.reshape(self._shape),
-            terminated.reshape(self._shape),
-            truncated.reshape(self._shape),
-        )
+        observation = self._observation.reshape(*self._shape, -1).copy()
+        over, out_of_time, none = (column.reshape(self._shape) for column in (terminated, truncated, nothing))
+        return Stepped(observation, reward.reshape(self._shape), over, out_of_time, wide, none, none)
 
     def close(self) -> None:
         """Close every environment."""
         for env in self._envs:
             env.close()
 
-    def _native(self, action: NDArray[np.floating]) -> Sequence[Any]:
+    def _native(self, action: NDArray[np.float64]) -> Sequence[Any]:
         """Actions as the task takes them: choices by number, or values within its box."""
-        wide = np.clip(action.astype(np.float64), -1.0, 1.0)
-        if not np.isfinite(wide).all():
-            raise ValueError("an action is not finite")
         if self.spaces.levels is not None:
-            choices: list[int] = np.rint(0.5 * (wide[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int).tolist()
+            choices: list[int] = np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int).tolist()
             return choices
-        return list((self._centre + self._half * wide).astype(self._dtype))
+        return list((self._centre + self._half * action).astype(self._dtype))
 
 
 def _line(error: Exception) -> str:

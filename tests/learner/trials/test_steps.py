@@ -139,6 +139,12 @@ def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pyt
         ({"selection": {"strategy": "FIFO[Nothing]"}}, "selection.strategy"),
         ({"selection": {"capacity": 5}}, "selection.capacity"),
         ({"selection": {"intervened": "drop"}}, "selection.intervened"),
+        (
+            {"selection": {"strategy": "FIFO[KLPER(2)]"}, "learner": {"algorithm": "ddpg", "ddpg": {"batch": 1}}},
+            "learner.ddpg.batch",
+        ),
+        ({"learner": {"algorithm": "sac", "sac": {"log_std": [2, 1]}}}, "learner.sac.log_std"),
+        ({"selection": {"strategy": "FULL[Uniform]", "capacity": 40}}, "selection.capacity"),
     ],
 )
 def test_contradictions_are_found_at_their_place(changes: dict[str, Any], at: str) -> None:

@@ -40,7 +40,7 @@ SMALL = """
     blocks:
       - world: gym:Pendulum-v1
         set: {algorithm: td3}
-        grid: {strategy: ["FULL[Uniform]", "Expl(1.0)[Uniform]"], capacity: [30]}
+        grid: {strategy: ["FIFO[Uniform]", "Expl(1.0)[Uniform]"], capacity: [30]}
       - world: gym:CartPole-v1
         set: {algorithm: dqn, learner.dqn.levels: 2}
     """
@@ -60,7 +60,7 @@ def _problems(folder: Path, before: str, after: str) -> list[str]:
 def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
     first, second, third = _cells(written(tmp_path, SMALL))
     common = {"world": "Pendulum-v1", "algorithm": "td3", "capacity": 30}
-    assert first.label == common | {"strategy": "FULL[Uniform]"}
+    assert first.label == common | {"strategy": "FIFO[Uniform]"}
     assert second.config.selection.strategy == "Expl(1.0)[Uniform]"
     assert third.label["world"] == "CartPole-v1"
     assert (third.config.steps, third.config.evaluation.every, third.points) == (40, 20, 2)
@@ -77,8 +77,9 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("steps: 40", "episodes: 40", "expected at least 1, got 0 at steps"),
         ("random_steps: 10", "random_stepps: 10", "7:3: unknown axis 'random_stepps'"),
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
-        ("FULL[Uniform]", "FULL[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
+        ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
         ("set: {algorithm: td3}", "set: {algorithm: td3, gamma: 0.9}", "td3 reads neither"),
+        ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all of the run's 40 experiences, 30 are too few"),
         ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
         ("algorithm: dqn", "algorithm: sac", "has discrete actions, sac has none: use dqn at learner.algorithm"),
         ("world: gym:Pendulum-v1", "config: pendulum", "runs and worlds do not go into one experiment"),
@@ -111,7 +112,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert main(["report", str(tmp_path)]) == ExitCode.OK
     assert "Expl(1.0)[Uniform]" in capsys.readouterr().out
     tables = (tmp_path / "tables.md").read_text()
-    assert "| Expl(1.0)[Uniform] − FULL[Uniform] | 3 |" in tables
+    assert "| Expl(1.0)[Uniform] − FIFO[Uniform] | 3 |" in tables
     assert "Unfinished: 7 of 9 trials" in tables
     assert "1 trials are left out because their networks diverged" in tables
     assert "As figure" not in (tmp_path / "report.html").read_text()

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.steps import StepTrials
+from onrig.learner.trials.worlds import NoSuchTask as NoSuchTask
 from onrig.learner.trials.worlds import Values, episode_returns
 from onrig.learner.trials.worlds.gym import GymWorld, make
-from onrig.learner.trials.worlds.gym import NoSuchTask as NoSuchTask
 from onrig.runtime.random_streams import Role
 
 RANDOM_EPISODES: Final = 100

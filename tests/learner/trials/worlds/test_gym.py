@@ -8,8 +8,8 @@ import pytest
 from gymnasium.envs.registration import register, registry
 from gymnasium.spaces import Box, Discrete
 
-from onrig.learner.trials.worlds import Spaces, episode_returns
-from onrig.learner.trials.worlds.gym import GymWorld, NoSuchTask, task_spaces
+from onrig.learner.trials.worlds import NoSuchTask, Spaces, episode_returns
+from onrig.learner.trials.worlds.gym import GymWorld, task_spaces
 from onrig.runtime.random_streams import Role
 
 

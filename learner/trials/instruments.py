@@ -1,0 +1,92 @@
+"""What the instruments of a rig make of many plants: normalised observations with noise, actions in SI, rewards.
+
+The plants are the twin's, without quantisation; sensor and actuator noise are those of de Bruin et al. 2018, §6.5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import batched_reward, batched_terminated, episode_steps
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import step
+from onrig.sim.twin.options import TwinOptions
+
+Values = NDArray[np.float64]
+
+
+class Instruments:
+    """Of one configuration, for any number of plants; computed element by element."""
+
+    def __init__(self, config: RunConfig, plant: Plant | None = None) -> None:
+        """``plant`` takes the place of the twin's; its parameters may be arrays over the plants."""
+        rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
+        self.plant: Final[Plant] = plant or options.plant
+        self.n: Final = len(rig.observations)
+        self.m: Final = len(rig.actuators)
+        self.substeps: Final = options.substeps
+        self._sigma = np.array(options.noise(rig))
+        self.is_noisy: Final = bool(self._sigma.any())
+        """Whether sensors or actuators add noise."""
+        self.period_s: Final = 1.0 / config.rate_hz
+        self.steps: Final = episode_steps(config.task, config.rate_hz)
+        """Transitions of a whole episode."""
+        names = self.plant.state_names
+        self._seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
+        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.observations])
+        self._half = np.array([0.5 * (o.high - o.low) for o in rig.observations])
+        wrapped = {s.name for s in rig.sensors if s.wrap}
+        self._wraps = np.array([(o.sensor or o.name) in wrapped for o in rig.observations])
+        self._action_centre = np.array([a.centre for a in rig.actuators])
+        self._action_half = np.array([a.half_range for a in rig.actuators])
+        self._start = [config.task.start[name] for name in names]
+        self.reward: Final = batched_reward(config.task, rig)
+        """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
+        self.terminated: Final = batched_terminated(config.task, rig)
+        """Of SI observations (..., n): (...)."""
+
+    def noise(self, seed: int, role: Role, episode: int, steps: int) -> Values:
+        """Draw the noise (steps + 1, n + m) of one episode, in normalised units."""
+        drawn: Values = stream(seed, role, episode).standard_normal((steps + 1, len(self._sigma))) * self._sigma
+        return drawn
+
+    def start(self, plants: int) -> tuple[Values, ...]:
+        """State at the start of an episode, (plants,) each."""
+        return tuple(np.full(plants, value) for value in self._start)
+
+    def measured(self, state: tuple[Values, ...]) -> Values:
+        """Return what sensors have to see of states, SI: (plants, n)."""
+        return np.stack([state[at] for at in self._seen_at], axis=-1)
+
+    def normalised(self, measured: Values, noise: Values | None) -> Values:
+        """Return what is observed of SI values (..., n) under noise of the same shape."""
+        seen: Values = (measured - self._centre) / self._half
+        if noise is not None:
+            seen += noise
+            turns = 2.0 * np.pi / self._half
+            low = (-np.pi - self._centre) / self._half
+            seen = np.where(self._wraps, (seen - low) % turns + low, seen)
+        return seen
+
+    def in_si(self, observation: Values) -> Values:
+        """Observations (..., n) in SI."""
+        return np.asarray(self._centre + self._half * observation)
+
+    def commanded(self, action: Values) -> Values:
+        """Actions (..., m) in SI."""
+        return np.asarray(self._action_centre + self._action_half * action)
+
+    def wished(self, command: Values) -> Values:
+        """Commands (..., m) as normalised actions."""
+        return np.asarray((command - self._action_centre) / self._action_half)
+
+    def moved(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
+        """State a period later, under commands (plants, m) held for it."""
+        held: tuple[Values, ...] = tuple(np.ascontiguousarray(c) for c in command.T)
+        return step(self.plant, state, held, self.period_s, self.substeps)

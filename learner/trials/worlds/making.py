@@ -1,0 +1,51 @@
+"""Making the world of a run: a task of gymnasium, or one of our plants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from onrig.learner.trials.step_run import PLANT, StepRun
+from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
+from onrig.runtime.random_streams import Role
+
+
+def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) -> World:
+    """Make the world of trials of ``seeds``; raises NoSuchTask."""
+    if run.world.startswith(PLANT):
+        options = _plant_options(run.options)
+        try:
+            return PlantWorld(
+                run_of(run.task, options),
+                seeds,
+                role,
+                actors=actors,
+                horizon=run.horizon,
+                shield=options.shield,
+                end_outside=options.end_outside,
+            )
+        except ValueError as error:
+            raise NoSuchTask(f"'{run.task}': {error}") from None
+    try:
+        from onrig.learner.trials.worlds.gym import GymWorld
+    except ModuleNotFoundError as error:
+        raise NoSuchTask(f"{error.name} is not installed: pip install 'onrig[learner]'") from None
+    return GymWorld(run.task, seeds, role, actors=actors, horizon=run.horizon, options=run.options)
+
+
+def spaces_of_world(run: StepRun) -> Spaces:
+    """Sizes of a run's world, which is made and closed for it; raises NoSuchTask."""
+    world = make_world(run, [0], Role.PLANT_EVAL)
+    try:
+        return world.spaces
+    finally:
+        world.close()
+
+
+def _plant_options(options: Mapping[str, object]) -> PlantOptions:
+    try:
+        return msgspec.convert(options, PlantOptions)
+    except msgspec.ValidationError as error:
+        raise NoSuchTask(f"options of a plant: {error}") from None

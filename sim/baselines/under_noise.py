@@ -1,0 +1,58 @@
+"""A baseline controller on its task with noise on sensors and actuators (de Bruin et al. 2018, App. C)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from onrig.runtime.random_streams import Role, stream
+from onrig.sim.baselines.fuzzy_q_iteration import Solution
+from onrig.sim.baselines.task_model import Estimate, TaskModel, Values
+
+REPETITIONS: Final = 50
+EPISODES: Final = 1000
+"""Of each repetition, as in the paper, whose learners have the best of about as many."""
+
+
+def best_under_noise(
+    model: TaskModel,
+    solution: Solution,
+    sigma: Values,
+    *,
+    episodes: int = EPISODES,
+    repetitions: int = REPETITIONS,
+    seed: int = 0,
+) -> Estimate:
+    """Mean over repetitions of the best mean reward of some noisy episodes, and its standard error.
+
+    The controller is the noise-free one, with actions interpolated between nodes.  ``sigma``: standard deviations
+    (n + m,) of the noise on the rig's observations and actions, normalised.  Noise adds as in trials
+    (``onrig.learner.trials.rollout``).  Raises ValueError below two repetitions.
+    """
+    if repetitions < 2:
+        raise ValueError(f"a standard error needs at least 2 repetitions, got {repetitions}")
+    best = [_mean_rewards(model, solution, sigma, episodes, seed, i).max() for i in range(1, repetitions + 1)]
+    return Estimate(float(np.mean(best)), float(np.std(best, ddof=1) / np.sqrt(repetitions)))
+
+
+def _mean_rewards(
+    model: TaskModel, solution: Solution, sigma: Values, episodes: int, seed: int, repetition: int
+) -> Values:
+    """Mean rewards per step (episodes,) of one repetition."""
+    rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
+    names = list(model.plant.state_names)
+    seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
+    half = np.array([0.5 * (o.high - o.low) for o in rig.observations] + [a.half_range for a in rig.actuators])
+    n = len(seen_at)
+    at_nodes = solution.actions[solution.theta.argmax(axis=1)]
+    states, total = np.tile(model.start, (episodes, 1)), np.zeros(episodes)
+    for _ in range(model.steps):
+        noise = rng.standard_normal((episodes, len(half))) * sigma * half
+        seen = states.copy()
+        seen[:, seen_at] += noise[:, :n]
+        index, weight = solution.partition.memberships(seen)
+        actions = np.einsum("ek,ekm->em", weight, at_nodes[index]) + noise[:, n:]
+        states, reward = model.advance(states, actions)
+        total += reward
+    return total / model.steps

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onrig.learner.trials.rollout import Rollouts
+from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.steps import StepTrials
+from onrig.learner.trials.worlds import NoSuchTask, World
+from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
+from onrig.runtime.random_streams import Role
+from onrig.sim.plants.integrate import advance
+from onrig.sim.plants.pendulum import Pendulum
+
+NOISE: dict[str, object] = {"device.twin.sensor_noise": 0.02, "device.twin.actuator_noise": 0.05}
+STRICT: dict[str, object] = {
+    "limits.envelope": {"velocity": {"low": -1.0, "high": 1.0}},
+    "limits.rate_per_s": {},
+    "limits.predicted": None,
+}
+NARROW: dict[str, object] = {"limits.envelope": {"velocity": {"low": -0.2, "high": 0.2}}}
+PERIOD_S = 0.02
+
+
+def _world(
+    seeds: list[int],
+    sets: dict[str, object] | None = None,
+    *,
+    actors: int = 1,
+    shield: bool = False,
+    plant: Pendulum | None = None,
+    end_outside: bool = False,
+) -> PlantWorld:
+    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **(sets or {})}))
+    role = Role.PLANT_TRAIN
+    return PlantWorld(config, seeds, role, actors=actors, shield=shield, plant=plant, end_outside=end_outside)
+
+
+def _all(world: PlantWorld, trials: int, actors: int = 1) -> NDArray[np.bool_]:
+    return np.ones((trials, actors), np.bool_)
+
+
+def _observed(world: PlantWorld, actions: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Observations (T, S, n) under actions (T, S, m)."""
+    everyone = _all(world, actions.shape[1])
+    world.begin(everyone)
+    return np.array([world.step(action[:, None], everyone).observation[:, 0] for action in actions])
+
+
+def test_it_is_the_rollout_of_whole_episodes_bit_for_bit() -> None:
+    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
+    rollouts = Rollouts(config, [4, 9])
+    rng = np.random.default_rng(0)
+    world = _world([4, 9], NOISE)
+    for episode in (1, 2):
+        actions = rng.uniform(-1.0, 1.0, (20, 2, 2, 1))
+        expected = rollouts(episode, lambda t, seen, actions=actions: (actions[t], actions[t]))  # type: ignore[misc]
+        everyone = _all(world, 2)
+        observation = world.begin(everyone)
+        for t in range(20):
+            assert (observation[:, 0] == expected.observation[:, t]).all()
+            stepped = world.step(actions[t, :, :1], everyone)
+            observation = stepped.observation
+            assert (observation[:, 0] == expected.next_observation[:, t]).all()
+            assert (stepped.reward[:, 0].astype(np.float32) == expected.reward[:, t]).all()
+            assert stepped.truncated.all() == (t == 19)
+        assert not stepped.terminated.any()
+
+
+def test_each_trial_has_a_plant_of_its_own() -> None:
+    actions = np.random.default_rng(1).uniform(-1.0, 1.0, (15, 3, 1))
+    lengths = np.array([0.03, 0.042, 0.05])
+    together = _observed(_world([1, 2, 3], plant=Pendulum().varied({"length": lengths})), actions)
+    for trial, length in enumerate(lengths):
+        alone = _world([1], plant=Pendulum(length=float(length)))
+        assert (_observed(alone, actions[:, [trial]])[:, 0] == together[:, trial]).all()
+    assert (together[-1, 0] != together[-1, 2]).all()
+
+
+def test_actors_of_a_trial_have_its_plant() -> None:
+    world = _world([1, 2], plant=Pendulum().varied({"length": np.array([0.03, 0.05])}), actors=2)
+    everyone = _all(world, 2, 2)
+    world.begin(everyone)
+    seen = world.step(np.ones((2, 2, 1)), everyone).observation
+    assert (seen[:, 0] == seen[:, 1]).all()
+    assert (seen[0] != seen[1]).any()
+
+
+def test_a_command_reaches_the_plant_after_its_delay() -> None:
+    actions = np.random.default_rng(2).uniform(-1.0, 1.0, (12, 1, 1))
+    shifted = np.concatenate((np.zeros((2, 1, 1)), actions[:-2]))
+    late = _observed(_world([0], plant=Pendulum(delay_s=2 * PERIOD_S)), actions)
+    assert late == pytest.approx(_observed(_world([0]), shifted), abs=1e-6)
+
+    # A quarter of a period: the command before holds for that long.
+    plant = Pendulum(delay_s=0.25 * PERIOD_S)
+    seen = _observed(_world([0], plant=plant), actions)
+    state: tuple[float, ...] = (0.0, 0.0)
+    volts = [0.0, *(3.0 * actions[:, 0, 0]).tolist()]
+    for before, after in itertools.pairwise(volts):
+        state = advance(plant, state, (before,), 0.25 * PERIOD_S)
+        state = advance(plant, state, (after,), 0.75 * PERIOD_S)
+    assert seen[-1, 0, 1] * 30.0 == pytest.approx(state[1], abs=1e-4)
+
+
+def test_trials_may_differ_in_their_delay() -> None:
+    actions = np.random.default_rng(3).uniform(-1.0, 1.0, (12, 3, 1))
+    delays = np.array([0.0, 0.005, 0.05])
+    together = _observed(_world([1, 2, 3], plant=Pendulum().varied({"delay_s": delays})), actions)
+    for trial, delay_s in enumerate(delays):
+        alone = _observed(_world([1], plant=Pendulum(delay_s=float(delay_s))), actions[:, [trial]])
+        assert alone[:, 0] == pytest.approx(together[:, trial], abs=1e-6)
+
+
+def test_an_episode_ends_where_it_leaves_its_bounds() -> None:
+    world = _world([0, 1], STRICT, end_outside=True)
+    everyone = _all(world, 2)
+    world.begin(everyone)
+    ended = [False, False]
+    for _ in range(20):
+        stepped = world.step(np.array([1.0, 0.0]).reshape(2, 1, 1), everyone)
+        ended = [a or b for a, b in zip(ended, stepped.terminated[:, 0].tolist(), strict=True)]
+    assert ended == [True, False]
+    assert stepped.truncated[1, 0]
+
+
+def test_the_shield_acts_and_the_experience_has_what_it_let_through() -> None:
+    world = _world([0, 1], STRICT, shield=True)
+    everyone = _all(world, 2)
+    world.begin(everyone)
+    steps = [world.step(np.array([1.0, 0.0]).reshape(2, 1, 1), everyone) for _ in range(20)]
+    intervened = np.array([step.intervened[:, 0] for step in steps])
+    tripped = np.array([step.tripped[:, 0] for step in steps])
+    applied = np.array([step.action[:, 0, 0] for step in steps])
+    assert intervened[:, 0].any()
+    assert 1 <= tripped[:, 0].sum() < intervened[:, 0].sum()
+    assert not intervened[:, 1].any()
+    assert (applied[~intervened[:, 0], 0] == 1.0).all()
+    assert (applied[intervened[:, 0], 0] < 1.0).all()
+
+
+def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
+    run = msgspec.convert(
+        {
+            "world": "plant:pendulum",
+            "steps": 60,
+            "random_steps": 30,
+            "evaluation": {"every": 60, "episodes": 1},
+            "options": {"shield": True, "set": {"task.episode_s": 0.4, **STRICT, **NARROW}},
+            "learner": {"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}},
+        },
+        StepRun,
+    )
+    together, alone = StepTrials(run, [5, 6]), StepTrials(run, [6])
+    scores = together.advance()
+    assert scores.evaluation[1] == alone.advance().evaluation[0]
+    assert (together.trips > 0).all()
+    assert (together.interventions >= together.trips).all()
+    assert together.trips[1] == alone.trips[0]
+    unguarded = StepTrials(msgspec.structs.replace(run, options={"set": {"task.episode_s": 0.4}}), [6])
+    unguarded.train(20)
+    changed = together.memories.rows[1, :20, 2] != unguarded.memories.rows[0, :20, 2]
+    assert changed.any()
+    assert not changed.all()
+
+
+def test_another_world_may_take_its_place() -> None:
+    run = msgspec.convert(
+        {
+            "world": "plant:pendulum",
+            "steps": 20,
+            "random_steps": 10,
+            "evaluation": {"every": 20, "episodes": 2},
+            "learner": {"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}},
+        },
+        StepRun,
+    )
+    made: list[tuple[Role, int]] = []
+
+    def make(role: Role, actors: int) -> World:
+        made.append((role, actors))
+        return _world([0], actors=actors)
+
+    assert np.isfinite(StepTrials(run, [0], make).advance().evaluation).all()
+    assert made == [(Role.PLANT_TRAIN, 1), (Role.PLANT_EVAL, 2)]
+
+
+@pytest.mark.parametrize(
+    ("world", "options", "said"),
+    [
+        ("plant:pendulumm", {}, "there is no 'pendulumm'"),
+        ("plant:pendulum", {"shielded": True}, "options of a plant: .*shielded"),
+        ("plant:pendulum", {"set": {"rate_hzz": 3}}, "rate_hzz"),
+        ("plant:pendulum", {"set": {"rig.previous_command": True}}, "previous command"),
+    ],
+)
+def test_what_no_world_can_be_made_of_is_refused(world: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(NoSuchTask, match=said):
+        spaces_of_world(StepRun(world, 10, options=options))
