@@ -24,6 +24,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
 
 KEPT: Final = 3
 """States on disk: the rig keeps two checkpoints and may be writing a third."""
@@ -72,29 +73,38 @@ class Agent:
 
     def _fresh_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
-        look = Look(self._gather, self._algorithm.policy, len(rig.signals), len(rig.actuators))
+        look = Look(self._gather, self._algorithm.policy, self._age, len(rig.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
             Setting.of_run(config, self._settings, capacity, look),
         )
 
+    def _age(self, slots: Slots) -> NDArray[np.float64]:
+        storage, config = self._mirror.storage, self._config
+        steps = episode_steps(config.task, config.rate_hz)
+        done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
+        age: NDArray[np.float64] = done / (config.episodes * steps)
+        return age
+
     def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None))
         fields = (stored.observation, stored.action, stored.reward, stored.next_observation, stored.terminated)
         return Minibatches(*(field[0] for field in fields))
 
-    def catch_up(self, memory: bytes = b"", restored: int = 0) -> None:
-        """Bring the sampler up to date with a complete mirror.
+    def join(self, memory: bytes, restored: int) -> None:
+        """Note which memory of the rig the mirror is of: its id, and how many writes it inherited from its predecessor.
 
-        ``memory`` is the id of the rig's memory, whose first ``restored`` writes were inherited from its predecessor.
+        The sampler starts over if it has seen writes that did not happen in this memory.
         """
-        storage = self._mirror.storage
-        known = storage.inserted if memory == self._memory else restored
+        known = self._mirror.storage.inserted if memory == self._memory else restored
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._sampler, self._seen = self._fresh_sampler(), 0
         self._memory = memory
-        self.written(storage.changed_since(self._seen))
+
+    def catch_up(self) -> None:
+        """Notify the sampler of all experiences in the mirror that it has not seen, each slot once."""
+        self.written(self._mirror.storage.changed_since(self._seen))
 
     def written(self, slots: Slots) -> None:
         """Notify the sampler of new experiences in the mirror."""

@@ -71,7 +71,10 @@ class LearnerProcess:
         self._done_here = 0
         self._agent_there: Agent | None = None
         self._follows = False
-        """Whether the agent is up to date with the mirror and so must be notified of every write."""
+        """Whether the agent is up to date with the mirror and so must be notified of every write.
+
+        In lockstep it never is: it catches up once per episode, since what a pull brings depends on the clock.
+        """
         self.of_use = False
         """Whether the rig has accepted any result based on its memory."""
         self._error_batch = time.time_ns()
@@ -138,8 +141,10 @@ class LearnerProcess:
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
             if agent.sampler_lost:
                 _warn("the sampler's state belongs to another memory; it was reset")
-        agent.catch_up(attached.memory, attached.restored)
-        self._follows = True
+        agent.join(attached.memory, attached.restored)
+        if not self._lockstep:
+            agent.catch_up()
+            self._follows = True
         if attached.next_policy_id <= 1 and not resumes:
             self._offer()
             self._conclude(0)
@@ -168,6 +173,7 @@ class LearnerProcess:
             agent.handled = max(0, attached.done) if self._lockstep else attached.closed
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
+            agent.catch_up()
             if agent.ready:
                 self._update(owed)
                 self._offer()
@@ -187,6 +193,7 @@ class LearnerProcess:
             behind = rows.closed - episode
             if self._lockstep:
                 self._confirm(episode)
+                agent.catch_up()
             agent.begin_episode(episode, self._link.episode_return(episode))
             updates = settings.updates_per_episode or 0
             if not self._lockstep and behind * updates > settings.backlog:

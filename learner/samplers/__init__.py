@@ -33,6 +33,8 @@ class Look(NamedTuple):
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     """Present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
+    age: Callable[[NDArray[np.int64]], NDArray[np.floating]]
+    """Training steps before the experiences in slots (S, n) were made, as a share of the run's: (S, n)."""
     observations: int
     """Dimensions of an observation."""
     actions: int

@@ -35,7 +35,8 @@ _AT_FIRST: Final = 0.5
 class Ero(Joint):
     """Uniform draws from the experiences that are in; from all while those are fewer than a minibatch.
 
-    The coin of an experience is tossed when it is written, and again after each update that replays it.
+    The coin of an experience is tossed before the first draw after it was written, and again after each update that
+    replays it.
     """
 
     looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
@@ -52,19 +53,27 @@ class Ero(Joint):
         self._coins: Final = [stream for _, _, stream, _ in spawned]
         self._members: Final = [SumTree(setting.capacity) for _ in streams]
         """Of each trial 1 for an experience that is in, 0 for others."""
-        self._stored = np.zeros(len(streams), np.int64)
-        self._features: Final = Features(self._look, self._trials, setting.capacity, setting.steps)
+        self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
+        """(S, capacity): written since the last draw."""
+        self._any_new = False
+        self._features: Final = Features(self._look, self._trials, setting.capacity)
         layout = actor_layout(_FEATURES, 1, settings.hidden)
         vectors = drawn_vectors(layout, [stream for _, _, _, stream in spawned])
         self._nets: Final = Nets(layout, vectors, lr=settings.lr, dtype=torch.float32, targets=False, by_trial=True)
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Toss the coins of new experiences."""
+        """Note new experiences."""
         self._features.written(slots)
-        for trial, own in enumerate(slots):
-            if len(own):
-                self._stored[trial] = max(self._stored[trial], int(own.max()) + 1)
-                self._toss(trial, own, np.full(len(own), _AT_FIRST))
+        for new, own in zip(self._new, slots, strict=True):
+            new[own] = True
+        self._any_new = True
+
+    def _toss_new(self) -> None:
+        """Toss the coins of new experiences, by slot: how writes were bunched makes no difference."""
+        for trial, new in enumerate(self._new):
+            own = np.flatnonzero(new)
+            self._toss(trial, own, np.full(len(own), _AT_FIRST))
+        self._new[:] = self._any_new = False
 
     def _toss(self, trial: int, slots: NDArray[np.int64], chances: NDArray[np.float64]) -> None:
         self._members[trial].put(slots, (self._coins[trial].random(len(slots)) < chances).astype(np.float64))
@@ -76,15 +85,18 @@ class Ero(Joint):
         """
         if updates != 1:
             raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
-        if self._stored.min() < self._batch:
-            raise ValueError(f"cannot draw {self._batch} distinct experiences from the {self._stored.min()} stored")
+        least = self._features.stored.min()
+        if least < self._batch:
+            raise ValueError(f"cannot draw {self._batch} distinct experiences from the {least} stored")
+        if self._any_new:
+            self._toss_new()
         return Draw(np.stack([self._minibatch(trial) for trial in range(self._trials)])[None], None)
 
     def _minibatch(self, trial: int) -> NDArray[np.int64]:
         members = self._members[trial]
         count = int(members.total)
         if count < self._batch:
-            return self._draws[trial].below(int(self._stored[trial]), self._batch)
+            return self._draws[trial].below(int(self._features.stored[trial]), self._batch)
         return members.find(self._draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
@@ -111,16 +123,20 @@ class Ero(Joint):
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
         inside = np.zeros((self._trials, size), np.bool_)
-        trials = np.flatnonzero(who & (self._stored > 0))
-        for trial in trials.tolist():
-            n = min(size, int(self._stored[trial]))
-            slots[trial, :n] = own = self._samples[trial].below(int(self._stored[trial]), n)
-            valid[trial, :n] = True
+        stored = self._features.stored
+        for trial in np.flatnonzero(who & (stored > 0)).tolist():
+            n = min(size, int(stored[trial]))
+            slots[trial, :n] = own = self._samples[trial].below(int(stored[trial]), n)
+            valid[trial, :n] = ~self._new[trial, own]  # whose coins were not tossed
             inside[trial, :n] = self._members[trial].values[own] > 0.0
+        trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
             self._nets.clear()
             self._loss(slots, inside, np.where(valid, gain[:, None], 0.0)).backward()  # type: ignore[no-untyped-call]
             self._nets.step(trials)
+
+    def _begin(self, ended: NDArray[np.bool_]) -> None:
+        self._features.standardise(ended)
 
     def _loss(self, slots: NDArray[np.int64], inside: NDArray[np.bool_], weights: NDArray[np.float64]) -> torch.Tensor:
         """-sum of weight (I ln p + (1 - I) ln(1 - p)) over slots (S, n), to descend."""
@@ -131,7 +147,7 @@ class Ero(Joint):
     def state(self) -> State:
         """Copy of coins, features, network and streams."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= self._nets.state("net") | {"stored": self._stored.copy()}
+        state |= self._nets.state("net") | {"new": self._new.copy()}
         for trial in range(self._trials):
             for name, uniform in (("draws", self._draws), ("samples", self._samples)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
@@ -144,7 +160,8 @@ class Ero(Joint):
         super().restore(state)
         self._features.restore(within(state, "features/"))
         self._nets.restore(state, "net")
-        self._stored[...] = state["stored"]
+        self._new[...] = state["new"]
+        self._any_new = bool(self._new.any())
         for trial, (members, words) in enumerate(zip(state["members"], state["coins"], strict=True)):
             for name, uniform in (("draws", self._draws), ("samples", self._samples)):
                 uniform[trial].restore(within(state, f"{name}{trial}/"))

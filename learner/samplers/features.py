@@ -11,35 +11,34 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Look, State
 
-BYTES_PER_SLOT: Final = 12.0
-_CHUNK: Final = 64
-"""Rows gathered at once; equal sizes, for which the owner of the storage has its buffers."""
+BYTES_PER_SLOT: Final = 8.0
+_SAMPLE: Final = 1024
+"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation stand for the memory's."""
 
 
 class Features:
-    """Columns beside the slots: age, and TD error and target of the last update, 1.0 before the first.
+    """TD error and target of the last update beside each slot, 1.0 before the first, and features made with them.
 
-    Observations and rewards are standardised by the mean and standard deviation of all experiences written so far,
-    which the paper leaves open; TD error and target pass through tanh once; the age is the number of the write, as a
-    share of the run's ``steps`` (0, not known: of what has been written so far).
+    Observations and rewards are standardised by the memory's mean and standard deviation, as of the end of the last
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  How writes are bunched
+    when they are told makes no difference: a rig's learner hears of them at no fixed times.
     """
 
-    def __init__(self, look: Look, trials: int, capacity: int, steps: int) -> None:
+    def __init__(self, look: Look, trials: int, capacity: int) -> None:
         self._look: Final = look
-        self._steps: Final = steps
         self._trial: Final = np.arange(trials)[:, None]
-        shape = (trials, capacity)
-        self.number: Final[NDArray[np.uint32]] = np.zeros(shape, np.uint32)
-        """(S, capacity): number of the write."""
-        self.td: Final[NDArray[np.float32]] = np.ones(shape, np.float32)
+        self.td: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
-        self.target: Final[NDArray[np.float32]] = np.ones(shape, np.float32)
+        self.target: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
+        self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
+        """(S,): experiences in the memory."""
         width = look.observations + 1
-        self._count: Final[NDArray[np.float64]] = np.zeros(trials)
+        self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
+        """(S,): whether there are mean and standard deviation."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
-        self._squares: Final[NDArray[np.float64]] = np.zeros((trials, width))
-        """Sums of squared distances from the mean."""
+        self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
+        """1 where nothing varies."""
 
     @property
     def width(self) -> int:
@@ -47,30 +46,22 @@ class Features:
         return 2 * self._look.observations + self._look.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note each trial's new experiences, in order."""
+        """Note each trial's new experiences."""
         for trial, own in enumerate(slots):
-            first = int(self._count[trial]) + 1
-            self.number[trial, own] = np.arange(first, first + len(own))
             self.td[trial, own] = self.target[trial, own] = 1.0
-        for first in range(0, max(len(own) for own in slots), _CHUNK):
-            parts = [own[first : first + _CHUNK] for own in slots]
-            rows = np.zeros((len(parts), _CHUNK), np.int64)
-            for row, part in zip(rows, parts, strict=True):
-                row[: len(part)] = part
-            stored = self._look.gather(rows)
-            seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
-            for trial, part in enumerate(parts):
-                if len(part):
-                    self._take(trial, seen[trial, : len(part)])
+            self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
 
-    def _take(self, trial: int, rows: NDArray[np.float64]) -> None:
-        """Take ``rows`` into mean and variance (Chan et al. 1983)."""
-        n, k = self._count[trial], len(rows)
-        mean = rows.mean(axis=0)
-        apart = mean - self._mean[trial]
-        self._squares[trial] += np.square(rows - mean).sum(axis=0) + apart**2 * (n * k / (n + k))
-        self._mean[trial] += apart * (k / (n + k))
-        self._count[trial] += k
+    def standardise(self, which: NDArray[np.bool_]) -> None:
+        """Take the present mean and standard deviation of the memories of the trials in ``which`` (S,)."""
+        which = which & (self.stored > 0)
+        last = np.maximum(self.stored - 1, 0)[:, None]
+        stored = self._look.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
+        seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
+        for trial in np.flatnonzero(which).tolist():
+            mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
+            self._mean[trial] = mean
+            self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
+        self._known[which] = True
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Note TD errors and targets, if told, of slots (S, n), as far as they are finite."""
@@ -81,39 +72,38 @@ class Features:
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""
+        mean, std = self._moments()
         stored, n = self._look.gather(slots), self._look.observations
-        mean, scale = self._moments()
         parts = (
-            (stored.observation - mean[..., :n]) / scale[..., :n],
+            (stored.observation - mean[..., :n]) / std[..., :n],
             stored.action,
-            ((stored.reward - mean[..., n]) / scale[..., n])[..., None],
-            (stored.next_observation - mean[..., :n]) / scale[..., :n],
+            ((stored.reward - mean[..., n]) / std[..., n])[..., None],
+            (stored.next_observation - mean[..., :n]) / std[..., :n],
             self._own(slots),
         )
         return np.concatenate(parts, axis=-1, dtype=np.float32)
 
     def few(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reward, age and TD error in slots (S, n): (S, n, 3)."""
+        mean, std = self._moments()
         stored, n = self._look.gather(slots), self._look.observations
-        mean, scale = self._moments()
-        reward = ((stored.reward - mean[..., n]) / scale[..., n])[..., None]
+        reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
         return np.concatenate((reward, self._own(slots)[..., :2]), axis=-1, dtype=np.float32)
 
     def _own(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
-        run = self._steps or np.maximum(self._count, 1.0)[:, None]
         at = (self._trial, slots)
-        return np.stack((self.number[at] / run, np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
+        return np.stack((self._look.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation, (S, 1, n + 1); 1 where nothing varies."""
-        std = np.sqrt(self._squares / np.maximum(self._count, 1.0)[:, None])
-        scale = np.where(std > 1e-6 * (1.0 + np.abs(self._mean)), std, 1.0)
-        return self._mean[:, None], scale[:, None]
+        """Mean and standard deviation, (S, 1, n + 1)."""
+        if not self._known.all():
+            self.standardise(~self._known)
+        return self._mean[:, None], self._std[:, None]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        columns = {"number": self.number, "td": self.td, "target": self.target}
-        return columns | {"count": self._count, "mean": self._mean, "squares": self._squares}
+        columns: dict[str, NDArray[Any]] = {"td": self.td, "target": self.target, "stored": self.stored}
+        return columns | {"known": self._known, "mean": self._mean, "std": self._std}
 
     def state(self) -> State:
         """Copy of all columns and moments."""

@@ -58,14 +58,15 @@ class Joint:
         self._previous = np.where(ended, returns, self._previous)
         who = np.isfinite(gain) & (gain != 0.0)
         self._learn(np.where(who, gain, 0.0), who)
-        self._forget(ended)
+        self._begin(ended)
 
     def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
         """Take a step for the trials in ``who`` (S,), by the ``gain`` in return (S,)."""
         raise NotImplementedError
 
-    def _forget(self, ended: NDArray[np.bool_]) -> None:
-        """Start a new episode for the trials in ``ended`` (S,)."""
+    def _begin(self, ended: NDArray[np.bool_]) -> None:
+        """Start a new episode of the trials in ``ended`` (S,)."""
+        raise NotImplementedError
 
     def state(self) -> State:
         """Copy of everything the next draws depend on."""

@@ -139,7 +139,7 @@ class Ners(Joint):
             )
             for law, _, _ in spawned
         ]
-        self._features: Final = Features(self._look, self._trials, setting.capacity, setting.steps)
+        self._features: Final = Features(self._look, self._trials, setting.capacity)
         self._few: Final = settings.ablation == "few"
         width = 3 if self._few else self._features.width
         self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
@@ -196,8 +196,9 @@ class Ners(Joint):
             self._nets.gradients(self._of(slots), valid, gain)
             self._nets.step(trials)
 
-    def _forget(self, ended: NDArray[np.bool_]) -> None:
+    def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._replayed[ended] = False
+        self._features.standardise(ended)
 
     def state(self) -> State:
         """Copy of scores, features, networks, streams and this episode's replays."""

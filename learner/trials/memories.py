@@ -97,7 +97,7 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self._gather, policy, self._n, self._m)
+        look = None if policy is None else Look(self._gather, policy, self._age, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
@@ -109,6 +109,8 @@ class Memories:
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
+        self._made: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
+        """(S, capacity): training steps before the experience."""
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._stored = [0] * len(seeds)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
@@ -153,6 +155,7 @@ class Memories:
     def insert(self, measured: Rows, altered: Altered | None) -> None:
         """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
         self._tell_keepers()
+        before = self.offered
         self.offered += measured.shape[1]
         written = []
         for trial, rows in enumerate(measured):
@@ -161,16 +164,17 @@ class Memories:
                 continue
             slots = self._place(trial, rows[:, self._exploration_at])
             kept = slots >= 0
-            keys = self._next_key[trial] + np.flatnonzero(kept)
+            steps = np.flatnonzero(kept)
             rows, slots = rows[kept], slots[kept]
             written.append(slots)
             if len(set(slots.tolist())) < len(slots):
                 # The last row written to a slot wins.
                 slots, last = np.unique(slots[::-1], return_index=True)
-                rows, keys = rows[::-1][last], keys[::-1][last]
+                rows, steps = rows[::-1][last], steps[::-1][last]
             self.rows[trial, slots] = rows
+            self._made[trial, slots] = before + steps
             if self._trajectories is not None:
-                self._trajectories.written(trial, slots, keys)
+                self._trajectories.written(trial, slots, self._next_key[trial] + steps)
         self._next_key += measured.shape[1]
         self._sampling.written(written)
 
@@ -202,6 +206,7 @@ class Memories:
             slots.append(slot)
             if slot < 0:
                 continue
+            self._made[trial, slot] = self.offered - len(measured) + i
             if renews[i] or slot >= self._stored[trial]:
                 kept[slot], synthetic[slot] = offered[i], made[i]
                 self._stored[trial] = max(self._stored[trial], slot + 1)
@@ -252,6 +257,11 @@ class Memories:
 
     def _gather(self, slots: Slots) -> Minibatches:
         return self._fields(self._taken(slots))
+
+    def _age(self, slots: Slots) -> NDArray[np.float64]:
+        made = self._made[np.arange(len(self._made))[:, None], slots]
+        age: NDArray[np.float64] = made / max(self._kept.setting.steps, 1)
+        return age
 
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, nan, tanh
+from math import nan, tanh
 from operator import mul
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,10 @@ import numpy.typing as npt
 from onrig.hw.rig import Rig
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
+
+_UNTRUE: Final = 1e-3
+"""Difference between what a policy drew and what its mean, deviation and noise give, relative to their values where
+these exceed 1, that float32 rounding does not explain (``onrig.runtime.policy.probing`` allows a tenth of it)."""
 
 
 class PolicyPorts:
@@ -32,16 +37,20 @@ class PolicyPorts:
         """Forget the state: at an episode's start."""
         self._asked: PolicySession | None = None
         self._hidden: npt.NDArray[np.float32] | None = None
+        self._last = -1
 
     def ask(self, step: Step, policy: PolicySession, unit: Sequence[float] | None, amplitude: Sequence[float]) -> None:
         """Run a policy whose observation is set; fill in its answer, of a stochastic one its distribution as well.
 
         ``unit`` is the noise before ``amplitude``, (m,) each; None for none.  ``step.policy`` is the action without
-        noise, ``step.explored`` the one with it (SI); both are NaN if the policy fails.
+        noise, ``step.explored`` the one with it (SI); both are NaN if the policy fails, or its ports contradict one
+        another: a draw that noise moves further than by the deviation would evade the amplitude.
         """
-        if policy is not self._asked:  # after a swap or a rollback the state is another policy's
+        # After a swap or a rollback the state is another policy's, or from before another one's ticks.
+        if policy is not self._asked or step.tick != self._last + 1:
             self._asked = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
+        self._last = step.tick
         noise = self._still if unit is None else tuple(map(mul, amplitude, unit))
         step.policy = step.explored = self._no_answer
         try:
@@ -53,6 +62,8 @@ class PolicyPorts:
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             return
         if self._hidden is not None:
+            if not np.isfinite(policy.hidden_out).all():  # an action that looks sound may come of it
+                return
             self._hidden[:] = policy.hidden_out
         answer = tuple(policy.action[0].tolist())
         if len(answer) != len(self._still):
@@ -65,23 +76,25 @@ class PolicyPorts:
         self, step: Step, policy: PolicySession, noise: Sequence[float], amplitude: Sequence[float]
     ) -> None:
         mean, std, drawn = policy.distribution.tolist()
-        if not isfinite(sum(mean + std + drawn)):
-            step.policy = step.explored = self._no_answer
-            return
+        centres, halves, answer, squashes = self._centres, self._halves, step.explored, policy.squashes
+        without = []
+        for j in self._actuators:  # by index: a strict zip takes longer than the rest of it
+            m, s, d, spread = mean[j], std[j], drawn[j], std[j] * noise[j]
+            follows = tanh(d) if squashes else min(max(d, -1.0), 1.0)
+            apart = abs((answer[j] - centres[j]) / halves[j] - follows)
+            # Not so written that NaN would pass.
+            if not (s >= 0.0 and apart <= _UNTRUE and abs(d - m - spread) <= _UNTRUE * max(1.0, abs(m) + abs(spread))):
+                step.policy = step.explored = self._no_answer
+                return
+            if noise[j] == 0.0:  # the answer is the mean's; computed here, it would differ in the last digits
+                without.append(answer[j])
+            else:
+                without.append(centres[j] + halves[j] * (tanh(m) if squashes else min(max(m, -1.0), 1.0)))
         step.mean, step.drawn = tuple(mean), tuple(drawn)
         step.std, step.amplitude = tuple(map(mul, amplitude, std)), tuple(amplitude)
         if step.kind is Kind.TRAIN and min(amplitude) < 1.0:
             step.flags |= Flag.RESTRAINED
-        centres, halves, answer = self._centres, self._halves, step.explored
-        step.policy = tuple(
-            [  # by index: a strict zip takes longer than the rest of it
-                # Without noise the answer is the mean's; computed here, it would differ in the last digits.
-                answer[j]
-                if noise[j] == 0.0
-                else centres[j] + halves[j] * (tanh(mean[j]) if policy.squashes else min(max(mean[j], -1.0), 1.0))
-                for j in self._actuators
-            ]
-        )
+        step.policy = tuple(without)
 
     def measure(self, step: Step) -> None:
         """Measure how far the explored action is from the policy's, as for noise that is added."""

@@ -159,10 +159,12 @@ def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew
 @pytest.mark.parametrize(("restored", "kept"), [(CAPACITY, True), (CAPACITY - 1, False)])
 def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(tmp_path: Path, restored: int, kept: bool) -> None:
     first = agent()
-    first.catch_up(b"one", 0)
+    first.join(b"one", 0)
+    first.catch_up()
     learned(first, 20)
     first.save(tmp_path / "learner.npz")
     again = agent()
     assert again.restore(tmp_path / "learner.npz")
-    again.catch_up(b"another", restored)
+    again.join(b"another", restored)
+    again.catch_up()
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept

@@ -19,4 +19,6 @@ def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
         before, after = (column[at] for column in columns)
         return Minibatches(before, actions[np.arange(S)[:, None], at], rewards[at], after, np.zeros(at.shape, np.bool_))
 
-    return Look(gather, lambda observation: np.zeros((*observation.shape[:-1], m)), observations, m)
+    return Look(
+        gather, lambda observation: np.zeros((*observation.shape[:-1], m)), lambda at: at / slots, observations, m
+    )

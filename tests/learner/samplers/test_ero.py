@@ -40,6 +40,7 @@ def members(ero: Ero, trial: int = 0) -> NDArray[np.bool_]:
 def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_from_those() -> None:
     ero = sampler()
     ero.written([np.arange(CAPACITY)])
+    ero.draw(1)
     inside = np.flatnonzero(members(ero))
     assert 18 <= len(inside) <= 42
     draws = [ero.draw(1).slots[0, 0] for _ in range(2000)]
@@ -53,6 +54,7 @@ def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_fr
 def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
     ero = sampler()
     ero.written([np.arange(20)])
+    ero.draw(1)
     ero._members[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
     assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
 
@@ -60,6 +62,7 @@ def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
 def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> None:
     ero = sampler()
     ero.written([np.arange(CAPACITY)])
+    ero.draw(1)
     tossed: set[int] = set()
     for update in range(30):
         before = members(ero)
@@ -68,9 +71,15 @@ def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> 
         assert set(changed) <= set(slots)
         tossed |= set(changed)
     assert tossed
-    features = ero._features
-    ero.written([np.array([3])])
-    assert (features.number[0, 3], features.td[0, 3]) == (CAPACITY + 1, 1.0)
+
+
+def test_how_writes_are_bunched_makes_no_difference() -> None:
+    at_once, in_pieces = sampler(), sampler()
+    at_once.written([np.arange(30)])
+    for piece in (np.arange(20), np.array([4, 7]), np.arange(18, 30)):
+        in_pieces.written([piece])
+    assert replayed(at_once, 5) == replayed(in_pieces, 5)
+    assert at_once.draw(1).slots.tolist() == in_pieces.draw(1).slots.tolist()
 
 
 def test_a_gain_makes_the_present_choice_likelier() -> None:
@@ -97,6 +106,7 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
 def test_only_trials_whose_episode_ended_are_stepped() -> None:
     ero = sampler(2)
     ero.written([np.arange(CAPACITY)] * 2)
+    ero.draw(1)
     ero.episode_closed(np.zeros(2), np.ones(2, np.bool_))
     before = ero.state()
     ero.episode_closed(np.ones(2), np.array([False, True]))

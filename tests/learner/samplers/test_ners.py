@@ -144,7 +144,6 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     ners.written([drawn[0][:2]])
     assert (priorities(ners)[drawn[0][:2]] == 1.0).all()
     assert features.td[0, drawn[0][0]] == features.target[0, drawn[0][0]] == 1.0
-    assert features.number[0, drawn[0][:2]].tolist() == [CAPACITY + 1, CAPACITY + 2]
     assert not ners.state()["replayed"][0, drawn[0][:2]].any()
 
 
@@ -220,6 +219,24 @@ def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
     assert np.array_equal(parameters(second), parameters(first))
     with pytest.raises(ValueError, match="state of 1 trials, expected 2"):
         sampler(2).restore(state)
+
+
+def test_how_writes_are_bunched_makes_no_difference() -> None:
+    """A rig's learner hears of the writes of an episode at no fixed times, each slot once at a time."""
+    at_once, in_pieces = sampler(), sampler()
+    for ners in (at_once, in_pieces):
+        ners.written([np.arange(20)])
+        ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+        replayed(ners, 1, 3)
+    at_once.written([np.r_[np.arange(20, 30), 4, 5]])
+    for piece in (np.arange(20, 25), np.array([4]), np.r_[np.arange(25, 30), 4], np.array([5])):
+        in_pieces.written([piece])
+    found = []
+    for ners in (at_once, in_pieces):
+        ners.episode_closed(np.ones(1), np.ones(1, np.bool_))
+        found.append([slots[0].tolist() for slots in replayed(ners, 1, 5, seed=30)])
+    assert found[0] == found[1]
+    assert np.array_equal(parameters(at_once), parameters(in_pieces))
 
 
 def test_what_it_needs_is_told() -> None:

@@ -94,6 +94,21 @@ def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
     assert np.isfinite(layout.pack([step])[0]["drawn"]).all(), "the record has its fields all the same"
 
 
+@pytest.mark.parametrize(
+    "untrue",
+    [
+        {"drawn": node("Add", ["mean", "noise"], ["drawn"])},
+        {"unit": node("Tanh", ["mean"], ["unit"])},
+        {"std": node("Tanh", ["log_std"], ["std"])},
+    ],
+    ids=["drawn", "action", "std"],
+)
+def test_a_draw_that_is_not_what_its_ports_tell_is_no_answer(untrue: dict[str, object]) -> None:
+    step = decided(begun(0.7), session(**untrue))
+    assert math.isnan(step.explored[0])
+    assert step.rule is Rule.FINITE
+
+
 # -- hidden state ------------------------------------------------------------------------------------------------------
 
 
@@ -121,6 +136,26 @@ def test_a_swap_or_a_rollback_begins_at_zero() -> None:
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
     assert outputs(tick, other, 2) == pytest.approx([1, 1.5], rel=1e-3)
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
+
+
+def test_a_state_from_before_the_ticks_of_another_policy_is_forgotten() -> None:
+    tick, policy = Tick(PENDULUM), recurrent()
+    tick.begin(1, Kind.EVAL, [])
+    assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
+    decided(tick, PolicySession(models.serialized(models.policy())), 3)
+    assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
+
+
+def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick, policy = Tick(PENDULUM), recurrent()
+    tick.begin(1, Kind.EVAL, [])
+    assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
+    with monkeypatch.context() as patched:
+        patched.setattr(policy, "run", lambda: policy.hidden_out.fill(math.inf))
+        step = decided(tick, policy, 3)
+    assert math.isnan(step.policy[0])
+    assert step.rule is Rule.FINITE
+    assert outputs(tick, policy, 1) == pytest.approx([1.75], rel=1e-3)
 
 
 def test_another_tick_that_asks_the_same_session_leaves_the_state_alone() -> None:
