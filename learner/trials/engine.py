@@ -10,13 +10,13 @@ episode, hence with the policy before those updates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, algorithm_for
+from onrig.learner.algorithms import Algorithm, Signals, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic, kept_by
@@ -40,6 +40,9 @@ class Scores(NamedTuple):
     batch_noise: NDArray[np.float64] | None
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
     (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
+    replayed: NDArray[np.float64] | None = None
+    """(S, 2) mean |TD error| and mean target of the minibatches since the scores before, in units of the scaled reward,
+    NaN without any; None for whole episodes."""
 
 
 class Trials:
@@ -83,15 +86,22 @@ class Trials:
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
 
 
-def replay(algorithm: Algorithm, memories: Memories, updates: int) -> NDArray[np.float64] | None:
-    """Train on ``updates`` minibatches of every trial; returns the mean |noise| in them (S, n + m), if there is any."""
+def replay(
+    algorithm: Algorithm, memories: Memories, updates: int, hear: Callable[[Signals], None] = lambda signals: None
+) -> NDArray[np.float64] | None:
+    """Train on ``updates`` minibatches of every trial; returns the mean |noise| in them (S, n + m), if there is any.
+
+    ``hear`` is told what the updates said.
+    """
     left, noises = updates, []
     ahead = 1 if memories.feedback else CHUNK
     while left > 0:
         k = min(ahead, left)
         left -= k
         minibatches, noise = memories.draw(k)
-        memories.updated(algorithm.update(minibatches))
+        signals = algorithm.update(minibatches)
+        memories.updated(signals)
+        hear(signals)
         if noise is not None:
             noises.append(noise * k)
     return np.sum(noises, axis=0) / updates if noises else None

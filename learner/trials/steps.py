@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import algorithm_for
+from onrig.learner.algorithms import Signals, algorithm_for
 from onrig.learner.samplers import Setting
 from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.engine import Scores, replay
@@ -63,6 +63,8 @@ class StepTrials:
         self._episodes = np.ones(S, np.int64)
         self._return = np.zeros(S)
         self._closed = np.zeros((2, S))
+        self._heard = np.zeros((S, 2))
+        self._updates = 0
         self._diverged = np.zeros(S, np.bool_)
         self.interventions: NDArray[np.int64] = np.zeros(S, np.int64)
         """(S,): training steps in which a shield changed the action."""
@@ -74,10 +76,12 @@ class StepTrials:
 
         Without any such episode a trial's is NaN.
         """
+        self._heard[:] = self._updates = 0
         train = self.train(self._run.evaluation.every)
         evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
-        return Scores(train, evaluation, None)
+        heard = self._heard / self._updates if self._updates else np.full_like(self._heard, np.nan)
+        return Scores(train, evaluation, None, heard)
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for that many environment steps; returns the mean return (S,) of the episodes that closed in them."""
@@ -117,7 +121,13 @@ class StepTrials:
             self._close(ended)
         if learning > 0 and memories.ready:
             memories.begin_episode(learning)
-            replay(self._algorithm, memories, run.updates_per_step)
+            replay(self._algorithm, memories, run.updates_per_step, self._hear)
+
+    def _hear(self, signals: Signals) -> None:
+        """Sum mean |TD error| and mean target of each trial's minibatches."""
+        for k, signal in enumerate((np.abs(signals.td), signals.target)):
+            self._heard[:, k] += np.nan if signal is None else signal.mean(axis=2, dtype=np.float64).sum(axis=0)
+        self._updates += len(signals.td)
 
     def _close(self, ended: Bools) -> None:
         which = ended[:, 0]

@@ -33,10 +33,9 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
     if verb == "attack":  # tests/tools/faultlab/attack makes a short one
         return [*arguments, "--list"]
-    # Tests of their own: tests/tools/identification.  A learner needs its rig beside it: tests/processes/
-    # test_remote_learner.py.  A service needs root, or a home:
-    # tests/tools/service/test_verb.py.
-    return None if verb in ("identify", "learn", "service") else arguments
+    # Tests of their own: tests/tools/identification, tests/tools/test_baseline.py.  A learner needs its rig beside it:
+    # tests/processes/test_remote_learner.py.  A service needs root, or a home: tests/tools/service/test_verb.py.
+    return None if verb in ("baseline", "identify", "learn", "service") else arguments
 
 
 def _run(rest: list[str], before: Sequence[list[str]]) -> list[str]:

@@ -39,6 +39,10 @@ class Scores(Protocol):
     def batch_noise(self) -> NDArray[np.float64] | None:
         """(S, n + m)"""
 
+    @property
+    def replayed(self) -> NDArray[np.float64] | None:
+        """(S, 2)"""
+
 
 class Trials(Protocol):
     """S trials in step: ``onrig.learner.trials.engine.Trials``."""
@@ -85,6 +89,7 @@ class Kept(msgspec.Struct, frozen=True):
     train: bytes
     evaluation: bytes
     batch_noise: bytes | None
+    replayed: bytes | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -143,6 +148,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
+    replayed: list[NDArray[np.float64]] = []
     for episode in range(E):
         scores = advance()
         train[:, episode] = scores.train
@@ -150,11 +156,19 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
         if scores.batch_noise is not None:  # there is none before the first minibatches either
             noise = scores.batch_noise if noise is None else noise + scores.batch_noise
             noisy_episodes += 1
+        if scores.replayed is not None:
+            replayed.append(scores.replayed)
         on_episode(episode + 1)
     mean = None if noise is None else noise / noisy_episodes
+    curves = np.stack(replayed, axis=2) if replayed else None
     return Finished(
         tuple(
-            Kept(train[s].tobytes(), evaluation[s].tobytes(), None if mean is None else mean[s].tobytes())
+            Kept(
+                train[s].tobytes(),
+                evaluation[s].tobytes(),
+                None if mean is None else mean[s].tobytes(),
+                None if curves is None else curves[s].tobytes(),
+            )
             for s in range(S)
         )
     )
@@ -167,6 +181,7 @@ def trials_of(finished: Finished) -> list[Trial]:
             np.frombuffer(kept.train),
             np.frombuffer(kept.evaluation),
             None if kept.batch_noise is None else np.frombuffer(kept.batch_noise),
+            None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(2, -1),
         )
         for kept in finished.trials
     ]

@@ -85,6 +85,9 @@ class Trial(NamedTuple):
     """(E,) the same of the noise-free episode after it; in a world the mean return of the evaluation."""
     batch_noise: NDArray[np.float64] | None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
+    replayed: NDArray[np.float64] | None = None
+    """(2, E) mean |TD error| and mean target of the minibatches before each evaluation, units of the scaled reward; in
+    a world alone."""
 
 
 class CellTrials(NamedTuple):
@@ -98,6 +101,8 @@ class CellTrials(NamedTuple):
     """(T, E)"""
     batch_noise: NDArray[np.float64] | None
     """(T, n_obs + n_act); None where there is no noise."""
+    replayed: NDArray[np.float64] | None
+    """(T, 2, E); None where it is not known of all trials."""
 
 
 def read_spec(folder: Path) -> Spec:
@@ -127,12 +132,14 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
     whole = {seed: trial for seed, trial in found.items() if trial is not None}
     noises = [trial.batch_noise for trial in whole.values() if trial.batch_noise is not None]
+    replayed = [trial.replayed for trial in whole.values() if trial.replayed is not None]
     shape = (len(whole), cell.points)
     return CellTrials(
         np.array(list(whole), dtype=np.int64),
         np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
         np.array([trial.evaluation for trial in whole.values()], dtype=np.float64).reshape(shape),
         np.array(noises) if noises and len(noises) == len(whole) else None,
+        np.array(replayed) if replayed and len(replayed) == len(whole) else None,
     )
 
 
@@ -140,12 +147,12 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; None if there is no complete one."""
     try:
         with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            noise = arrays["batch_noise"] if "batch_noise" in arrays.files else None
-            trial = Trial(arrays["train"], arrays["evaluation"], noise)
+            more = {name: arrays[name] for name in ("batch_noise", "replayed") if name in arrays.files}
+            trial = Trial(arrays["train"], arrays["evaluation"], more.get("batch_noise"), more.get("replayed"))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None  # missing, cut short, or not what was written: the archive's checksums tell
     shape = (cell.points,)
-    columns = (trial.train, trial.evaluation)
+    columns = (trial.train, trial.evaluation, *(() if trial.replayed is None else trial.replayed))
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
 
 
@@ -164,10 +171,7 @@ def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
     fresh = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
         with fresh.open("wb") as file:
-            if trial.batch_noise is None:
-                np.savez(file, train=trial.train, evaluation=trial.evaluation)
-            else:
-                np.savez(file, train=trial.train, evaluation=trial.evaluation, batch_noise=trial.batch_noise)
+            np.savez(file, **{name: array for name, array in trial._asdict().items() if array is not None})
             _settle(file.fileno())
         fresh.replace(path)
     except OSError:

@@ -17,7 +17,8 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
     """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
 
     A row is an episode, in a world an evaluation after that many steps; columns are the evaluations of the trials by
-    their seeds, then their training: mean raw rewards per step, in a world mean returns.
+    their seeds, then their training: mean raw rewards per step, in a world mean returns; there follow the mean
+    |TD error| and the mean target of the minibatches before each evaluation.
     """
     (folder / CURVES).mkdir(exist_ok=True)
     for cell in cells:
@@ -26,9 +27,13 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
             continue
         in_world = isinstance(cell, WorldCell)
         every = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
-        names = [f"{kind} {seed}" for kind in ("evaluation", "training") for seed in trials.seeds]
+        columns = [trials.evaluation, trials.train]
+        if trials.replayed is not None:
+            columns.extend(trials.replayed.swapaxes(0, 1))
+        kinds = ("evaluation", "training", "td error", "target")[: len(columns)]
+        names = [f"{kind} {seed}" for kind in kinds for seed in trials.seeds]
         lines = [",".join(("step" if in_world else "episode", *names))]
-        for at, row in enumerate(np.concatenate((trials.evaluation, trials.train)).T.tolist(), 1):
+        for at, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(every * at), *("" if value != value else repr(value) for value in row))))
         write_whole(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
 

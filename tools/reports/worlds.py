@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +41,8 @@ class WorldResult(NamedTuple):
     """(T, P) mean return of each evaluation."""
     finished: int
     """Trials, those that are not finite included."""
+    replayed: NDArray[np.float64] | None
+    """(T, 2, P) mean |TD error| and mean target of the minibatches before each evaluation."""
 
     @property
     def area(self) -> NDArray[np.float64]:
@@ -65,7 +67,10 @@ def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
         trials = read_trials(folder, cell)
         finite = np.isfinite(trials.evaluation).all(axis=1)
         if len(trials.seeds):
-            found.append(WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds)))
+            replayed = None if trials.replayed is None else trials.replayed[finite]
+            found.append(
+                WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed)
+            )
     return found
 
 
@@ -86,7 +91,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     if fewest < FEW:
         warnings.append(f"Some means are of {fewest} trials: bounds of fewer than {FEW} are too narrow.")
     try:
-        pictures = [_drawn(figures, world, members) for world, members in by_world(usable).items()]
+        pictures = [draw(figures, *of_world) for of_world in by_world(usable).items() for draw in (_returns, _replayed)]
     except ImportError:
         pictures = []
         warnings.append("No figures: matplotlib is not installed (pip install 'onrig[viz]').")
@@ -160,21 +165,53 @@ def _apart(result: WorldResult) -> dict[str, str | float | int]:
     return {k: v for k, v in result.cell.label.items() if k != "strategy"}
 
 
-def _drawn(folder: Path, world: str, members: Sequence[WorldResult]) -> Picture:
-    figure, ((axes,),) = new_figure(1, 1, 4.4)
-    labels = []
-    for k, result in enumerate(members):
-        look, band = ordinal_look(k, len(members), graded=False), curve_bounds(result.returns)
-        axes.fill_between(result.steps, band.low, band.high, color=look.colour, alpha=0.18, lw=0)
-        axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
-        labels.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
-    axes.set_xlim(0, max(result.steps[-1] for result in members))
-    axes.set_xlabel(_STEPS)
-    axes.set_ylabel("return")
-    title(axes, world)
-    figure.draw_without_rendering()
-    direct_labels(axes, labels)
-    path = save(figure, folder / f"returns-{world.replace('/', '-')}.png")
+def _returns(folder: Path, world: str, members: Sequence[WorldResult]) -> Picture:
     trials = counted([len(result.seeds) for result in members])
     caption = f"Mean return of the evaluations; bands: 95 % bootstrap bounds of that mean; {trials} trials a line."
-    return Picture(0, f"Learning curves, {world}", caption, path)
+    path = folder / f"returns-{_file(world)}.png"
+    panels = {"return": [result.returns for result in members]}
+    return Picture(0, f"Learning curves, {world}", caption, _drawn(path, world, members, panels))
+
+
+def _replayed(folder: Path, world: str, members: Sequence[WorldResult]) -> Picture:
+    caption = (
+        "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| and mean target of the "
+        "minibatches between evaluations, in units of the scaled reward; bands as above."
+    )
+    panels: dict[str, list[NDArray[np.float64]]] = {}
+    for k, name in enumerate(("ln |TD error|", "target")):
+        none = [np.full_like(result.returns, np.nan) for result in members]
+        panels[name] = [n if r.replayed is None else r.replayed[:, k] for n, r in zip(none, members, strict=True)]
+    with np.errstate(divide="ignore"):
+        panels["ln |TD error|"] = [np.log(errors) for errors in panels["ln |TD error|"]]
+    path = folder / f"replayed-{_file(world)}.png"
+    return Picture(0, f"Replayed experiences, {world}", caption, _drawn(path, world, members, panels))
+
+
+def _drawn(
+    path: Path, world: str, members: Sequence[WorldResult], panels: Mapping[str, Sequence[NDArray[np.float64]]]
+) -> Path:
+    """Draw curves (T, P) of every cell, a panel for each name."""
+    figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
+    labels: list[list[Label]] = []
+    for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
+        ends = []
+        for k, (result, values) in enumerate(zip(members, curves, strict=True)):
+            look, band = ordinal_look(k, len(members), graded=False), curve_bounds(values)
+            axes.fill_between(result.steps, band.low, band.high, color=look.colour, alpha=0.18, lw=0)
+            axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
+            if np.isfinite(band.mean[-1]):
+                ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
+        axes.set_xlim(0, max(result.steps[-1] for result in members))
+        axes.set_ylabel(name)
+        labels.append(ends)
+    grid[-1][0].set_xlabel(_STEPS)
+    title(grid[0][0], world)
+    figure.draw_without_rendering()
+    for (axes,), ends in zip(grid, labels, strict=True):
+        direct_labels(axes, ends)
+    return save(figure, path)
+
+
+def _file(world: str) -> str:
+    return world.replace("/", "-")

@@ -38,10 +38,6 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an episode terminates outside of the envelope of the limits, too."""
 
 
-_ENTRIES: Final = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED)
-"""Rules under which the fallback takes over."""
-
-
 def run_of(task: str, options: PlantOptions) -> RunConfig:
     """Load the run that a world is made of, by name or path; raises NoSuchTask."""
     sections: dict[NodePath, type] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -84,6 +80,7 @@ class PlantWorld:
         self._shape: Final = (len(seeds), actors)
         A = len(seeds) * actors
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
+        self._in_fallback: Final = np.zeros(A, np.bool_)
         at = {o.name: i for i, o in enumerate(rig.observations)}
         envelope = config.limits.envelope if end_outside else {}
         self._ends = [(at[name], e.low, e.high) for name, e in envelope.items()]
@@ -116,6 +113,7 @@ class PlantWorld:
                 self._noise[i] = instruments.noise(seed, self._role, number, self.spaces.horizon)
             if self._shields:
                 self._shields[i].reset()
+                self._in_fallback[i] = False
         self._episodes[chosen] += 1
         self._step[chosen] = 0
         self._commands[:, chosen] = self._safe
@@ -157,7 +155,8 @@ class PlantWorld:
         verdict = self._shields[i].decide(seen, asked, self._commands[0, i].tolist())
         if verdict.rule is not Rule.NONE:
             wish[:] = instruments.wished(np.array(verdict.action))
-        return verdict.rule is not Rule.NONE, verdict.rule in _ENTRIES
+        before, self._in_fallback[i] = bool(self._in_fallback[i]), verdict.rule.falls_back
+        return verdict.rule is not Rule.NONE, verdict.rule.falls_back and not before
 
     def _moved(self, command: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
         """States a period later; a command reaches the plant after its delay."""

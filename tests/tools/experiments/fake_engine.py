@@ -21,6 +21,7 @@ class Scores(NamedTuple):
     train: NDArray[np.float64]
     evaluation: NDArray[np.float64]
     batch_noise: NDArray[np.float64] | None
+    replayed: None = None
 
 
 class Trials:

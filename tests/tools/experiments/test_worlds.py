@@ -102,6 +102,8 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
         for seed, trial in zip(unit.seeds, trials_of(finished), strict=True):
             assert trial.evaluation.shape == (2,)
             assert trial.batch_noise is None
+            assert trial.replayed is not None
+            assert trial.replayed.shape == (2, 2)
             write_trial(tmp_path, cell, seed, trial)
         assert not missing_seeds(tmp_path, cell, unit.seeds)
     assert told == [1, 2, 1, 2]
@@ -116,13 +118,16 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert "Unfinished: 7 of 9 trials" in tables
     assert "1 trials are left out because their networks diverged" in tables
     assert "As figure" not in (tmp_path / "report.html").read_text()
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
-    assert head == ["step", *(f"{kind} {seed}" for kind in ("evaluation", "training") for seed in range(3))]
+    kinds = ("evaluation", "training", "td error", "target")
+    assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()
     assert [row[0] for row in rows] == ["20", "40"]
+    assert all(float(error) > 0.0 for error in rows[1][7:10])
 
 
 def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     if config.stochastic:
         behaviour = SQUASHED_GAUSSIAN
         contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour)
-        spread = Spread(constants["w1"], constants["b1"], (-2.0, 0.5))
+        spread = Spread(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
         return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, spread)
     nodes = [
         node("Gemm", ["observation", "w0", "b0"], ["s0"]),

@@ -149,7 +149,7 @@ def test_the_way_to_the_start_is_driven_again(tmp_path: Path) -> None:
     assert verification.episodes[Kind.RESET] == 4
 
 
-@pytest.mark.parametrize("exploration", ["{process: ou}", "{process: parameter}"])
+@pytest.mark.parametrize("exploration", ["{process: ou}", "{process: parameter}", "{process: own}"])
 def test_a_policy_that_was_rolled_back_acted_as_it_did(tmp_path: Path, exploration: str) -> None:
     def bad(run: LoggedRun) -> None:
         run.put(2, float("nan"))
@@ -178,16 +178,20 @@ def test_a_fault_of_the_device_ends_an_episode_in_the_replay_too(tmp_path: Path)
     assert_equal(verified(run), len(run.records))
 
 
-def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("process", ["ou", "own"])
+def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path, process: str) -> None:
     def stop(run: LoggedRun) -> None:
         run.board[Word.STOP] = 1
 
-    run = LoggedRun(tmp_path / "run", "pendulum", lockstep=False, at={15: stop}).run()
+    exploration = f"exploration.process={process}"
+    run = LoggedRun(tmp_path / "run", "pendulum", exploration, lockstep=False, at={15: stop}).run()
     assert sum(bool(r["flags"] & Flag.FADED) for r in run.records) > 5
     verification = verified(run)
     assert verification.comparison.first is None
     assert verification.comparison.ticks.total() == len(run.records)
     assert dict(verification.unverified) in ({}, {recomputation.UNFINISHED: 1})
+    (run.folder / "policies" / "1.onnx").unlink()
+    assert verified(run).comparison.first is None
 
 
 @settings(max_examples=25, deadline=None)

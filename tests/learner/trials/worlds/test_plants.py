@@ -144,6 +144,16 @@ def test_the_shield_acts_and_the_experience_has_what_it_let_through() -> None:
     assert (applied[intervened[:, 0], 0] < 1.0).all()
 
 
+def test_a_trip_counts_once_however_long_the_state_stays_outside() -> None:
+    world = _world([0], {**STRICT, "task.start.velocity": 5.0}, shield=True)
+    everyone = _all(world, 1)
+    seen = [world.begin(everyone)[0, 0, 1]]
+    steps = [world.step(np.ones((1, 1, 1)), everyone) for _ in range(5)]
+    seen += [step.observation[0, 0, 1] for step in steps]
+    assert min(seen[:3]) > seen[0] / 5, "outside for three steps"
+    assert [bool(step.tripped[0, 0]) for step in steps] == [True, False, False, False, False]
+
+
 def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
     run = msgspec.convert(
         {
