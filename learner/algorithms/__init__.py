@@ -66,7 +66,7 @@ class Signals(NamedTuple):
 
 
 class DiscreteActions(NamedTuple):
-    """One action dimension cut into levels, explored epsilon-greedily."""
+    """One action dimension cut into levels, explored epsilon-greedily unless the policy has noise of its own."""
 
     levels: int
     """Uniform on [-1, 1] (``level_values``)."""

@@ -30,8 +30,8 @@ class Filled:
         same: NDArray[np.bool_] = ends == self.storage.observation[second, 0]
         return same
 
-    def add(self, episode: int, steps: list[int], at_once: int, attempt: int = 0) -> None:
-        """Offer these steps of an episode, so many before their trajectories hear of them."""
+    def add(self, episode: int, steps: list[int], at_once: int, attempt: int = 0, *, late: bool = False) -> None:
+        """Offer these steps of an episode; trajectories hear of so many at once, or late and in any order."""
         slots: list[int] = []
         for n, step in enumerate(steps):
             slot = self._keeper.place()
@@ -40,10 +40,13 @@ class Filled:
                 self.storage.insert(slot, [state], [0.0], 0.0, [state + 1], episode=episode, step=step)
                 self._keeper.written(slot, float(self._rng.random()))
                 slots.append(slot)
-            if n % at_once == at_once - 1:
+            if n % at_once == at_once - 1 and not late:
                 self._tell(slots)
                 slots = []
-        self._tell(slots)
+        if late:
+            self._rng.shuffle(slots)
+        for first in range(0, len(slots), at_once):
+            self._tell(slots[first : first + at_once])
         stored = self.storage.stored
         if stored:
             self._keeper.learned(Signal.TD_ERROR, np.arange(stored), self._rng.random(stored, np.float32))
@@ -78,14 +81,15 @@ class Filled:
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), min_size=1, max_size=6),
     st.integers(1, 5),
+    st.booleans(),
     st.integers(0, 2**32),
 )
 def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
-    retention: str, episodes: list[tuple[int, int]], at_once: int, seed: int
+    retention: str, episodes: list[tuple[int, int]], at_once: int, late: bool, seed: int
 ) -> None:
     filled = Filled(retention, seed)
     for episode, (length, lost) in enumerate(episodes, 1):
-        filled.add(episode, [step for step in range(length) if step != lost], at_once)
+        filled.add(episode, [step for step in range(length) if step != lost], at_once, late=late)
         slots = np.arange(filled.storage.stored)[None]
         after, before = filled.trajectories.follow(slots, 4), filled.trajectories.before(slots, 3)
         for slot in slots[0].tolist():

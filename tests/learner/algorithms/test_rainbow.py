@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.rainbow import Rainbow, project
-from onrig.learner.networks import split_layers
+from onrig.learner.networks import Layout, split_layers
 from onrig.learner.settings import RainbowConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.reference import minibatches, trial_of
@@ -69,10 +70,14 @@ def test_a_transition_that_terminates_puts_all_mass_at_its_reward(reward: float,
 # -- the update --------------------------------------------------------------------------------------------------------
 
 
+@cache
+def _layout(config: RainbowConfig) -> Layout:
+    return _rainbow(config)._layout
+
+
 def _numpy_logits(config: RainbowConfig, vector: Doubles, x: Doubles, noise: Doubles | None) -> Doubles:
     """Logits (B, levels, atoms), by the papers' formulas."""
-    rainbow = _rainbow(config, dtype=torch.float64)
-    layers = [(w.copy(), b.copy()) for w, b in split_layers(rainbow._layout, vector)]
+    layers = [(w.copy(), b.copy()) for w, b in split_layers(_layout(config), vector)]
     common, noisy = layers[: len(config.hidden) - 1], layers[len(config.hidden) - 1 :]
     for weight, bias in common:
         x = np.maximum(x @ weight + bias, 0.0)
@@ -145,7 +150,7 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
     assert data.weights is not None
     weights = data.weights[0, 0] / config.batch
     gradient = 10.0 * np.asarray(rainbow.state()["adam_mean_network"], np.float64)[0, 0]
-    wanted, at = [], range(0, len(online), 5)
+    wanted, at = [], range(0, len(online), 11)
     for i in at:
         step = 1e-6 * (np.arange(len(online)) == i)
         up, down = (_numpy_losses(config, online + sign * step, target, data, noise) @ weights for sign in (1, -1))
