@@ -20,10 +20,9 @@ def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "
     return line
 
 
-def test_an_algorithm_that_no_rig_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "a rig cannot run the policies of dqn; it is for `onrig experiment` at learner.algorithm" in problem(
-        capsys, "learner.algorithm=dqn"
-    )
+def test_an_algorithm_that_cannot_explore_as_the_rig_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    told = problem(capsys, "learner.algorithm=dqn")
+    assert "the actions of dqn are levels: expected 'epsilon_greedy' or 'none', got 'ou' at exploration.process" in told
 
 
 def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +46,7 @@ def test_a_memory_that_this_machine_cannot_hold(
 ) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
     line = problem(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
-    assert "100000 experiences take 0.0032 GB, this machine has 0.001 GB" in line
+    assert "100000 experiences take 0.004 GB, this machine has 0.001 GB" in line
 
 
 def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
