@@ -18,7 +18,9 @@ from tests.processes.rig import CONTROL, REPLAY, UNHURRIED, Run, a_policy
 SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode_s=1000", "evaluate_every=0")
 
 
-@pytest.mark.parametrize("hung_too", [False, True], ids=["replay-alive", "replay-hangs"])
+@pytest.mark.parametrize(
+    "hung_too", [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")]
+)
 def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_records_in(
     tmp_path: Path, hung_too: bool
 ) -> None:

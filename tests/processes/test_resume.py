@@ -103,7 +103,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
     assert (told["episode"], told["policy"], told["bytes_cut"]) == (lived, newest, 10)
 
 
-@pytest.mark.parametrize("after", ["nothing", "a policy"])
+@pytest.mark.parametrize("after", [pytest.param("nothing", marks=pytest.mark.study), "a policy"])
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(tmp_path: Path, after: str) -> None:
     folder = tmp_path / "run"
     arguments: list[str | Path] = ["pendulum", *settings(*SHORT, "episodes=2"), "--run-dir", folder]

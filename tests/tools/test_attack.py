@@ -82,6 +82,7 @@ def test_in_full_it_is_as_large_as_promised() -> None:
 DEAR = frozenset(
     {
         "kills-lockstep",
+        "kills-realtime",
         "stops-lockstep",
         "stops-realtime",
         "disk",

@@ -92,7 +92,11 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize(
     ("how", "workers"),
-    [(signal.SIGKILL, 2), pytest.param(signal.SIGINT, 2, marks=pytest.mark.study), (signal.SIGTERM, 1)],
+    [
+        (signal.SIGKILL, 2),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.study),
+        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.study),
+    ],
 )
 def test_a_stopped_experiment_goes_on_to_the_same_files(
     tmp_path: Path, how: signal.Signals, workers: int, whole: dict[str, bytes]

@@ -74,7 +74,7 @@ def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
         assert page_at(f"http://127.0.0.1:{port}/") == 401
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("0.0.0.0", marks=pytest.mark.study)])
 def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
     with listen_at(Address("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
