@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
-from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.replay.memory.storage import Storage, Vector
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Resynthesised, Resynthesiser, Transitions
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
@@ -56,6 +56,7 @@ class Memory:
         rewards, flags = t.reward.tolist(), t.flags.tolist()
         policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
         episodes, steps = t.episode.tolist(), t.step.tolist()
+        behaviours: Sequence[Vector] = list(t.behaviour) if storage.layout.behaviour else ((),) * len(rewards)
         for i in range(len(rewards)):
             slot = keeper.place()
             if slot >= 0:
@@ -70,7 +71,7 @@ class Memory:
                     explorations[i],
                     episodes[i],
                     steps[i],
-                    t.behaviour[i],
+                    behaviours[i],
                 )
                 keeper.written(slot, explorations[i])
         self.offered += len(rewards)
