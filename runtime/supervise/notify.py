@@ -104,11 +104,10 @@ class Notifier:
         if self._socket is None:
             return
         beat = self._pulse.beat(now_s, looks, hangs=hangs)
-        if beat is Beat.ALIVE:
-            self._send(f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
-            self._told = status
-        elif beat is Beat.STILL and status != self._told:
-            self._send(f"STATUS={status}")
+        if beat is Beat.NOT_YET or (beat is Beat.STILL and status == self._told):
+            return
+        pet = ["WATCHDOG=1"] if beat is Beat.ALIVE and self._watched else []
+        if self._send(f"STATUS={status}", *pet):
             self._told = status
 
     def stopping(self, status: str) -> None:
@@ -128,9 +127,12 @@ class Notifier:
             self._socket.close()
             self._socket = None
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> bool:
+        """Send one message; whether systemd's queue took it."""
         if self._socket is None or self._address is None:
-            return
+            return False
         at = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with contextlib.suppress(OSError):  # systemd is being restarted, or its queue is full: the run continues
             self._socket.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), at)
+            return True
+        return False

@@ -133,8 +133,11 @@ class Revived:
             self._due_s = now_s + _AGAIN_S
 
 
-NOTICE_S: Final = 1.0
+_NOTICE_S: Final = 1.0
 _NOTICE_PERIODS: Final = 20
+"""Time without a tick after which a loop hangs: the longer of the two."""
+_NOTICE_POLLS_S: Final = 10.0
+"""The same without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
 GIVE_UP_S: Final = 15.0
 """Time after which a hung loop is ended; its device fell safe a lease after its last command."""
 _LONGEST_LOOK_S: Final = 0.25
@@ -169,13 +172,11 @@ class Verdict(enum.Enum):
 
 
 class Watchdog:
-    """Watchdog on the tick count, in states in which the loop makes ticks."""
+    """Watchdog on the loop's progress."""
 
-    def __init__(self, wall_period_s: float, notice_s: float = NOTICE_S) -> None:
-        """``notice_s``: minimum time without a tick before a hang is reported."""
-        self._notice_s = max(notice_s, _NOTICE_PERIODS * wall_period_s)
+    def __init__(self, wall_period_s: float) -> None:
+        self._notice_s = max(_NOTICE_S, _NOTICE_PERIODS * wall_period_s)
         self._still = Stillness()
-        self._idle = 0
         self._hangs = False
 
     @property
@@ -183,17 +184,16 @@ class Watchdog:
         """Whether the loop was found hanging and has not recovered."""
         return self._hangs
 
-    def look(self, now_s: float, ticks: int, *, moving: bool) -> Verdict:
-        """Check; ``moving``: whether the loop's state is one in which it makes ticks."""
-        if not moving:
-            self._idle -= 1  # as if a tick had been made
-        still_s = self._still.look(now_s, ticks if moving else self._idle)
+    def look(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
+        """Check; ``progress``: ticks where the loop is ``ticking``, else its polls for requests."""
+        still_s = self._still.look(now_s, progress)
+        notice_s = self._notice_s if ticking else _NOTICE_POLLS_S
         if still_s == 0.0:
             was, self._hangs = self._hangs, False
             return Verdict.BACK if was else Verdict.FINE
-        if still_s >= self._notice_s + GIVE_UP_S:
+        if still_s >= notice_s + GIVE_UP_S:
             return Verdict.GONE
-        if still_s >= self._notice_s and not self._hangs:
+        if still_s >= notice_s and not self._hangs:
             self._hangs = True
             return Verdict.HANGS
         return Verdict.FINE

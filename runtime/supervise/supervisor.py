@@ -28,7 +28,7 @@ from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
-from onrig.runtime.supervise.revival import NOTICE_S, Verdict, Watchdog
+from onrig.runtime.supervise.revival import Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
@@ -38,8 +38,6 @@ _AT_ONCE_S: Final = 2.0
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
 """Grace periods of the processes; the replay process has as long as it makes progress."""
-_LOCKSTEP_NOTICE_S: Final = 10.0
-"""In lockstep the loop may be slow, but it polls for requests at least every few milliseconds."""
 
 
 class NoRoom(Exception):
@@ -67,8 +65,7 @@ class Supervisor:
         self._resumes = resumes
         self._config, self._folder, self._port = config, run_folder, port
         self._keyboard = keyboard
-        notice_s = _LOCKSTEP_NOTICE_S if config.lockstep else NOTICE_S
-        self._watchdog = Watchdog(config.wall_period_ns * 1e-9, notice_s)
+        self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
         self._told_stop = 0
         self._service = Notifier.from_environment(os.environ, os.getpid())
         self._reports = Reports(run_folder / "events.jsonl", on_report)
@@ -232,10 +229,9 @@ class Supervisor:
     def _is_hung(self) -> bool:
         """Whether the loop has to be ended; report when it starts to hang and when it recovers."""
         board = self._board
-        if self._config.lockstep:  # virtual time has no deadlines, but the loop polls for requests
-            verdict = self._watchdog.look(time.monotonic(), board[Word.LOOKS], moving=True)
-        else:
-            verdict = self._watchdog.look(time.monotonic(), board[Word.TICK], moving=board[Word.STATE] in _MOVING)
+        # Virtual time has no deadlines, and some states no ticks; but the loop polls for requests in all of them.
+        ticking = not self._config.lockstep and board[Word.STATE] in _MOVING
+        verdict = self._watchdog.look(time.monotonic(), board[Word.TICK if ticking else Word.LOOKS], ticking=ticking)
         if verdict is Verdict.HANGS:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
         elif verdict is Verdict.BACK:

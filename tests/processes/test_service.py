@@ -67,7 +67,7 @@ def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
         listening.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", str(socket_folder / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
-        settings = (*ENDLESS, "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
+        settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
         with Run(tmp_path / "run", "pendulum", *settings) as run:
             run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
             run.child(CONTROL).kill(signal.SIGSTOP)

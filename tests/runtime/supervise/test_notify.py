@@ -132,6 +132,16 @@ def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: Systemd)
     assert systemd.heard() == 2 * [["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"]]
 
 
+def test_a_status_that_a_full_queue_refused_is_sent_again(systemd: Systemd) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
+        for _ in range(5000):
+            telling.ready("up")
+        telling.look(0.0, 0, "HUNG", hangs=True)
+        assert ["STATUS=HUNG"] not in systemd.heard()
+        telling.look(1.0, 0, "HUNG", hangs=True)
+    assert systemd.heard() == [["STATUS=HUNG"]]
+
+
 def test_a_full_queue_does_not_hold_up_the_run(systemd: Systemd) -> None:
     with closing(notifier(systemd)) as telling:
         for _ in range(5000):

@@ -185,23 +185,23 @@ def test_a_long_life_forgives_the_short_ones_before_it() -> None:
 LOOK_S = 0.125
 
 
-def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, moving: bool = True) -> list[Verdict]:
+def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, ticking: bool = True) -> list[Verdict]:
     """Look every eighth of a second; ``ticks`` stands still."""
     n = int(seconds / LOOK_S)
-    return [watchdog.look(start_s + LOOK_S * k, ticks, moving=moving) for k in range(n)]
+    return [watchdog.look(start_s + LOOK_S * k, ticks, ticking=ticking) for k in range(n)]
 
 
 def test_a_loop_that_ticks_is_fine() -> None:
     watchdog = Watchdog(0.02)
-    assert {watchdog.look(LOOK_S * k, k, moving=True) for k in range(1000)} == {Verdict.FINE}
+    assert {watchdog.look(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.FINE}
 
 
 def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> None:
     watchdog = Watchdog(0.02)
     verdicts = looks(watchdog, 0.0, 5.0, 7)
     assert [v for v in verdicts if v is not Verdict.FINE] == [Verdict.HANGS]
-    assert watchdog.look(5.0, 8, moving=True) is Verdict.BACK
-    assert watchdog.look(5.1, 9, moving=True) is Verdict.FINE
+    assert watchdog.look(5.0, 8, ticking=True) is Verdict.BACK
+    assert watchdog.look(5.1, 9, ticking=True) is Verdict.FINE
 
 
 def test_a_loop_that_does_not_come_back_is_given_up() -> None:
@@ -214,11 +214,13 @@ def test_slow_rigs_have_more_time() -> None:
     assert Verdict.HANGS in looks(Watchdog(1.0), 0.0, 22.0, 7)
 
 
-def test_a_loop_that_waits_between_episodes_does_not_hang() -> None:
-    assert set(looks(Watchdog(0.02), 0.0, 100.0, 7, moving=False)) == {Verdict.FINE}
+def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> None:
+    assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, ticking=False)) == {Verdict.FINE}
+    verdicts = looks(Watchdog(0.02), 0.0, 11.0 + GIVE_UP_S, 7, ticking=False)
+    assert [v for v in verdicts if v is not Verdict.FINE][:2] == [Verdict.HANGS, Verdict.GONE]
 
 
 def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:
     watchdog = Watchdog(0.02)
     looks(watchdog, 0.0, 0.5, 7)
-    assert watchdog.look(3600.0, 7, moving=True) is Verdict.FINE
+    assert watchdog.look(3600.0, 7, ticking=True) is Verdict.FINE
