@@ -267,9 +267,9 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
     @property
-    def klper_variance(self) -> float:
-        """Variance of the Gaussian of KLPER."""
-        return (KlperSettings() if self.klper is UNSET else self.klper).variance
+    def klper_settings(self) -> KlperSettings:
+        """Options of KLPER."""
+        return KlperSettings() if self.klper is UNSET else self.klper
 
     @property
     def proportional_law(self) -> ProportionalLaw:

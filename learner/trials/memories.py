@@ -97,7 +97,7 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self._gather, policy, self._age, self._n, self._m)
+        look = None if policy is None else Look(self.gather, policy, self._age, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
@@ -173,6 +173,7 @@ class Memories:
                 rows, steps = rows[::-1][last], steps[::-1][last]
             self.rows[trial, slots] = rows
             self._made[trial, slots] = before + steps
+            self._stored[trial] = max(self._stored[trial], int(slots.max(initial=-1)) + 1)
             if self._trajectories is not None:
                 self._trajectories.written(trial, slots, self._next_key[trial] + steps)
         self._next_key += measured.shape[1]
@@ -255,7 +256,13 @@ class Memories:
             weights=weights,
         )
 
-    def _gather(self, slots: Slots) -> Minibatches:
+    def made_between(self, trial: int, first: int, end: int) -> Slots:
+        """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
+        made = self._made[trial, : self._stored[trial]]
+        return np.flatnonzero((made >= first) & (made < end))
+
+    def gather(self, slots: Slots) -> Minibatches:
+        """Experiences in slots (S, n): fields (S, n, ...)."""
         return self._fields(self._taken(slots))
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
