@@ -62,7 +62,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     if differences.rows:
         sheets.insert(0, differences)
     if has_scores:
-        sheets.append(origins_sheet(usable))
+        sheets.insert(-1, origins_sheet(usable))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. Means with 95 % bootstrap bounds; "
@@ -103,7 +103,7 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
             shown = [marked(bounds, 0.0) + bounded(bounds, 1, signed=True) for bounds in (area, final)]
             named = f"{in_words(result, members)} − {in_words(against, members)}"
             rows.append((world, named, str(len(i)), *shown))
-    note = f"Paired by seed, 95 % bootstrap bounds. {EACH}"
+    note = f"Paired by seed, 95 % bootstrap bounds; ▲ better and ▼ worse where they exclude 0, else not settled. {EACH}"
     return without_empty(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (note,))
     )
