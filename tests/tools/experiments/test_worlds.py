@@ -12,6 +12,7 @@ from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
+from onrig.tools.experiments.cost import kind_of
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.runner import Tally
@@ -135,6 +136,24 @@ def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path)
     (spelled, *_) = _cells(written(tmp_path, SMALL.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1")))
     assert first.id == spelled.id
     assert isinstance(first.config, StepRun)
+
+
+@pytest.mark.parametrize(
+    ("change", "alike"),
+    [
+        ("hidden: [4], batch: 4, lr: 0.1", True),
+        ("hidden: [4], batch: 8", False),
+        ("hidden: [5], batch: 4", False),
+        ("hidden: [4], batch: 4, delay: 1", False),
+    ],
+)
+def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, alike: bool) -> None:
+    first, other, _ = _cells(written(tmp_path, SMALL))
+    changed, *_ = _cells(written(tmp_path, SMALL.replace("hidden: [4], batch: 4", change)))
+    assert (kind_of(first.config) == kind_of(changed.config)) is alike
+    assert kind_of(first.config) != kind_of(other.config)
+    larger, *_ = _cells(written(tmp_path, SMALL.replace("capacity: [30]", "capacity: [35]")))
+    assert kind_of(first.config) == kind_of(larger.config)
 
 
 def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(
