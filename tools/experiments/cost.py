@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.learner.trials.step_run import StepRun
-from onrig.tools.bench.progress import Progress, progress_for
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import WorldCell
+from onrig.tools.progress import Progress, progress_for
 
 PROBE_S: Final = 1.0
 _STEPS: Final = 20
