@@ -21,6 +21,8 @@ Continues = Callable[[int, Slots, Slots], Bools]
 a fault may cut an episode short and have it begun again under the same number."""
 
 _STEP_BITS: Final = 32
+BYTES_PER_SLOT: Final = 200.0
+"""The most bytes for each experience of a trial: links, key and dictionary entry."""
 
 
 def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -42,7 +42,7 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     ignored = msgspec.structs.replace(dqn, dqn=DqnConfig(epsilon=((1.0, 0.5),)))
     assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
     assert rig_problems(dqn, 4) == [
-        ("algorithm", "dqn has levels of one actuator, this rig has 4: use ddpg, td3 or sac")
+        ("algorithm", "dqn has levels of one actuator, this rig has 4; ddpg, td3, sac take several")
     ]
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
