@@ -217,6 +217,23 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
 
+class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
+
+    implementation = under_refer = "naf:Naf"
+    gives_targets = True
+    hidden: Hidden = (128, 128)
+    """Units, softsign."""
+    batch: Batch = 256
+    gamma: Fraction = 0.995
+    tau: Rate = 1e-2
+    lr: Positive = 1e-4
+    beta_on: Literal["mean", "all"] = "mean"
+    """Which part of the gradient the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
+    or all of it, as in the paper."""
+    reward_scale: Positive = 1e-3
+
+
 def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
     """Problems of the atoms, as (path, message) pairs."""
     low, high = config.returns
@@ -242,6 +259,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     td3: Td3Config | UnsetType = UNSET
     sac: SacConfig | UnsetType = UNSET
     rainbow: RainbowConfig | UnsetType = UNSET
+    naf: NafConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:

@@ -18,7 +18,11 @@ from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
 from tests.learner.algorithms.hosts import Memory, host
 
-CASES: dict[str, dict[str, Any]] = {"ddpg": {}}
+CASES: dict[str, dict[str, Any]] = {
+    "ddpg": {},
+    "naf": {"algorithm": "naf", "hidden": [9, 7]},
+    "naf, beta on all": {"algorithm": "naf", "hidden": [9], "beta_on": "all"},
+}
 HOSTS = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
 
 
