@@ -145,6 +145,9 @@ class Stored(NamedTuple):
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    after: NDArray[np.int64]
+    """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
+    ``follows_episodes``."""
 
 
 @runtime_checkable

@@ -5,6 +5,9 @@ Tensors: actions, means and standard deviations (..., m), outputs (..., k); resu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
 import torch
 from torch.nn.functional import softplus
 
@@ -59,3 +62,26 @@ def expected_gaussian(std: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 def _gaussian_parts(outputs: torch.Tensor, m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     positive = softplus(outputs)
     return positive[..., 0], positive[..., 1 : 1 + m], positive[..., 1 + m : 1 + 2 * m]
+
+
+class Head(NamedTuple):
+    """A form of the advantage, up to its mean under the policy."""
+
+    value: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    """Of action, mean and outputs."""
+    expected: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Of standard deviation and outputs."""
+    outputs: Callable[[int], int]
+    """Of the number of actions."""
+
+    def advantage(
+        self, action: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, outputs: torch.Tensor
+    ) -> torch.Tensor:
+        """A(s, a) = f - E f, whose mean under the policy is 0."""
+        return self.value(action, mean, outputs) - self.expected(std, outputs)
+
+
+HEADS: Final = {
+    "quadratic": Head(quadratic, expected_quadratic, quadratic_outputs),
+    "gaussian": Head(gaussian, expected_gaussian, gaussian_outputs),
+}

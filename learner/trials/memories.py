@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches, Signals
+from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trajectories import Trajectories
+from onrig.learner.trajectories import NOTHING, Trajectories
 from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
@@ -123,7 +123,8 @@ class Memories:
         """What the algorithm notes beside the slots."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
         self._successors = kept.setting.options.selected.successors
-        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
+        follows = self._successors > 1 or kept.setting.options.selected.follows_episodes
+        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if follows else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
 
@@ -230,7 +231,7 @@ class Memories:
         rows = self._taken(self.slots)
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
         minibatches = replace(self._fields(rows, weights), slots=self.slots)
-        if self._trajectories is not None:
+        if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
 
@@ -268,6 +269,10 @@ class Memories:
         end = self._noise_at - 1
         mean, std, drawn = np.split(rows[..., self._behaviour_at : end], 3, axis=-1)
         return Behaviour(mean, std, drawn, rows[..., end] > 0.0)
+
+    def shown(self) -> Stored:
+        """What the algorithm may know of the memories."""
+        return Stored(self.notes, self.gather, NOTHING if self._trajectories is None else self._trajectories.after)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import ALGORITHMS
+from onrig.learner.algorithm_settings import ALGORITHMS, Algorithms
 from onrig.learner.algorithms import (
     Attending,
     Behaviour,
@@ -19,6 +19,7 @@ from onrig.learner.algorithms import (
 )
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings, rig_problems
+from onrig.learner.trajectories import NOTHING
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -31,7 +32,7 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.gives_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
@@ -43,7 +44,7 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
         if isinstance(algorithm, Attending):
-            algorithm.attend(Stored(notes, lambda slots: batches))
+            algorithm.attend(Stored(notes, lambda slots: batches, NOTHING))
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)
