@@ -120,6 +120,8 @@ class Memories:
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
+        self._episode: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
+        """(S,): episodes that have ended."""
 
     @property
     def ready(self) -> bool:
@@ -150,6 +152,7 @@ class Memories:
         Comes before the updates that follow the episode.
         """
         self._next_key += ended
+        self._episode += ended
         self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -185,12 +188,12 @@ class Memories:
         return together
 
     def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
-        keeper = self._keepers[trial]
+        keeper, episode = self._keepers[trial], int(self._episode[trial])
         slots = []
         for magnitude in exploration.tolist():
             slot = keeper.place()
             if slot >= 0:
-                keeper.written(slot, magnitude)
+                keeper.written(slot, magnitude, episode)
             slots.append(slot)
         return np.array(slots, np.int64)
 
@@ -198,6 +201,7 @@ class Memories:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
         ``onrig.runtime.replay.memory.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._exploration_at
+        episode = int(self._episode[trial])
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
@@ -212,7 +216,7 @@ class Memories:
                 self._stored[trial] = max(self._stored[trial], slot + 1)
             elif not synthetic[slot]:
                 kept[slot] = measured[i]
-            keeper.written(slot, float(kept[slot, at]))
+            keeper.written(slot, float(kept[slot, at]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]
 
