@@ -18,7 +18,7 @@ class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
     ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors`` is
-    what the algorithm needs (``onrig.learner.settings``).
+    what the algorithm needs (``onrig.learner.algorithm_settings``).
     """
 
     def __init__(

@@ -11,13 +11,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import (
-    LearnerSettings,
-    process_problem,
-    rig_problems,
-    sampling_problems,
-    settings_problems,
-)
+from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, sampling_problems, settings_problems
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy

@@ -1,7 +1,7 @@
 """Learning algorithms: what they have in common.
 
 An algorithm trains S trials side by side; a rig has one trial.  A new one is a file here and its settings
-(``onrig.learner.settings``).
+(``onrig.learner.algorithm_settings``).
 """
 
 from __future__ import annotations

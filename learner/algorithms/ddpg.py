@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
-from onrig.learner.settings import DdpgConfig
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input

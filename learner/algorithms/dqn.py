@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
+from onrig.learner.algorithm_settings import DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout, split_layers
-from onrig.learner.settings import DqnConfig
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State, level_values
 from onrig.learner.algorithms.buffers import Record
 from onrig.learner.algorithms.dqn import nearest_level
 from onrig.learner.autograd import Blocks, Nets, drawn_vectors, torso
 from onrig.learner.networks import Layer, Layout, padded, split_layers
-from onrig.learner.settings import RainbowConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Minibatches, Signals, Spread, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.autograd import Blocks, Nets, drawn_vectors, normals, torso, value_layout, values
 from onrig.learner.networks import Layer, Layout, actor_layout, padded, split_layers
-from onrig.learner.settings import SacConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
 
 _TEMPERATURE: Final = Layout((Layer(0, 1, last=True),))

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, value_layout, values
 from onrig.learner.networks import actor_layout, split_layers
-from onrig.learner.settings import Td3Config
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
 
 

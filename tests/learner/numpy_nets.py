@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import SacConfig, Td3Config
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.settings import SacConfig, Td3Config
 
 Vector = NDArray[np.float64]
 State = dict[str, Vector]

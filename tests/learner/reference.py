@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
-from onrig.learner.settings import DdpgConfig
 
 Vector = NDArray[np.floating]
 

@@ -9,9 +9,10 @@ import onnx
 import pytest
 
 from onrig.learner.agent import Agent
+from onrig.learner.algorithm_settings import DdpgConfig, SacConfig
 from onrig.learner.mirror import Mirror
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
 from onrig.learner.algorithms import level_values
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
@@ -14,7 +15,6 @@ from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
 from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, q_layout, split_layers
-from onrig.learner.settings import DdpgConfig, DqnConfig, RainbowConfig, SacConfig
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states

@@ -6,16 +6,8 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.settings import (
-    ALGORITHMS,
-    DdpgConfig,
-    DqnConfig,
-    LearnerSettings,
-    SacConfig,
-    process_problem,
-    rig_problems,
-    settings_problems,
-)
+from onrig.learner.algorithm_settings import ALGORITHMS, DdpgConfig, DqnConfig, SacConfig
+from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 
 SOUND = LearnerSettings(updates_per_episode=100)

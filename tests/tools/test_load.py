@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.learner.settings import DdpgConfig
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_resolved, save_resolved

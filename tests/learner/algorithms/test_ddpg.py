@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.learner.settings import DdpgConfig
 from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
 
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onrig.learner.algorithm_settings import DqnConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.dqn import Dqn, nearest_level
-from onrig.learner.settings import DqnConfig
 from tests.learner.reference import minibatch_of, minibatches, reference_dqn_update, trial_of
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.rainbow import Rainbow, project
 from onrig.learner.networks import Layout, split_layers
-from onrig.learner.settings import RainbowConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.reference import minibatches, trial_of
 

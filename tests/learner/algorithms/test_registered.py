@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import ALGORITHMS
 from onrig.learner.algorithms import Exportable, Minibatches, Signals, algorithm_for
-from onrig.learner.settings import ALGORITHMS, LearnerSettings, rig_problems
+from onrig.learner.settings import LearnerSettings, rig_problems
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Exportable, Stochastic
 from onrig.learner.algorithms.sac import Sac
-from onrig.learner.settings import SacConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.numpy_nets import GaussianActor, data_of, q_of, sac_update, trial_state
 from tests.learner.reference import minibatch_of, minibatches, trial_of

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import torch
 
+from onrig.learner.algorithm_settings import DdpgConfig, SacConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.networks import NETWORK_SIZES
-from onrig.learner.settings import DdpgConfig, LearnerSettings, SacConfig, Td3Config
+from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials
 from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
