@@ -25,7 +25,7 @@ from onrig.learner.sampler_settings import (
     ProportionalSettings,
 )
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
 
 
@@ -48,6 +48,11 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """torch threads; always one in lockstep."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
+
+    @property
+    def tells(self) -> frozenset[Signal]:
+        """What updates tell samplers and keepers of the replayed experiences."""
+        return frozenset({Signal.TD_ERROR} | ({Signal.TARGET} if self.selected.gives_targets else set()))
 
     @property
     def klper_variance(self) -> float:
@@ -84,16 +89,20 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     return problems
 
 
-def sampling_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
-    """List (path, message) of what keeps a sampling from an algorithm; nothing for an unknown strategy."""
+def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    """List (path, message) of what keeps a strategy from an algorithm; nothing for an unknown one."""
     try:
-        name = parts_of_sampling(parse_strategy(strategy).sampling).name
+        parsed = parse_strategy(strategy)
     except ValueError:
         return
+    name = parts_of_sampling(parsed.sampling).name
     if name == "KLPER" and settings.batch < 2:
         message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
         yield f"learner.{settings.algorithm}.batch", message
-    if Signal.TARGET in SAMPLERS[name].looks_at and not settings.selected.gives_targets:
+    for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
+        message = f"{parsed.retention} looks at the {signal.value}, which {settings.algorithm} does not tell"
+        yield "selection.strategy", message
+    if Signal.TARGET in SAMPLERS[name].looks_at - settings.tells:
         able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message

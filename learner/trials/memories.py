@@ -22,7 +22,7 @@ from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.replay.memory.layout import Flag, Slots
 from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Transitions
@@ -105,7 +105,8 @@ class Memories:
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
-        self._keeper_listens = Signal.TD_ERROR in strategy.keeper.looks_at
+        self._heard = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.looks_at)
+        """What the keepers look at."""
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
@@ -270,20 +271,22 @@ class Memories:
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._keeper_listens:
-            self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
+        if self._heard:
+            self._unheard.append((self.slots, np.array([signals.of(kind) for kind in self._heard], np.float32)))
 
     def _tell_keepers(self) -> None:
-        """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
+        """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
         if not self._unheard:
             return
-        slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
+        slots = np.concatenate([drawn for drawn, _ in self._unheard])
+        values = np.concatenate([told for _, told in self._unheard], axis=1)
         self._unheard.clear()
         for trial, keeper in enumerate(self._keepers):
-            of_trial = errors[:, trial].reshape(-1)
-            # A diverged trial's errors are NaN and are not ranked.
-            finite = np.isfinite(of_trial)
-            keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+            for kind, signal in enumerate(self._heard):
+                of_trial = values[kind, :, trial].reshape(-1)
+                # What a diverged trial tells is NaN and does not count.
+                finite = np.isfinite(of_trial)
+                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
 
 
 class TrialsSynthetic:

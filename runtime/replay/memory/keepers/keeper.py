@@ -45,6 +45,10 @@ class Signal(enum.Enum):
     """Returns of training episodes."""
 
 
+FEEDBACK: Final = {"td": Signal.TD_ERROR, "far": Signal.FAR, "kl": Signal.KL}
+"""What a learner may tell keepers of the experiences that it replayed, by its name on the link."""
+
+
 class Parameter(NamedTuple):
     """A strategy's parameter, written in parentheses."""
 
