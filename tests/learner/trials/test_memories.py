@@ -76,7 +76,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
         ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
         minibatches, _ = ours.draw(5)
         td = rng.standard_normal((5, 2, 16)).astype(np.float32)
-        signals = Signals(td, far=np.round(np.abs(td)) > 1, kl=td**2)
+        signals = Signals(td, far=np.abs(td).round().clip(0, 1), kl=td**2)
         slots = ours.slots[:, 1].reshape(-1)
         assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
         ours.updated(signals)

@@ -54,7 +54,8 @@ class ByEpisode(Keeper):
         self._size_np: Final = np.zeros(capacity, np.uint32)
         self._total_np: Final = np.zeros(capacity, np.int64)
         # memoryviews, because array items take twice as long to read and write.
-        self._record, self._next, self._value = self._record_np.data, self._next_np.data, self._value_np.data
+        self._record, self._next = self._record_np.data, self._next_np.data
+        self._value = self._value_np.data.cast("B").cast("f")
         self._key, self._first = self._key_np.data, self._first_np.data
         self._size, self._total = self._size_np.data, self._total_np.data
         self._most: Final = min(_MOST, (1 << 62) // capacity)
@@ -155,7 +156,8 @@ class ByEpisode(Keeper):
 
     def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Terms of the mean, not negative."""
-        return np.abs(values)
+        terms: NDArray[np.float64] = np.abs(values)
+        return terms
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Count each experience with its latest value."""
@@ -233,7 +235,8 @@ class FarPolFrac(ByEpisode):
     looks_at = frozenset({Signal.FAR})
 
     def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return (values != 0.0).astype(np.float64)
+        terms: NDArray[np.float64] = (values != 0.0).astype(np.float64)
+        return terms
 
 
 class MaxKLDiv(ByEpisode):
@@ -254,4 +257,5 @@ class MinError(ByEpisode):
     largest_goes = False
 
     def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return values * values
+        terms: NDArray[np.float64] = values * values
+        return terms
