@@ -116,8 +116,18 @@ class Adam:
         self._gradient = torch.empty(0)
         self._take_step: Step = lambda: None
         weights = layout.weights(trials).to(parameters) if decay else None
+        self._decay = None if weights is None or coupled else decay * weights
+        self._first_lr = lr
         self._shrink = None if weights is None or coupled else 1.0 - lr * decay * weights
         self._penalty = None if weights is None or not coupled else decay * weights
+
+    def anneal(self, factor: float) -> None:
+        """Take the next steps at the first rate times this."""
+        lr = self._first_lr * factor
+        if lr != self._rates.lr:
+            self._rates = self._rates._replace(lr=lr)
+            self._gradient = torch.empty(0)  # bound anew
+            self._shrink = None if self._decay is None else 1.0 - lr * self._decay
 
     def step(self, gradient: torch.Tensor) -> None:
         """Apply one step down ``gradient`` (flat, masked; a coupled decay is added to it in place)."""

@@ -13,13 +13,23 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Exportable, Minibatches, Spreading, algorithm_for, level_values
-from onrig.learner.export import export_discrete_policy, export_policy
+from onrig.learner.algorithms import (
+    Attending,
+    Exportable,
+    Gaussian,
+    Minibatches,
+    Spreading,
+    Stored,
+    algorithm_for,
+    level_values,
+)
+from onrig.learner.export import export_discrete_policy, export_gaussian_policy, export_policy
 from onrig.learner.mirror import Mirror
+from onrig.learner.notes import Notes
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
-from onrig.runtime.policy.contract import DETERMINISTIC, SQUASHED_GAUSSIAN, contract_for
+from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.layout import Slots
@@ -52,6 +62,10 @@ class Agent:
             settings, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
         self._prefix = f"{settings.algorithm}/"
+        self._notes: Notes | None = None
+        if isinstance(self._algorithm, Attending):
+            self._notes = Notes(1, mirror.storage.capacity)
+            self._algorithm.attend(Stored(self._notes, self._gather))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
@@ -85,6 +99,12 @@ class Agent:
             Setting.of_run(config, self._settings, capacity, look),
         )
 
+    def _start_over(self) -> None:
+        """Forget what was noted of experiences that are not in the memory."""
+        if self._notes is not None:
+            self._notes.clear()
+        self._sampler, self._seen = self._fresh_sampler(), 0
+
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         storage, config = self._mirror.storage, self._config
         steps = episode_steps(config.task, config.rate_hz)
@@ -104,7 +124,7 @@ class Agent:
         """
         known = self._mirror.storage.inserted if memory == self._memory else restored
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
-            self._sampler, self._seen = self._fresh_sampler(), 0
+            self._start_over()
         self._memory = memory
 
     def catch_up(self) -> None:
@@ -113,6 +133,8 @@ class Agent:
 
     def written(self, slots: Slots) -> None:
         """Notify the sampler of new experiences in the mirror."""
+        if self._notes is not None:
+            self._notes.written(0, slots)
         self._sampler.written(slots)
         self._seen = self._mirror.storage.inserted
 
@@ -143,15 +165,21 @@ class Agent:
         if not isinstance(self._algorithm, Exportable):
             raise ValueError(f"the policies of {self._settings.algorithm} cannot run on a rig")
         spread = self._algorithm.actor_spread(0) if isinstance(self._algorithm, Spreading) else None
+        behaviour = DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN
+        if isinstance(self._algorithm, Gaussian):
+            behaviour = GAUSSIAN
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
             policy_id=self.policies + 1,
             parent_run=run_id,
             training_step=self._algorithm.updates,
-            behaviour=DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN,
+            behaviour=behaviour,
         )
         layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
+        if isinstance(self._algorithm, Gaussian):
+            std, bounded = self._algorithm.actor_std(0), self._algorithm.bounded
+            return export_gaussian_policy(layers, std, contract, bounded=bounded)
         if discrete is not None:
             return export_discrete_policy(layers, level_values(discrete.levels), contract, discrete.atoms)
         return export_policy(layers, contract, spread)
@@ -160,6 +188,8 @@ class Agent:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""
         state = {f"{self._prefix}{k}": v for k, v in self._algorithm.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
+        if self._notes is not None:
+            state |= {f"notes/{k}": v for k, v in self._notes.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         archive = io.BytesIO()
@@ -181,9 +211,12 @@ class Agent:
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
         try:
+            if self._notes is not None:
+                self._notes.restore(within(state, "notes/"))
             self._sampler.restore(within(state, "sampler/"))
         except (KeyError, ValueError):
-            self._sampler, self._seen, self.sampler_lost = self._fresh_sampler(), 0, True
+            self._start_over()
+            self.sampler_lost = True
         return True
 
 

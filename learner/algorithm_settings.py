@@ -33,6 +33,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Consecutive experiences that an update looks at from each one drawn, itself included."""
         return 1
 
+    under_refer: ClassVar[str] = ""
+    """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
@@ -48,13 +50,45 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, "network", None) or "-".join(map(str, getattr(self, "hidden", ())))
 
 
+class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
+
+    rules: Literal["both", "1", "2", "none"] = "both"
+    """1: no gradient from far experiences.  2: the KL divergence's is mixed in.  With ``none`` replay is plain, and the
+    distance from the policies that acted is still measured."""
+    c: Positive = 4.0
+    """The largest importance ratio of a near experience is 1 + c at the start."""
+    anneal: NotNegative = 5e-7
+    """c and the step size fall as 1 / (1 + anneal k) over the updates k; 5 / T suits T updates."""
+    far_share: Share = 0.1
+    """D: the share of far experiences that rule 2 aims at."""
+    kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
+    """Direction of the divergence between the policy that acted, mu, and the present one: the paper's, or that of the
+    authors' code."""
+    std: Positive = 0.2
+    """Standard deviation of the exploration of policies that have none of their own, per normalised action."""
+    standardise: bool = True
+    """Whether states and rewards are scaled by what the memory holds (App. B), rewards instead of ``reward_scale``."""
+
+    @property
+    def masks(self) -> bool:
+        """Whether rule 1 is in force."""
+        return self.rules in ("both", "1")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether rule 2 is in force."""
+        return self.rules in ("both", "2")
+
+
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
 
     implementation = "ddpg:Ddpg"
+    under_refer = "refer_ddpg:ReferDdpg"
     gives_targets = True
-    network: Literal["small", "ddpg_original"] = "small"
-    """Sizes of Table 8."""
+    network: Literal["small", "ddpg_original", "medium"] = "small"
+    """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
     gamma: Fraction = 0.95
     tau: Rate = 1e-2

@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -57,6 +58,30 @@ def outputs(blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
     return torch.bmm(torso(blocks[:-1], x), blocks[-1])
 
 
+@lru_cache(maxsize=256)
+def _units(layer: Layer, dtype: torch.dtype) -> torch.Tensor:
+    """(cols,): 1 at a hidden layer's units, 0 at its constant unit."""
+    units = torch.ones(layer.cols, dtype=dtype)
+    units[layer.outputs] = 0.0
+    return units
+
+
+def softsign_outputs(layout: Layout, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
+    """Linear outputs (nets, B, cols) behind softsign units, x / (1 + |x|), which leave the constant one alone."""
+    for layer, block in zip(layout.layers[:-1], blocks[:-1], strict=True):
+        x = torch.bmm(x, block)
+        x = x / (1.0 + _units(layer, x.dtype) * x.abs())
+    return torch.bmm(x, blocks[-1])
+
+
+def states(observation: NDArray[np.floating], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Observations (S, B, n) as inputs of networks: padded, with the constant unit behind them."""
+    S, B, n = observation.shape
+    x = torch.zeros((S, padded(B), padded(n + 1)), dtype=dtype)
+    x[:, :B, :n], x[:, :B, n] = torch.tensor(observation, dtype=dtype), 1.0
+    return x
+
+
 def values(blocks: Blocks, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """Values (copies, S, B, 1) that each copy of a critic gives to states and padded actions (S, B, cols)."""
     pair = torch.cat((x, action), dim=-1)
@@ -88,8 +113,12 @@ class Nets:
         targets: bool = True,
         eps: float = 1e-8,
         by_trial: bool = False,
+        **options: Any,
     ) -> None:
-        """Start at plain ``vectors`` (S, copies, P); ``by_trial``: not all trials are always stepped."""
+        """Start at plain ``vectors`` (S, copies, P); ``by_trial``: not all trials are always stepped.
+
+        ``options`` are those of ``Adam``.
+        """
         self._layout: Final = layout
         self._shape: Final = vectors.shape[:2]
         self._nets: Final = vectors.shape[0] * vectors.shape[1]
@@ -98,7 +127,7 @@ class Nets:
         self._write(self.flat, vectors)
         self._gradient: Final = torch.zeros_like(self.flat)
         self._trainable: Final = layout.trainable(self._nets).to(dtype)
-        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr, eps=eps)
+        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr, eps=eps, **options)
         if by_trial:
             adam = AdamByTrial(self.flat, layout, self._nets, lr=lr)
         self._adam: Final = adam
@@ -133,6 +162,11 @@ class Nets:
         elif trials is not None:
             S, copies = self._shape
             self._adam.step(self._gradient, (np.arange(copies)[:, None] * S + trials).reshape(-1).tolist())
+
+    def anneal(self, factor: float) -> None:
+        """Take the next steps at the first rate times this."""
+        if isinstance(self._adam, Adam):
+            self._adam.anneal(factor)
 
     def _cut(self, max_norm: float) -> None:
         blocks = self._layout.blocks(self._gradient, self._nets)

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onrig.learner.algorithms import Spread
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
+    GAUSSIAN,
     INPUT_NAME,
     METADATA_KEY,
     NOISE,
@@ -55,13 +56,28 @@ def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | Non
         value = graph.network(layers, contract, m, f"sum{last}")
     else:
         value = graph.draw(graph.network(layers, contract, m, "mean"), f"unit{last - 1}", spread)
-    value = graph.add("Tanh", [value], f"unit{last}")
-    centre, half_range = _centre_and_half_range(contract.actions)
-    for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
-        # Symmetric and unit ranges need no kernel of their own.
-        if np.any(array != (op == "Mul")):
-            output = f"times_{name}" if op == "Mul" else f"plus_{name}"
-            value = graph.add(op, [value, graph.constant(name, array)], output, named=False)
+    graph.scaled(graph.add("Tanh", [value], f"unit{last}"), contract)
+    return graph.model(contract)
+
+
+def export_gaussian_policy(
+    layers: Layers, std: NDArray[np.floating], contract: PolicyContract, *, bounded: bool
+) -> bytes:
+    """Build the ONNX model of a Gaussian whose draw is clipped to [-1, 1], with the ports of that behaviour.
+
+    ``layers`` are those of its mean, softsign between them, a tanh at the end if it is ``bounded``; ``std`` (m,) is the
+    same in all states.  Raises ValueError when the layers do not fit the contract.
+    """
+    if contract.behaviour != GAUSSIAN:
+        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+    graph, m = _Graph(), len(contract.actions)
+    mean = graph.network(layers, contract, m, "linear" if bounded else "mean", units="Softsign")
+    if bounded:
+        mean = graph.add("Tanh", [mean], "mean")
+    graph.add("Identity", [graph.constant("spread", std[None])], "std")
+    graph.add("Add", [mean, graph.add("Mul", ["std", NOISE], "deviation")], "drawn")
+    ends = [graph.constant(name, np.array(end)) for name, end in (("least", -1.0), ("most", 1.0))]
+    graph.scaled(graph.add("Clip", ["drawn", *ends], "clipped"), contract)
     return graph.model(contract)
 
 
@@ -113,7 +129,16 @@ class _Graph:
         self._nodes.append(node)
         return output
 
-    def network(self, layers: Layers, contract: PolicyContract, outputs: int, name: str) -> str:
+    def scaled(self, value: str, contract: PolicyContract) -> None:
+        """Map actions on [-1, 1] to SI units."""
+        centre, half_range = _centre_and_half_range(contract.actions)
+        for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
+            # Symmetric and unit ranges need no kernel of their own.
+            if np.any(array != (op == "Mul")):
+                output = f"times_{name}" if op == "Mul" else f"plus_{name}"
+                value = self.add(op, [value, self.constant(name, array)], output, named=False)
+
+    def network(self, layers: Layers, contract: PolicyContract, outputs: int, name: str, *, units: str = "Relu") -> str:
         """Add a network from the observation (SI) to linear outputs; ValueError when its layers do not fit."""
         n = len(contract.observations)
         widths = [n, *(len(bias) for _, bias in layers)]
@@ -125,7 +150,7 @@ class _Graph:
         value = INPUT_NAME
         for i, (weight, bias) in enumerate([(first, layers[0][1] - centre @ first), *layers[1:]]):
             if i:
-                value = self.add("Relu", [value], f"unit{i - 1}")
+                value = self.add(units, [value], f"unit{i - 1}")
             names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
             value = name if i == len(layers) - 1 else f"sum{i}"
             self._nodes.append(helper.make_node("Gemm", names, [value], name=f"gemm{i}"))

@@ -7,11 +7,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Minibatches
+from onrig.learner.algorithms import Behaviour, Minibatches
 from onrig.learner.samplers import Draw
 from onrig.learner.trajectories import Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
+
+
+def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
+    """What a stochastic policy did in the gathered experiences, in this shape."""
+    mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
+    another = (batch.meta & np.uint32(Flag.DEVIATES | Flag.SYNTHETIC)) != 0
+    return Behaviour(mean, std, drawn, another.reshape(shape))
 
 
 class Mirror:
@@ -70,6 +77,8 @@ class Mirror:
             next_observation=batch.next_observation.reshape(*shape, -1),
             terminated=batch.terminated().reshape(shape),
             weights=self._weights(draw, batch, shape),
+            slots=draw.slots[:, None],
+            behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
         )
         if self._trajectories is not None:
             chain = self._trajectories.follow(draw.slots[:, None], self._successors)

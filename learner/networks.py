@@ -44,8 +44,9 @@ class NetworkSize(NamedTuple):
 NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
     "small": NetworkSize(actor=(50, 50), critic=(50, 50, 20)),
     "ddpg_original": NetworkSize(actor=(400, 300), critic=(400, 300)),
+    "medium": NetworkSize(actor=(128, 128), critic=(128, 128)),
 }
-"""Named sizes of Table 8."""
+"""Named sizes: of Table 8, and that of Novati and Koumoutsakos 2019."""
 
 
 def padded(width: int) -> int:

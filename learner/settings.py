@@ -12,6 +12,7 @@ from onrig.learner.algorithm_settings import (
     ALGORITHMS,
     Algorithms,
     DqnConfig,
+    ReferSettings,
     epsilon_problems,
     log_std_problems,
     returns_problems,
@@ -39,6 +40,8 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     prop_per: ProportionalSettings | UnsetType = UNSET
     ners: NersSettings | UnsetType = UNSET
     ero: EroSettings | UnsetType = UNSET
+    refer: ReferSettings | UnsetType = UNSET
+    """Options of ReF-ER, which is on where they are given, be it as ``{}``."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -50,9 +53,24 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
     @property
+    def refers(self) -> ReferSettings | None:
+        """Options of ReF-ER, ``rules: none`` in algorithms that are built for it; None where it has no part."""
+        if self.refer is not UNSET:
+            return self.refer
+        plain = ReferSettings(rules="none", standardise=False)
+        return plain if self.selected.implementation == self.selected.under_refer else None
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether policies draw their actions, and so explore by noise of their own."""
+        return self.selected.stochastic or self.refers is not None
+
+    @property
     def tells(self) -> frozenset[Signal]:
         """What updates tell samplers and keepers of the replayed experiences."""
-        return frozenset({Signal.TD_ERROR} | ({Signal.TARGET} if self.selected.gives_targets else set()))
+        targets = {Signal.TARGET} if self.selected.gives_targets else set()
+        apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
+        return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
     def klper_variance(self) -> float:
@@ -82,6 +100,9 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
         problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
     if settings.rainbow is not UNSET:
         problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
+    if settings.refer is not UNSET and not settings.selected.under_refer:
+        able = ", ".join(name for name in ALGORITHMS if Algorithms(algorithm=name).selected.under_refer)
+        problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:
@@ -100,7 +121,8 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
         yield f"learner.{settings.algorithm}.batch", message
     for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
-        message = f"{parsed.retention} looks at the {signal.value}, which {settings.algorithm} does not tell"
+        able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.under_refer)
+        message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
         yield "selection.strategy", message
     if Signal.TARGET in SAMPLERS[name].looks_at - settings.tells:
         able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
@@ -123,7 +145,7 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
     """What is wrong with the exploration process for the algorithm's policies on a rig, and where in its section."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
-    if settings.selected.stochastic and not isinstance(exploration, OwnNoise):
+    if settings.stochastic and not isinstance(exploration, OwnNoise):
         return "process", f"the policies of {name} draw their actions: expected 'own', got {tag!r}"
     levels = getattr(settings.selected, "levels", None)
     if levels is not None:
@@ -131,7 +153,7 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
             return "process", f"the actions of {name} are levels: expected 'epsilon_greedy' or 'none', got {tag!r}"
         if isinstance(exploration, EpsilonGreedy) and exploration.levels != levels:
             return "levels", f"{name} acts on {levels} levels: expected {levels}, got {exploration.levels}"
-    elif not settings.selected.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
+    elif not settings.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
         lacks = "noise of their own" if isinstance(exploration, OwnNoise) else "levels"
         return "process", f"the policies of {name} have no {lacks}: expected 'ou', 'gaussian', 'parameter' or 'none'"
     return None

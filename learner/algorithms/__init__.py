@@ -14,11 +14,25 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
+
+
+class Behaviour(NamedTuple):
+    """What the policy of the moment did, where policies are Gaussian; normalised."""
+
+    mean: NDArray[np.floating]
+    """(..., m)"""
+    std: NDArray[np.floating]
+    """(..., m)"""
+    drawn: NDArray[np.floating]
+    """(..., m): the action before any clip."""
+    deviates: NDArray[np.bool_]
+    """(...): whether another action was applied than this one, clipped."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,10 @@ class Minibatches:
     its episode and are still stored, then 0.  s' and ``terminated`` are then those of the last of them."""
     lengths: NDArray[np.int64] | None = None
     """(K, S, B): how many these are, 1 to n."""
+    slots: NDArray[np.int64] | None = None
+    """(K, S, B): where in the memory they are."""
+    behaviour: Behaviour | None = None
+    """Of experiences that tell of it, (K, S, B, ...)."""
 
 
 class Signals(NamedTuple):
@@ -134,6 +152,28 @@ class Stochastic(Algorithm, Protocol):
         ...
 
 
+class Stored(NamedTuple):
+    """What an algorithm may know of the memories of S trials."""
+
+    notes: Notes
+    gather: Callable[[NDArray[np.int64]], Minibatches]
+    """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+
+
+@runtime_checkable
+class Attending(Algorithm, Protocol):
+    """An algorithm that learns from the memory as a whole, and keeps notes beside its slots."""
+
+    def attend(self, stored: Stored) -> None:
+        """Learn from this memory; once, before the first update."""
+        ...
+
+    def departure(self) -> NDArray[np.floating]:
+        """(S, 2), over the memory: mean KL divergence of present policies from those that acted, share of far
+        experiences (``onrig.learner.algorithms.refer``)."""
+        ...
+
+
 class Spread(NamedTuple):
     """Log standard deviation of a squashed Gaussian: linear in the units of the actor's last hidden layer."""
 
@@ -163,10 +203,30 @@ class Spreading(Exportable, Protocol):
         ...
 
 
+@runtime_checkable
+class Gaussian(Exportable, Protocol):
+    """An algorithm whose policy is a Gaussian, its draws clipped to [-1, 1]; ``actor_layers`` lead to its mean by
+    softsign units."""
+
+    bounded: bool
+    """Whether the mean passes a tanh."""
+
+    def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
+        ...
+
+    def actor_std(self, trial: int) -> NDArray[np.floating]:
+        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
+        ...
+
+
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
     """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over."""
-    module, _, name = settings.selected.implementation.partition(":")
+    refer = settings.refers
+    implementation = settings.selected.implementation if refer is None else settings.selected.under_refer
+    module, _, name = implementation.partition(":")
     build: Callable[..., Algorithm] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    return build(settings.selected, n_observations, n_actions, streams)
+    more = () if refer is None else (refer,)
+    return build(settings.selected, n_observations, n_actions, streams, *more)

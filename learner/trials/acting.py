@@ -6,17 +6,18 @@ First for whole episodes in step, then (``exploration_for``) for trials that adv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, DiscreteActions, Stochastic
+from onrig.learner.algorithms import Algorithm, DiscreteActions, Gaussian, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.noise import episode_noise, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
 from onrig.runtime.explore.settings import EpsilonGreedy as RandomLevels
 from onrig.runtime.explore.settings import Exploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.policy.contract import NOISE_CUT
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 
@@ -190,15 +191,24 @@ def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], st
     return Noisy(algorithm, config.exploration, seeds, steps, actuators)
 
 
-class Explore(Protocol):
+class Explored(NamedTuple):
     """Training actions of S trials at one environment step."""
+
+    action: Values
+    """(S, 1, m)"""
+    behaviour: Values | None = None
+    """(S, 1, 3 m): mean, standard deviation and draw of a policy that is a Gaussian."""
+
+
+class Explore(Protocol):
+    """Acts in training at one environment step."""
 
     def __call__(
         self, wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
-    ) -> Values:
+    ) -> Explored:
         """Explore around the policy's actions ``wish`` (S, 1, m) for observations (S, 1, n), in these episodes (S,).
 
-        While ``starting``, actions are uniformly random.
+        While ``starting``, actions are uniformly random, but for those of a Gaussian.
         """
         ...
 
@@ -234,7 +244,20 @@ def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m:
     coin = _Drawn(seeds, 2, lambda s, shape: s.random(shape), 1)
     discrete = algorithm.discrete
 
+    def explore_by_draws(
+        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Explored:
+        assert isinstance(algorithm, Gaussian)
+        mean, std = algorithm.distribution(observation)
+        drawn = mean + std * np.clip(normal(), -NOISE_CUT, NOISE_CUT)
+        return Explored(np.clip(drawn, -1.0, 1.0), np.concatenate((mean, std, drawn), axis=2))
+
     def explore(
+        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
+    ) -> Explored:
+        return Explored(action(wish, observation, episode, starting=starting))
+
+    def action(
         wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
     ) -> Values:
         if discrete is not None and (starting or not isinstance(algorithm, Stochastic)):
@@ -248,4 +271,4 @@ def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m:
             return algorithm.sample(observation, normal()).astype(np.float64)
         return np.clip(wish + sigma * normal(), -1.0, 1.0)
 
-    return explore
+    return explore_by_draws if isinstance(algorithm, Gaussian) else explore

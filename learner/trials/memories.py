@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Minibatches, Signals
+from onrig.learner.algorithms import Behaviour, Minibatches, Signals
+from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
@@ -64,6 +65,8 @@ class Kept(NamedTuple):
     """Whether rows end with the noise in them, n + m floats."""
     terminates: bool = False
     """Whether episodes can end before their time; rows then have a column for it."""
+    behaviour: bool = False
+    """Whether rows tell of the policy that acted: 3 m floats, and one for whether another action was applied."""
 
 
 def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kept:
@@ -85,10 +88,11 @@ class Memories:
         """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
         self._n, self._m, strategy = kept.n, kept.m, kept.strategy
         self._exploration_at = 2 * self._n + self._m + 1
-        self._noise_at = self._exploration_at + 1 + kept.terminates
+        self._behaviour_at = self._exploration_at + 1 + kept.terminates
+        self._noise_at = self._behaviour_at + (3 * self._m + 1) * kept.behaviour
         self.width = self._noise_at + (self._n + self._m if kept.noisy else 0)
         """Floats in a row: observation, action, next observation, reward, exploration, and where they are kept 1 where
-        the task terminated, and the noise."""
+        the task terminated, mean, std and draw of the policy and 1 where another action was applied, and the noise."""
         self._kept = kept
         self._batch, self._capacity = kept.setting.batch, kept.setting.capacity
         self.offered = 0
@@ -97,7 +101,7 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self._gather, policy, self._age, self._n, self._m)
+        look = None if policy is None else Look(self.gather, policy, self._age, self._n, self._m)
         self._sampling = sampling_for(
             strategy,
             seeds,
@@ -116,6 +120,8 @@ class Memories:
         self._stored = [0] * len(seeds)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
+        self.notes: Final = Notes(len(seeds), self._capacity)
+        """What the algorithm notes beside the slots."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
         self._successors = kept.setting.options.selected.successors
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
@@ -180,6 +186,8 @@ class Memories:
             if self._trajectories is not None:
                 self._trajectories.written(trial, slots, self._next_key[trial] + steps)
         self._next_key += measured.shape[1]
+        for trial, slots in enumerate(written):
+            self.notes.written(trial, slots)
         self._sampling.written(written)
 
     def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
@@ -226,7 +234,7 @@ class Memories:
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
-        minibatches = self._fields(rows, weights)
+        minibatches = replace(self._fields(rows, weights), slots=self.slots)
         if self._trajectories is not None:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
@@ -258,9 +266,16 @@ class Memories:
             next_observation=rows[..., n + m : 2 * n + m],
             terminated=rows[..., ends] > 0.0 if self._kept.terminates else np.zeros(rows.shape[:-1], np.bool_),
             weights=weights,
+            behaviour=self._behaviour(rows) if self._kept.behaviour else None,
         )
 
-    def _gather(self, slots: Slots) -> Minibatches:
+    def _behaviour(self, rows: Rows) -> Behaviour:
+        end = self._noise_at - 1
+        mean, std, drawn = np.split(rows[..., self._behaviour_at : end], 3, axis=-1)
+        return Behaviour(mean, std, drawn, rows[..., end] > 0.0)
+
+    def gather(self, slots: Slots) -> Minibatches:
+        """Experiences in slots (S, n): fields (S, n, ...)."""
         return self._fields(self._taken(slots))
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:

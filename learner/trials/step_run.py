@@ -40,7 +40,7 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, object] = {}
     """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
-    """Steps at the start with uniformly random actions and without updates."""
+    """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself."""
     updates_per_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""

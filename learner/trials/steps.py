@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Signals, algorithm_for
+from onrig.learner.algorithms import Attending, Gaussian, Signals, Stored, algorithm_for
 from onrig.learner.samplers import Setting
 from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.engine import Scores, replay
@@ -53,8 +53,10 @@ class StepTrials:
         setting = Setting(
             run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
         )
-        kept = Kept(n, m, strategy, setting, share, terminates=True)
+        kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=isinstance(self._algorithm, Gaussian))
         self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
+        if isinstance(self._algorithm, Attending):
+            self._algorithm.attend(Stored(self.memories.notes, self.memories.gather))
         self.steps = 0
         """Environment steps that each trial has done."""
         S = len(seeds)
@@ -107,11 +109,15 @@ class StepTrials:
         run, before, memories = self._run, self._observation, self.memories
         learning = self.steps - run.random_steps
         wish = self._algorithm.policy(before).astype(np.float64)
-        chosen = self._safe(self._explore(wish, before, self._episodes, starting=learning <= 0))
+        explored = self._explore(wish, before, self._episodes, starting=learning <= 0)
+        chosen = self._safe(explored.action)
         stepped = self._world.step(chosen, self._all)
         exploration = np.abs(chosen - wish).sum(axis=2)
-        parts = (before, stepped.action, stepped.observation, stepped.reward[..., None], exploration[..., None])
-        memories.insert(np.concatenate((*parts, stepped.terminated[..., None]), axis=2, dtype=np.float32), None)
+        parts = [before, stepped.action, stepped.observation, stepped.reward[..., None], exploration[..., None]]
+        parts.append(stepped.terminated[..., None])
+        if explored.behaviour is not None:
+            parts += [explored.behaviour, stepped.intervened[..., None]]
+        memories.insert(np.concatenate(parts, axis=2, dtype=np.float32), None)
         self._return += stepped.reward[:, 0]
         self.interventions += stepped.intervened[:, 0]
         self.trips += stepped.tripped[:, 0]

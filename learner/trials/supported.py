@@ -36,7 +36,9 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
-    if isinstance(config.exploration, OwnNoise) and not settings.selected.stochastic:
+    if settings.refers is not None:
+        problems.append("ReF-ER needs the policies that acted, which trials of a run do not keep: give a world instead")
+    if isinstance(config.exploration, OwnNoise) and not settings.stochastic:
         problems.append(f"the policies of {settings.algorithm} have no noise of their own: choose process ou or none")
     elif isinstance(config.exploration, EpsilonGreedy) and (wrong := process_problem(settings, config.exploration)):
         problems.append(wrong[1])

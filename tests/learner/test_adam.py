@@ -118,3 +118,18 @@ def test_networks_stepped_apart_move_as_they_do_alone_and_the_others_stay() -> N
     again.restore(adam.state())
     for name, value in again.state().items():
         np.testing.assert_array_equal(value, adam.state()[name])
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_annealed_steps_are_those_of_a_smaller_rate(decay: float) -> None:
+    rng = np.random.default_rng(3)
+    start, gradients = _flat(rng), [_flat(rng, constant=0.0) for _ in range(3)]
+    moved = []
+    for lr, factor in ((1e-2, 0.25), (0.25e-2, 1.0)):
+        moved.append(start.clone())
+        adam = Adam(moved[-1], LAYOUT, TRIALS, lr=lr, decay=decay)
+        for gradient in gradients:
+            adam.anneal(factor)
+            adam.step(gradient.clone())
+    assert torch.equal(*moved)
+    assert not torch.equal(moved[0], start)

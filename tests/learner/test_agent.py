@@ -9,15 +9,15 @@ import onnx
 import pytest
 
 from onrig.learner.agent import Agent
-from onrig.learner.algorithm_settings import DdpgConfig, SacConfig
+from onrig.learner.algorithm_settings import DdpgConfig, ReferSettings, SacConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Admitted, Refused
-from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN
-from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.policy.contract import GAUSSIAN, METADATA_KEY, SQUASHED_GAUSSIAN
+from onrig.runtime.replay.memory.layout import Flag, Layout
 from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_loading import load_run
 from onrig.tools.evaluate import judge
@@ -188,3 +188,38 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(tmp_path: P
     again.join(b"another", restored)
     again.catch_up()
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
+
+
+def _referring(seed: int) -> tuple[Agent, Mirror]:
+    """An agent under ReF-ER on a memory that tells of the policies that acted; some actions were not theirs."""
+    config = msgspec.structs.replace(
+        RUN, seed=seed, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=64)
+    )
+    mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
+    made = Agent(config, LearnerSettings(updates_per_episode=1, refer=ReferSettings()), mirror)
+    rng = np.random.default_rng(1)
+    for slot in range(CAPACITY):
+        x = rng.uniform(-1, 1, 7).tolist()
+        acted = (x[6], 0.2, x[2])
+        mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5], Flag.DEVIATES * (slot < 5), behaviour=acted)
+    return made, mirror
+
+
+def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart(tmp_path: Path) -> None:
+    (first, _), (second, mirror) = _referring(1), _referring(2)
+    first.catch_up()
+    learned(first, 30)
+    assert first._notes is not None
+    assert (first._notes.of(0, "rho")[:5] == 0.0).all()
+    first.save(tmp_path / "state.npz")
+    assert second.restore(tmp_path / "state.npz")
+    assert not second.sampler_lost
+    second.catch_up()  # nothing is new
+    assert learned(first, 20) == learned(second, 20)
+    verdict = judge(second.export("run"), msgspec.structs.replace(RUN, exploration=OwnNoise()))
+    assert isinstance(verdict, Admitted)
+    assert verdict.contract.behaviour == GAUSSIAN
+    mirror.storage.insert(0, (0.0, 0.0), (0.0,), 0.0, (0.0, 0.0), behaviour=(0.0, 0.2, 0.0))
+    second.catch_up()
+    assert second._notes is not None
+    assert second._notes.of(0, "rho")[0] == 1.0

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.algorithm_settings import ALGORITHMS, DdpgConfig, DqnConfig, SacConfig
+from onrig.learner.algorithm_settings import ALGORITHMS, DdpgConfig, DqnConfig, ReferSettings, SacConfig
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 
@@ -64,6 +64,17 @@ def test_a_rig_explores_as_its_policies_do() -> None:
         (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
     ):
         assert told in (process_problem(settings, exploration) or ("", ""))[1]
+
+
+def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density() -> None:
+    on = msgspec.convert({"refer": {}, "updates_per_episode": 1}, LearnerSettings)
+    assert SOUND.refers is None
+    assert on.refers == ReferSettings()
+    assert (SOUND.stochastic, on.stochastic) == (False, True)
+    assert settings_problems(on, lockstep=True) == []
+    ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)
+    assert (at, message.partition(";")[0]) == ("refer", "the policies of dqn have no density that it knows")
+    assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:

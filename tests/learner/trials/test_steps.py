@@ -20,6 +20,10 @@ CASES: dict[str, dict[str, Any]] = {
         "selection": {"strategy": "TDE(1.0)[PER+IS]", "capacity": 60},
         "updates_per_step": 2,
     },
+    "ddpg under refer": {
+        "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {}},
+        "selection": {"strategy": "FIFO[PER]", "capacity": 40},
+    },
     "klper": {
         "learner": {"algorithm": "td3", "td3": SMALL},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
@@ -96,6 +100,20 @@ def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None
     action, exploration = trials.memories.rows[0, :, 3], trials.memories.rows[0, :, 8]
     assert np.abs(action[:200]).max() > 0.97
     assert abs(float(np.square(exploration[200:]).mean()) ** 0.5 - 0.05) < 0.01
+
+
+def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
+    trials = StepTrials(_run(**CASES["ddpg under refer"] | {"selection": {"strategy": "FULL[Uniform]"}}), [1, 2])
+    trials.train(20)
+    rows, n = trials.memories.rows[:, :20], 3
+    mean, std, drawn, deviates = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
+    assert (std == np.float32(0.2)).all()
+    assert 0.5 < float(((drawn - mean) / std).std()) < 1.5
+    assert np.array_equal(rows[..., n], np.clip(drawn, -1.0, 1.0))
+    assert not deviates.any()
+    for observation, acted in zip(rows[0, :, :n], mean[0], strict=True):  # nothing is learned before the 20th step
+        both = np.stack([observation, observation])[:, None]
+        assert trials._algorithm.policy(both)[0, 0, 0] == acted
 
 
 def test_returns_are_means_of_whole_episodes() -> None:

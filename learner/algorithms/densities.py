@@ -1,0 +1,31 @@
+"""Densities of diagonal Gaussian policies: ln pi(a|s), importance ratios, and both KL divergences.
+
+Pure functions of tensors (..., m), summed over the actions: (...).  Actions are those drawn, before any clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+
+_HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
+_LOG_RATIO: Final = 7.0
+"""Bound of |ln rho|, against overflow."""
+
+
+def log_density(action: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    """ln pi(a|s) of N(mean, std^2)."""
+    return (-0.5 * ((action - mean) / std).square() - std.log() - _HALF_LOG_2PI).sum(-1)
+
+
+def importance_ratio(log_pi: torch.Tensor, log_mu: torch.Tensor) -> torch.Tensor:
+    """rho = pi(a|s) / mu(a|s), within e^-7 and e^7."""
+    return (log_pi - log_mu).clamp(-_LOG_RATIO, _LOG_RATIO).exp()
+
+
+def kl_divergence(mean_p: torch.Tensor, std_p: torch.Tensor, mean_q: torch.Tensor, std_q: torch.Tensor) -> torch.Tensor:
+    """KL(p || q) of N(mean_p, std_p^2) from N(mean_q, std_q^2)."""
+    apart = std_p.square() + (mean_p - mean_q).square()
+    return ((std_q / std_p).log() + apart / (2.0 * std_q.square()) - 0.5).sum(-1)

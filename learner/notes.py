@@ -1,0 +1,62 @@
+"""What a learner notes beside the slots of the memories: columns of numbers that start anew where a slot is rewritten.
+
+They never reach the rig; they are saved with the learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from onrig.runtime.replay.memory.layout import Slots
+
+
+class Notes:
+    """Columns (S, capacity) beside the slots of S trials, whose memories fill from slot 0 upwards."""
+
+    def __init__(self, trials: int, capacity: int) -> None:
+        self.trials = trials
+        self.capacity = capacity
+        self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
+        """(S,): slots that were written."""
+        self._columns: dict[str, NDArray[np.generic]] = {}
+        self._initial: dict[str, float] = {}
+
+    def column(self, name: str, initial: float, dtype: DTypeLike = np.float32) -> NDArray[np.generic]:
+        """Add a column of which a rewritten slot has ``initial``; its owner writes into it."""
+        added: NDArray[np.generic] = np.full((self.trials, self.capacity), initial, dtype)
+        self._columns[name], self._initial[name] = added, initial
+        return added
+
+    def written(self, trial: int, slots: Slots) -> None:
+        """Notify of new experiences in a trial's slots (k,)."""
+        if not len(slots):
+            return
+        self.stored[trial] = max(self.stored[trial], slots.max() + 1)
+        for name, column in self._columns.items():
+            column[trial, slots] = self._initial[name]
+
+    def clear(self) -> None:
+        """Forget everything: the memory is another one."""
+        self.stored[:] = 0
+        for name, column in self._columns.items():
+            column[:] = self._initial[name]
+
+    def of(self, trial: int, name: str) -> NDArray[np.generic]:
+        """One trial's column, of the written slots alone: (stored,)."""
+        return self._columns[name][trial, : self.stored[trial]]
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Copy of all columns."""
+        return {"stored": self.stored.copy(), **{name: column.copy() for name, column in self._columns.items()}}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``; raises KeyError or ValueError, and changes nothing, if it does not fit."""
+        for name, column in self._columns.items():
+            if state[name].shape != column.shape:
+                raise ValueError(f"column {name} of shape {state[name].shape}, expected {column.shape}")
+        self.stored[:] = state["stored"]
+        for name, column in self._columns.items():
+            column[:] = state[name]

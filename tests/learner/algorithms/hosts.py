@@ -1,0 +1,82 @@
+"""Memories and minibatches for the algorithms that ReF-ER hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, algorithm_for
+from onrig.learner.algorithms.host import Host
+from onrig.learner.notes import Notes
+from onrig.learner.settings import LearnerSettings
+
+CAPACITY = 40
+
+
+class Memory:
+    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of 10, each trial its own."""
+
+    def __init__(self, trials: int, n: int = 3, m: int = 2, *, first: int = 0, terminates: bool = True) -> None:
+        rngs = [np.random.default_rng(100 + first + trial) for trial in range(trials)]
+
+        def columns(width: int) -> NDArray[np.float32]:
+            drawn = np.stack([rng.uniform(-1.0, 1.0, (CAPACITY + 1, width)) for rng in rngs])
+            return drawn.astype(np.float32)
+
+        states = columns(n)
+        self.observation, self.next_observation = states[:, :-1], states[:, 1:]
+        self.mean, self.reward = columns(m)[:, :-1], 10.0 * columns(1)[:, :-1, 0]
+        self.std = np.full_like(self.mean, 0.2)
+        self.drawn = self.mean + 0.2 * columns(m)[:, :-1]
+        self.terminated = np.zeros((trials, CAPACITY), np.bool_)
+        self.terminated[:, 9::20] = terminates
+        self.deviates = np.zeros((trials, CAPACITY), np.bool_)
+        after = np.arange(1, CAPACITY + 1)
+        after[9::10] = -1
+        self.after = np.tile(after, (trials, 1))
+        self.notes = Notes(trials, CAPACITY)
+
+    def gather(self, slots: NDArray[np.int64]) -> Minibatches:
+        """Experiences in slots (..., S, B)."""
+        at = (np.arange(len(self.reward))[:, None], slots)
+        behaviour = Behaviour(self.mean[at], self.std[at], self.drawn[at], self.deviates[at])
+        return Minibatches(
+            self.observation[at],
+            np.clip(self.drawn[at], -1.0, 1.0),
+            self.reward[at],
+            self.next_observation[at],
+            self.terminated[at],
+            slots=slots,
+            behaviour=behaviour,
+        )
+
+    def fill(self) -> None:
+        """Tell that all slots were written."""
+        for trial in range(len(self.reward)):
+            self.notes.written(trial, np.arange(CAPACITY))
+
+    def draws(self, updates: int, batch: int) -> Minibatches:
+        """Minibatches (K, S, B), the same in a trial whatever is beside it."""
+        return self.gather(
+            np.stack([np.random.default_rng(k).permutation(CAPACITY)[None, :batch] for k in range(updates)]).repeat(
+                len(self.reward), axis=1
+            )
+        )
+
+
+def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None = None, first: int = 0) -> Host:
+    """An algorithm that learns from a memory; the trials have seeds from ``first`` on."""
+    name = section.pop("algorithm") if "algorithm" in section else "ddpg"
+    told: dict[str, Any] = {"algorithm": name, name: {"batch": 8, "reward_scale": 1.0, **section}}
+    settings = msgspec.convert(told if refer is None else told | {"refer": refer}, LearnerSettings)
+    trials, _, n = memory.observation.shape
+    streams = [np.random.default_rng(first + trial) for trial in range(trials)]
+    made = algorithm_for(settings, n, memory.mean.shape[2], streams)
+    assert isinstance(made, Host)
+    assert isinstance(made, Attending)
+    made.attend(Stored(memory.notes, memory.gather))
+    memory.fill()
+    return made

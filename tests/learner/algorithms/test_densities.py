@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
+
+
+def _of(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_normal_law() -> None:
+    at = torch.linspace(-6.0, 6.0, 4001, dtype=torch.float64)
+    density = log_density(at[:, None], _of(0.3), _of(0.7)).exp()
+    assert float(torch.trapezoid(density, at)) == pytest.approx(1.0, abs=1e-12)
+    joint = log_density(_of(0.1, -0.4), _of(0.3, 0.0), _of(0.7, 2.0))
+    apart = [
+        -0.5 * ((a - m) / s) ** 2 - math.log(s * math.sqrt(2 * math.pi)) for a, m, s in ((0.1, 0.3, 0.7), (-0.4, 0, 2))
+    ]
+    assert float(joint) == pytest.approx(sum(apart), rel=1e-12)
+
+
+@pytest.mark.parametrize(("p", "q"), [((0.2, 0.3), (-0.5, 0.8)), ((0.0, 1.5), (0.4, 0.6))])
+def test_the_divergence_is_that_of_quadrature_in_both_directions(
+    p: tuple[float, float], q: tuple[float, float]
+) -> None:
+    at = torch.linspace(-15.0, 15.0, 60_001, dtype=torch.float64)
+    for (mean, std), (other_mean, other_std) in ((p, q), (q, p)):
+        first, second = (log_density(at[:, None], _of(m), _of(s)) for m, s in ((mean, std), (other_mean, other_std)))
+        wanted = float(torch.trapezoid(first.exp() * (first - second), at))
+        got = kl_divergence(_of(mean), _of(std), _of(other_mean), _of(other_std))
+        assert float(got) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("m", [1, 6, 17])
+def test_between_the_ends_of_a_tanh_it_is_fifty_per_action(m: int) -> None:
+    std = torch.full((m,), 0.2, dtype=torch.float64)
+    assert float(kl_divergence(torch.ones(m), std, -torch.ones(m), std)) == pytest.approx(50.0 * m)
+
+
+def test_ratios_are_one_on_the_policys_own_data_and_bounded() -> None:
+    drawn = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)))
+    same = log_density(drawn, drawn * 0.5, torch.ones(3))
+    assert importance_ratio(same, same).tolist() == [1.0] * 5
+    far = importance_ratio(_of(1e4, -1e4), _of(0.0, 0.0))
+    assert far.tolist() == pytest.approx([math.exp(7), math.exp(-7)])

@@ -1,0 +1,133 @@
+"""What DDPG, NAF and V-RACER under ReF-ER have in common."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.learner.algorithms import Gaussian
+from onrig.learner.export import export_gaussian_policy
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
+from onrig.runtime.policy.contract import GAUSSIAN, contract_for
+from onrig.runtime.policy.probing import probe_states
+from onrig.runtime.policy.session import PolicySession
+from tests.learner.algorithms.hosts import Memory, host
+
+CASES: dict[str, dict[str, Any]] = {"ddpg": {}}
+HOSTS = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
+
+
+@HOSTS
+@pytest.mark.parametrize("rules", ["both", "none"])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(section: dict[str, Any], rules: str) -> None:
+    together, alone = Memory(3), Memory(1, first=2)
+    among = host(together, dict(section), {"rules": rules})
+    single = host(alone, dict(section), {"rules": rules}, first=2)
+    td = among.update(together.draws(12, 8)).td
+    assert np.array_equal(single.update(alone.draws(12, 8)).td[:, 0], td[:, 2])
+    observation = np.random.default_rng(5).uniform(-1, 1, (3, 2, 3))
+    for theirs, own in zip(among.distribution(observation), single.distribution(observation[2:]), strict=True):
+        assert np.array_equal(theirs[2], own[0])
+    for name, column in alone.notes.state().items():
+        assert np.array_equal(column[0], together.notes.state()[name][2]), name
+    assert np.array_equal(single.departure()[0], among.departure()[2])
+
+
+@HOSTS
+def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None:
+    here, there = Memory(2), Memory(2)
+    first, second = host(here, dict(section), {}), host(there, dict(section), {}, first=9)
+    first.update(here.draws(11, 8))
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **first.state())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as state:
+        second.restore(state)
+    there.notes.restore(here.notes.state())
+    assert np.array_equal(first.update(here.draws(5, 8)).td, second.update(there.draws(5, 8)).td)
+    for name, values in first.state().items():
+        assert np.array_equal(values, second.state()[name]), name
+
+
+@HOSTS
+def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
+    def learned(rules: str, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        memory = Memory(1)
+        memory.deviates[:] = True
+        memory.reward[:] *= reward
+        algorithm = host(memory, dict(section), {"rules": rules, "standardise": False})
+        before, _ = algorithm.distribution(memory.observation)
+        algorithm.update(memory.draws(20, 8))
+        assert algorithm.departure()[0, 1] == 1.0
+        return before.copy(), algorithm.distribution(memory.observation)[0]
+
+    before, masked = learned("1", 1.0)
+    assert np.array_equal(before, masked)
+    _, mixed = learned("both", 1.0)
+    assert np.array_equal(mixed, learned("both", 100.0)[1])
+    assert np.abs(mixed - before).max() > 1e-4
+
+
+@HOSTS
+def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[str, Any]) -> None:
+    memory = Memory(2)
+    memory.observation[:] = 5.0 + 3.0 * memory.observation
+    memory.reward[1] *= 7.0
+    algorithm = host(memory, dict(section), {})
+    algorithm.update(memory.draws(1, 8))
+    prepared = algorithm._inputs(memory.observation)[..., :3].numpy()
+    np.testing.assert_allclose(prepared.mean(axis=1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(prepared.std(axis=1), 1.0, atol=1e-5)
+    sizes = np.sqrt(np.square(memory.reward.astype(np.float64)).mean(axis=1))
+    scale = np.asarray(algorithm.state()["reward_scale"], np.float64)[:, 0]
+    np.testing.assert_allclose(scale, 1.0 / sizes, rtol=1e-6)
+    centre = algorithm.state()["centre"]
+    memory.observation[:] = 0.0
+    algorithm.update(memory.draws(1, 8))
+    assert np.array_equal(algorithm.state()["centre"], centre)
+
+
+@HOSTS
+def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: dict[str, Any]) -> None:
+    memory = Memory(1)
+    algorithm = host(memory, dict(section), {})
+    assert isinstance(algorithm, Gaussian)
+    algorithm.update(memory.draws(20, 8))
+    rig = Rig(
+        name="bench",
+        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(3)),
+        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
+        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
+    )
+    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    model = export_gaussian_policy(
+        algorithm.actor_layers(0), algorithm.actor_std(0), contract, bounded=algorithm.bounded
+    )
+    rng = np.random.default_rng(2)
+    normalised = rng.uniform(-1.5, 1.5, (50, 3))
+    session = PolicySession(model)
+    assert session.noise is not None
+    mean, std = (values[0] for values in algorithm.distribution(normalised[None]))
+    for k, noise in enumerate(np.clip(rng.standard_normal((50, 2)), -3, 3).astype(np.float32)):
+        session.observation[0], session.noise[0] = 1.0 + 3.0 * normalised[k], noise
+        session.run()
+        drawn = mean[k] + std[k] * noise
+        np.testing.assert_allclose(session.distribution, (mean[k], std[k], drawn), atol=2e-5)
+        np.testing.assert_allclose((session.action[0] - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn, -1, 1), atol=2e-5)
+    probes = probe_states(contract, 64, seed=0)
+    assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
+
+
+@HOSTS
+def test_what_it_cannot_take_is_refused(section: dict[str, Any]) -> None:
+    memory = Memory(1)
+    algorithm = host(memory, dict(section), {})
+    with pytest.raises(ValueError, match="observations and actions of shape"):
+        algorithm.update(memory.draws(1, 7))
+    with pytest.raises(ValueError, match="parameter vectors of shape"):
+        algorithm.restore(host(Memory(2), dict(section), {}).state())

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithm_settings import ReferSettings
+from onrig.learner.algorithms import refer as module
+from onrig.learner.algorithms.refer import Apart, Refer
+from onrig.learner.notes import Notes
+
+CAPACITY, BATCH = 50, 10
+
+
+def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
+    notes = Notes(trials, CAPACITY)
+    refer = Refer(ReferSettings(**changes), BATCH, notes)
+    for trial in range(trials):
+        notes.written(trial, np.arange(CAPACITY))
+    return refer, notes
+
+
+def _apart(*rho: float) -> Apart:
+    ratios = torch.tensor([rho], dtype=torch.float64)
+    return Apart(ratios, ratios.log().square())
+
+
+def _judge(refer: Refer, slots: list[int], *rho: float, deviates: bool = False) -> list[float]:
+    weights = refer.weigh(np.array([slots]), _apart(*rho), np.full((1, len(slots)), deviates))
+    return weights.near[0].tolist()
+
+
+def test_beta_rises_from_zero_to_one_without_far_experiences_and_falls_to_zero_with_them() -> None:
+    refer, _ = _refer()
+    step = 0.1 * BATCH / CAPACITY
+    for k in range(1, 200):
+        _judge(refer, [0], 1.0)
+        assert refer.beta[0] == pytest.approx(1.0 - (1.0 - step) ** k, abs=1e-12)
+    high = refer.beta[0]
+    refer.far[0, :6] = True  # 12 % of 50
+    for k in range(1, 200):
+        _judge(refer, [9], 1.0)
+        assert refer.beta[0] == pytest.approx(high * (1.0 - step) ** k, abs=1e-12)
+
+
+def test_beta_is_moved_by_the_count_before_the_update() -> None:
+    refer, _ = _refer(far_share=0.0)
+    _judge(refer, [0, 1], 100.0, 100.0)
+    assert refer.beta[0] == pytest.approx(0.02)  # none was far then
+    _judge(refer, [0, 1], 1.0, 1.0)
+    assert refer.beta[0] == pytest.approx(0.02 * 0.98)  # two of 50 were
+
+
+def test_an_experience_is_near_within_the_bounds_alone_and_a_flagged_one_is_far() -> None:
+    refer, _ = _refer(c=4.0, anneal=0.0)
+    slots = [0, 1, 2, 3, 4]
+    assert _judge(refer, slots, 1.0, 4.99, 5.01, 0.201, 0.199) == [1, 1, 0, 1, 0]
+    assert np.flatnonzero(refer.far[0]).tolist() == [2, 4]
+    assert _judge(refer, slots, 1.0, 1.0, 1.0, 1.0, 1.0, deviates=True) == [0] * 5
+    assert refer.far_share[0] == 5 / CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("rules", "near", "beta"), [("both", 0.0, 0.0), ("1", 0.0, 1.0), ("2", 1.0, 0.0), ("none", 1.0, 1.0)]
+)
+def test_each_rule_can_be_left_out(rules: str, near: float, beta: float) -> None:
+    refer, _ = _refer(rules=rules)
+    weights = refer.weigh(np.array([[3]]), _apart(900.0), np.zeros((1, 1), np.bool_))
+    assert (weights.near.item(), weights.beta.item()) == (near, beta)
+    loss, kl = torch.tensor([[2.0]]), torch.tensor([[3.0]])
+    assert weights.mixed(loss, kl).item() == beta * near * 2.0 + (1.0 - beta) * 3.0
+
+
+def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -> None:
+    rng, (refer, notes) = np.random.default_rng(0), _refer()
+    far = np.zeros(CAPACITY, np.bool_)
+    for k in range(60):
+        slots, ratios = rng.permutation(CAPACITY)[:BATCH], np.exp(rng.normal(0.0, 2.0, BATCH))
+        cut = 1.0 + 4.0 / (1.0 + 5e-7 * k)
+        _judge(refer, slots.tolist(), *ratios)
+        far[slots] = (ratios <= 1.0 / cut) | (ratios >= cut)
+        if k % 3 == 0:
+            fresh = rng.integers(0, CAPACITY, 4)
+            notes.written(0, fresh)
+            far[fresh] = False
+        assert refer.far_share[0] == np.count_nonzero(far) / CAPACITY
+    assert 0.0 < refer.far_share[0] < 1.0
+
+
+def test_as_the_bound_shrinks_all_are_judged_anew_from_their_last_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECLASSIFY_EVERY", 4)
+    refer, _ = _refer(c=4.0, anneal=1.0)
+    _judge(refer, [0, 1, 2], 3.0, 1.5, 0.3)
+    for _ in range(2):
+        _judge(refer, [5], 1.0)
+        assert np.flatnonzero(refer.far[0]).tolist() == []  # 5, and no look since
+    _judge(refer, [5], 1.0)
+    cut = 1.0 + 4.0 / 5.0
+    ratios = np.asarray(refer.rho[0], np.float64)
+    assert refer.cut == cut
+    assert (
+        np.flatnonzero(refer.far[0]).tolist()
+        == np.flatnonzero((ratios <= 1 / cut) | (ratios >= cut)).tolist()
+        == [0, 2]
+    )
+
+
+def test_bounds_and_rates_fall_as_the_paper_has_them() -> None:
+    refer, _ = _refer()
+    for updates, cut in ((0, 5.0), (10**5, 4.81), (10**6, 3.67), (10**7, 1.67)):
+        refer.updates = updates
+        assert refer.cut == pytest.approx(cut, abs=5e-3)
+    assert refer.annealing == pytest.approx(1 / 6)
+    assert Refer(ReferSettings(rules="none"), 1, Notes(1, 9)).annealing == 1.0
+
+
+def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
+    refer, _ = _refer()
+    rng = np.random.default_rng(0)
+    mean, std, drawn = (torch.from_numpy(rng.uniform(0.1, 1.0, (1, 5, 2))) for _ in range(3))
+    apart = refer.apart(drawn, (mean, std), (mean, std))
+    assert apart.rho.tolist() == [[1.0] * 5]
+    np.testing.assert_allclose(apart.kl, 0.0, atol=1e-15)
+    refer.weigh(np.arange(5)[None], apart, np.zeros((1, 5), np.bool_))
+    assert refer.far_share[0] == refer.mean_kl[0] == 0.0
+
+
+def test_the_direction_of_the_divergence_is_a_choice() -> None:
+    acted, present = ((torch.full((1, 1, 1), m), torch.full((1, 1, 1), s)) for m, s in ((0.0, 0.2), (0.5, 0.8)))
+    drawn = torch.zeros(1, 1, 1)
+    ahead, back = (_refer(kl=kl)[0].apart(drawn, acted, present).kl.item() for kl in ("mu_pi", "pi_mu"))
+    assert ahead == pytest.approx(np.log(4.0) + (0.04 + 0.25) / 1.28 - 0.5, rel=1e-6)
+    assert back == pytest.approx(-np.log(4.0) + (0.64 + 0.25) / 0.08 - 0.5, rel=1e-6)
+
+
+def test_without_the_first_rule_ratios_are_bounded() -> None:
+    drawn, std = torch.zeros(1, 1, 1), torch.full((1, 1, 1), 0.05)
+    of_one, of_all = (
+        _refer(rules=rules)[0].apart(drawn, (torch.ones(1, 1, 1), std), (drawn, std)).rho.item()
+        for rules in ("2", "both")
+    )
+    assert of_one == 1e3
+    assert of_all > 1e3
+
+
+def test_its_state_goes_on() -> None:
+    refer, other = _refer()[0], _refer()[0]
+    for _ in range(7):
+        _judge(refer, [1], 1.0)
+    other.restore(refer.state())
+    assert (other.beta[0], other.updates) == (refer.beta[0], 7)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onrig.learner.notes import Notes
+
+
+def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
+    notes = Notes(2, 6)
+    ratio, far = notes.column("ratio", 1.0), notes.column("far", False, np.bool_)
+    notes.written(0, np.array([0, 1, 2]))
+    ratio[:], far[:] = 3.0, True
+    notes.written(0, np.array([1, 3, 1]))
+    assert ratio.tolist() == [[3, 1, 3, 1, 3, 3], [3] * 6]
+    assert far[0].tolist() == [True, False, True, False, True, True]
+    assert notes.stored.tolist() == [4, 0]
+    notes.clear()
+    assert ratio.tolist() == [[1] * 6] * 2
+    assert notes.stored.tolist() == [0, 0]
+
+
+def test_a_restored_one_has_the_same_columns_and_one_that_does_not_fit_changes_nothing() -> None:
+    notes, other = Notes(1, 4), Notes(1, 4)
+    columns = [n.column("ratio", 1.0) for n in (notes, other)]
+    notes.written(0, np.array([0, 1]))
+    columns[0][0, :2] = 0.25, 7.0
+    other.restore(notes.state())
+    assert columns[1].tolist() == columns[0].tolist()
+    assert other.stored.tolist() == [2]
+    with pytest.raises(ValueError, match="column ratio of shape"):
+        other.restore({"stored": np.array([9]), "ratio": np.zeros((1, 5))})
+    with pytest.raises(KeyError):
+        other.restore({"stored": np.array([9])})
+    assert other.stored.tolist() == [2]
