@@ -73,9 +73,9 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
-    def klper_variance(self) -> float:
-        """Variance of the Gaussian of KLPER."""
-        return (KlperSettings() if self.klper is UNSET else self.klper).variance
+    def klper_settings(self) -> KlperSettings:
+        """Options of KLPER."""
+        return KlperSettings() if self.klper is UNSET else self.klper
 
     @property
     def proportional_law(self) -> ProportionalLaw:

@@ -183,6 +183,7 @@ class Memories:
                 rows, steps = rows[::-1][last], steps[::-1][last]
             self.rows[trial, slots] = rows
             self._made[trial, slots] = before + steps
+            self._stored[trial] = max(self._stored[trial], int(slots.max(initial=-1)) + 1)
             if self._trajectories is not None:
                 self._trajectories.written(trial, slots, self._next_key[trial] + steps)
         self._next_key += measured.shape[1]
@@ -268,6 +269,11 @@ class Memories:
             weights=weights,
             behaviour=self._behaviour(rows) if self._kept.behaviour else None,
         )
+
+    def made_between(self, trial: int, first: int, end: int) -> Slots:
+        """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
+        made = self._made[trial, : self._stored[trial]]
+        return np.flatnonzero((made >= first) & (made < end))
 
     def _behaviour(self, rows: Rows) -> Behaviour:
         end = self._noise_at - 1

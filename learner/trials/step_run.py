@@ -17,6 +17,18 @@ GYM: Final = "gym:"
 """Prefix of the tasks of gymnasium."""
 PLANT: Final = "plant:"
 """Prefix of the plants of our runs."""
+READINGS: Final = ("covariance", "std")
+"""Of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
+ORIGINS: Final = ("random", "old", "present")
+"""Of stored experiences: made by the random steps at the start, in the first half of the learning, and just now."""
+REPLAYED: Final = (
+    "td error",
+    "target",
+    *(f"kl {reading}" for reading in READINGS),
+    *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
+)
+"""Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
+KLPER's score; then KLPER's score of batches of stored experiences by their origin."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
