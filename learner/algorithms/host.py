@@ -136,7 +136,8 @@ class Host(ABC):
         td, target = self._update(drawn, self._refer)
         self.updates += 1
         judged = np.arange(self.trials)[:, None], drawn.slots
-        return td.numpy(), target.numpy(), self._refer.far[judged].astype(np.float32), self._refer.kl[judged]
+        far, kl = (column[judged].astype(np.float32) for column in (self._refer.far, self._refer.kl))
+        return td.numpy(), target.numpy(), far, kl
 
     def _drawn(self, batches: Minibatches, k: int) -> Drawn:
         behaviour, slots, S, B = batches.behaviour, batches.slots, self.trials, self._config.batch
