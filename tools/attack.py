@@ -127,9 +127,9 @@ def main(arguments: list[str]) -> int:
     if problem is not None:
         return complain("attack", problem)
 
-    from onrig.tools.bench.progress import progress_for
     from onrig.tools.faultlab.campaign import Filed
     from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text, write_attack
+    from onrig.tools.progress import progress_for
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
     done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]

@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.bench.progress import progress_for
+from onrig.tools.progress import progress_for
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
 from onrig.tools.terminal import Table, VerbParser, complain

@@ -52,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files to DIR instead of the page"
     )
+    p.add_argument(
+        "--pages", type=Path, metavar="DIR", help="write an experiment to DIR, too: NAME.md with its pictures beside it"
+    )
     return p
 
 
@@ -70,9 +73,11 @@ def main(arguments: list[str]) -> int:
 
             if args.out is not None or args.tensorboard is not None:
                 return complain("report", f"'{folder}' holds an experiment: --out and --tensorboard are for runs")
-            return report_experiment(folder)
+            return report_experiment(folder, args.pages)
         what = f"holds no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is no folder"
         return complain("report", f"'{folder}' {what}")
+    if args.pages is not None:
+        return complain("report", f"'{folder}' holds a run: --pages is for experiments")
     try:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:

@@ -84,13 +84,13 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
-    from onrig.tools.bench.progress import progress_for
     from onrig.tools.faultlab.audit import WatchingMirror
     from onrig.tools.faultlab.balance import checks, failed
     from onrig.tools.faultlab.pages import draw_soak, soak_text, write_soak
     from onrig.tools.faultlab.schedule import plan
     from onrig.tools.faultlab.soak import NotUp, Soak
     from onrig.tools.faultlab.soak_rig import SoakRig
+    from onrig.tools.progress import progress_for
 
     length_s = 60.0 * args.minutes
     with ExitStack() as stack:

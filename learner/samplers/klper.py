@@ -34,8 +34,10 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     centred = d - mean[..., None, :]
     covariance = np.matmul(centred.swapaxes(-1, -2), centred) / (batch - 1) + RIDGE * np.eye(m)
     trace = np.trace(covariance, axis1=-2, axis2=-1)
+    with np.errstate(invalid="ignore"):  # NaN of a diverged trial
+        log_volume = np.linalg.slogdet(covariance)[1]
     scores: NDArray[np.float64] = 0.5 * (
-        (trace + (mean * mean).sum(axis=-1)) / variance - m + m * np.log(variance) - np.linalg.slogdet(covariance)[1]
+        (trace + (mean * mean).sum(axis=-1)) / variance - m + m * np.log(variance) - log_volume
     )
     return scores
 
@@ -76,7 +78,7 @@ class Klper:
         """Build one; raises ValueError where there is no policy to look at."""
         if setting.look is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
-        return cls(Uniform(stream), int(setting.argument), setting.look, setting.options.klper_variance)
+        return cls(Uniform(stream), int(setting.argument), setting.look, setting.options.klper_settings.variance)
 
     def begin_episode(self, episode: int) -> None:
         """No effect: draws do not depend on the episode."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Signals, algorithm_for
+from onrig.learner.algorithms import Algorithm, Minibatches, Signals, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
 from onrig.learner.trials.memories import Memories, TrialsSynthetic, kept_by
@@ -41,8 +41,8 @@ class Scores(NamedTuple):
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
     (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
     replayed: NDArray[np.float64] | None = None
-    """(S, 2) mean |TD error| and mean target of the minibatches since the scores before, in units of the scaled reward,
-    NaN without any; None for whole episodes."""
+    """(S, k) what ``onrig.learner.trials.step_run.REPLAYED`` names, since the scores before, NaN without any; None for
+    whole episodes."""
 
 
 class Trials:
@@ -87,11 +87,15 @@ class Trials:
 
 
 def replay(
-    algorithm: Algorithm, memories: Memories, updates: int, hear: Callable[[Signals], None] = lambda signals: None
+    algorithm: Algorithm,
+    memories: Memories,
+    updates: int,
+    look: Callable[[Minibatches], None] = lambda minibatches: None,
+    hear: Callable[[Signals], None] = lambda signals: None,
 ) -> NDArray[np.float64] | None:
     """Train on ``updates`` minibatches of every trial; returns the mean |noise| in them (S, n + m), if there is any.
 
-    ``hear`` is told what the updates said.
+    ``look`` is shown minibatches before their updates, ``hear`` is told what these said.
     """
     left, noises = updates, []
     ahead = 1 if memories.feedback else CHUNK
@@ -99,6 +103,7 @@ def replay(
         k = min(ahead, left)
         left -= k
         minibatches, noise = memories.draw(k)
+        look(minibatches)
         signals = algorithm.update(minibatches)
         memories.updated(signals)
         hear(signals)

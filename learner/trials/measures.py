@@ -257,9 +257,6 @@ def _resampled(values: Values) -> Values:
 
 
 def _interval(means: Values) -> tuple[Values, Values]:
-    if np.isnan(means).any():
-        nothing = np.full(means.shape[1], np.nan)
-        return nothing, nothing.copy()
     tail = 0.5 * (1 - COVERAGE)
     low, high = np.quantile(means, (tail, 1 - tail), axis=0)
     return low, high

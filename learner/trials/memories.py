@@ -23,7 +23,7 @@ from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.replay.memory.layout import Flag, Slots
 from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.replay.memory.transitions import Transitions
@@ -109,7 +109,8 @@ class Memories:
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
-        self._keeper_listens = Signal.TD_ERROR in strategy.keeper.looks_at
+        self._heard = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.looks_at)
+        """What the keepers look at."""
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
@@ -127,6 +128,8 @@ class Memories:
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if follows else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
+        self._episode: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
+        """(S,): episodes that have ended."""
 
     @property
     def ready(self) -> bool:
@@ -157,6 +160,7 @@ class Memories:
         Comes before the updates that follow the episode.
         """
         self._next_key += ended
+        self._episode += ended
         self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -180,6 +184,7 @@ class Memories:
                 rows, steps = rows[::-1][last], steps[::-1][last]
             self.rows[trial, slots] = rows
             self._made[trial, slots] = before + steps
+            self._stored[trial] = max(self._stored[trial], int(slots.max(initial=-1)) + 1)
             if self._trajectories is not None:
                 self._trajectories.written(trial, slots, self._next_key[trial] + steps)
         self._next_key += measured.shape[1]
@@ -194,12 +199,12 @@ class Memories:
         return together
 
     def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
-        keeper = self._keepers[trial]
+        keeper, episode = self._keepers[trial], int(self._episode[trial])
         slots = []
         for magnitude in exploration.tolist():
             slot = keeper.place()
             if slot >= 0:
-                keeper.written(slot, magnitude)
+                keeper.written(slot, magnitude, episode)
             slots.append(slot)
         return np.array(slots, np.int64)
 
@@ -207,6 +212,7 @@ class Memories:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
         ``onrig.runtime.replay.memory.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._exploration_at
+        episode = int(self._episode[trial])
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
@@ -221,7 +227,7 @@ class Memories:
                 self._stored[trial] = max(self._stored[trial], slot + 1)
             elif not synthetic[slot]:
                 kept[slot] = measured[i]
-            keeper.written(slot, float(kept[slot, at]))
+            keeper.written(slot, float(kept[slot, at]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]
 
@@ -265,6 +271,11 @@ class Memories:
             behaviour=self._behaviour(rows) if self._kept.behaviour else None,
         )
 
+    def made_between(self, trial: int, first: int, end: int) -> Slots:
+        """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
+        made = self._made[trial, : self._stored[trial]]
+        return np.flatnonzero((made >= first) & (made < end))
+
     def _behaviour(self, rows: Rows) -> Behaviour:
         end = self._noise_at - 1
         mean, std, drawn = np.split(rows[..., self._behaviour_at : end], 3, axis=-1)
@@ -286,20 +297,22 @@ class Memories:
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._keeper_listens:
-            self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
+        if self._heard:
+            self._unheard.append((self.slots, np.array([signals.of(kind) for kind in self._heard], np.float32)))
 
     def _tell_keepers(self) -> None:
-        """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
+        """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
         if not self._unheard:
             return
-        slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
+        slots = np.concatenate([drawn for drawn, _ in self._unheard])
+        values = np.concatenate([told for _, told in self._unheard], axis=1)
         self._unheard.clear()
         for trial, keeper in enumerate(self._keepers):
-            of_trial = errors[:, trial].reshape(-1)
-            # A diverged trial's errors are NaN and are not ranked.
-            finite = np.isfinite(of_trial)
-            keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+            for kind, signal in enumerate(self._heard):
+                of_trial = values[kind, :, trial].reshape(-1)
+                # What a diverged trial tells is NaN and does not count.
+                finite = np.isfinite(of_trial)
+                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
 
 
 class TrialsSynthetic:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative
-from onrig.learner.settings import LearnerSettings, sampling_problems, settings_problems
+from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
 
@@ -17,6 +17,18 @@ GYM: Final = "gym:"
 """Prefix of the tasks of gymnasium."""
 PLANT: Final = "plant:"
 """Prefix of the plants of our runs."""
+READINGS: Final = ("covariance", "std")
+"""Of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
+ORIGINS: Final = ("random", "old", "present")
+"""Of stored experiences: made by the random steps at the start, in the first half of the learning, and just now."""
+REPLAYED: Final = (
+    "td error",
+    "target",
+    *(f"kl {reading}" for reading in READINGS),
+    *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
+)
+"""Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
+KLPER's score; then KLPER's score of batches of stored experiences by their origin."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +96,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     if selection.capacity is not None and selection.capacity < learner.batch:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
-    yield from sampling_problems(learner, selection.strategy)
+    yield from strategy_problems(learner, selection.strategy)
     learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 

@@ -7,16 +7,18 @@ diverge disturbs no other: it goes on with zeros for actions, and its scores are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Attending, Gaussian, Signals, algorithm_for
+from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Signals, algorithm_for
 from onrig.learner.samplers import Setting
 from onrig.learner.trials.acting import exploration_for
+from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import Scores, replay
 from onrig.learner.trials.memories import Kept, Memories
-from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import READINGS, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import Bools, Values, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world
 from onrig.runtime.random_streams import Role, stream
@@ -24,6 +26,8 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 
 Make = Callable[[Role, int], World]
 """Makes the world for training or evaluation (its role), with that many actors for each trial."""
+SCORED_EVERY: Final = 8
+"""Updates of which one minibatch is given KLPER's score."""
 
 
 class StepTrials:
@@ -65,8 +69,10 @@ class StepTrials:
         self._episodes = np.ones(S, np.int64)
         self._return = np.zeros(S)
         self._closed = np.zeros((2, S))
-        self._heard = np.zeros((S, 2))
-        self._updates = 0
+        self._seeds, self._continuous = seeds, self._algorithm.discrete is None
+        self._score = scores_for(self._algorithm.policy, run.learner.klper_settings.sigma)
+        self._heard, self._scored = _Mean(S, 2), _Mean(S, len(READINGS))
+        self._unscored = 0
         self._diverged = np.zeros(S, np.bool_)
         self.interventions: NDArray[np.int64] = np.zeros(S, np.int64)
         """(S,): training steps in which a shield changed the action."""
@@ -78,12 +84,28 @@ class StepTrials:
 
         Without any such episode a trial's is NaN.
         """
-        self._heard[:] = self._updates = 0
         train = self.train(self._run.evaluation.every)
         evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
-        heard = self._heard / self._updates if self._updates else np.full_like(self._heard, np.nan)
-        return Scores(train, evaluation, None, heard)
+        return Scores(train, evaluation, None, self._replayed())
+
+    def _replayed(self) -> NDArray[np.float64]:
+        """Take what ``REPLAYED`` names since the evaluation before, (S, k)."""
+        replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
+        heard, scored = self._heard.taken(), self._scored.taken()
+        replayed[:, :4] = np.concatenate((heard, scored), axis=1)
+        if self._continuous:
+            run = self._run
+            of_origins = scores_by_origin(
+                self._score,
+                self.memories,
+                run.learner.batch,
+                self._seeds,
+                steps=self.steps,
+                random_steps=run.random_steps,
+            )
+            replayed[:, 4:] = of_origins.reshape(len(replayed), -1)
+        return replayed
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for that many environment steps; returns the mean return (S,) of the episodes that closed in them."""
@@ -127,13 +149,23 @@ class StepTrials:
             self._close(ended)
         if learning > 0 and memories.ready:
             memories.begin_episode(learning)
-            replay(self._algorithm, memories, run.updates_per_step, self._hear)
+            replay(self._algorithm, memories, run.updates_per_step, self._look, self._hear)
+
+    def _look(self, minibatches: Minibatches) -> None:
+        """Score the first of these minibatches, now and then."""
+        self._unscored += len(minibatches.reward)
+        if self._unscored < SCORED_EVERY or not self._continuous:
+            return
+        self._unscored = 0
+        scores = self._score(minibatches.observation[0], minibatches.action[0], self._run.learner.batch)
+        self._scored.add(scores[:, 0], 1)
 
     def _hear(self, signals: Signals) -> None:
         """Sum mean |TD error| and mean target of each trial's minibatches."""
-        for k, signal in enumerate((np.abs(signals.td), signals.target)):
-            self._heard[:, k] += np.nan if signal is None else signal.mean(axis=2, dtype=np.float64).sum(axis=0)
-        self._updates += len(signals.td)
+        told = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
+        self._heard.add(
+            np.stack([signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in told], axis=1), len(signals.td)
+        )
 
     def _close(self, ended: Bools) -> None:
         which = ended[:, 0]
@@ -150,3 +182,21 @@ class StepTrials:
             return action
         self._diverged |= ~finite
         return np.where(finite[:, None, None], action, 0.0)
+
+
+class _Mean:
+    """Mean of what is told of S trials, k numbers each."""
+
+    def __init__(self, trials: int, k: int) -> None:
+        self._total, self._count = np.zeros((trials, k)), 0
+
+    def add(self, total: NDArray[np.float64], count: int) -> None:
+        """Add the sum (S, k) of ``count`` numbers."""
+        self._total += total
+        self._count += count
+
+    def taken(self) -> NDArray[np.float64]:
+        """Mean (S, k) since the last time, NaN without any."""
+        total, count = self._total.copy(), self._count
+        self._total[:], self._count = 0.0, 0
+        return total / count if count else np.full_like(total, np.nan)

@@ -19,7 +19,7 @@ from typing import Final, NoReturn, Self, TypeVar, get_type_hints
 
 import msgspec
 
-from onrig.tools.bench.progress import Progress
+from onrig.tools.progress import Progress
 
 START_S: Final = 3.0
 """Approximate start-up time of a process."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
@@ -41,7 +41,7 @@ class Scores(Protocol):
 
     @property
     def replayed(self) -> NDArray[np.float64] | None:
-        """(S, 2)"""
+        """(S, k)"""
 
 
 class Trials(Protocol):
@@ -181,7 +181,7 @@ def trials_of(finished: Finished) -> list[Trial]:
             np.frombuffer(kept.train),
             np.frombuffer(kept.evaluation),
             None if kept.batch_noise is None else np.frombuffer(kept.batch_noise),
-            None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(2, -1),
+            None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(len(REPLAYED), -1),
         )
         for kept in finished.trials
     ]

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -86,8 +86,7 @@ class Trial(NamedTuple):
     batch_noise: NDArray[np.float64] | None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
-    """(2, E) mean |TD error| and mean target of the minibatches before each evaluation, units of the scaled reward; in
-    a world alone."""
+    """(k, E) what ``REPLAYED`` names, before each evaluation; in a world alone."""
 
 
 class CellTrials(NamedTuple):
@@ -102,7 +101,7 @@ class CellTrials(NamedTuple):
     batch_noise: NDArray[np.float64] | None
     """(T, n_obs + n_act); None where there is no noise."""
     replayed: NDArray[np.float64] | None
-    """(T, 2, E); None where it is not known of all trials."""
+    """(T, k, E); None where it is not known of all trials."""
 
 
 def read_spec(folder: Path) -> Spec:
@@ -148,6 +147,9 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     try:
         with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             more = {name: arrays[name] for name in ("batch_noise", "replayed") if name in arrays.files}
+            if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # of a version with fewer measures
+                unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
+                more["replayed"] = np.concatenate((more["replayed"], unknown))
             trial = Trial(arrays["train"], arrays["evaluation"], more.get("batch_noise"), more.get("replayed"))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None  # missing, cut short, or not what was written: the archive's checksums tell

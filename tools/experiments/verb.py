@@ -165,7 +165,7 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     from onrig.tools.experiments.cost import processor_s
 
     at_once = min(chunk, len(seeds))
-    cost_s = len(seeds) * sum(processor_s(cell, at_once) for cell in in_world)
+    cost_s = len(seeds) * processor_s(in_world, at_once)
     print(f"{there}, {file.spec.steps} steps each, about {duration(cost_s)} of one core; would run in {folder}")
     return ExitCode.OK
 

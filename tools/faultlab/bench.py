@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.bench.progress import progress_for
 from onrig.tools.bench.report import (
     Check,
     Report,
@@ -25,6 +24,7 @@ from onrig.tools.bench.report import (
 from onrig.tools.faultlab.fault_matrix import CASES, Case, Outcome
 from onrig.tools.faultlab.processes import Impatient
 from onrig.tools.faultlab.rig import WatchedRig
+from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser
 
 _CASE_S: Final = 12.0

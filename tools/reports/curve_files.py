@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from onrig.learner.trials.step_run import REPLAYED
 from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_whole
 
 CURVES: Final = "curves"
@@ -17,8 +18,8 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
     """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
 
     A row is an episode, in a world an evaluation after that many steps; columns are the evaluations of the trials by
-    their seeds, then their training: mean raw rewards per step, in a world mean returns; there follow the mean
-    |TD error| and the mean target of the minibatches before each evaluation.
+    their seeds, then their training: mean raw rewards per step, in a world mean returns; there follow the measures
+    of replay (``REPLAYED``) before each evaluation.
     """
     (folder / CURVES).mkdir(exist_ok=True)
     for cell in cells:
@@ -30,7 +31,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         columns = [trials.evaluation, trials.train]
         if trials.replayed is not None:
             columns.extend(trials.replayed.swapaxes(0, 1))
-        kinds = ("evaluation", "training", "td error", "target")[: len(columns)]
+        kinds = ("evaluation", "training", *REPLAYED)[: len(columns)]
         names = [f"{kind} {seed}" for kind in kinds for seed in trials.seeds]
         lines = [",".join(("step" if in_world else "episode", *names))]
         for at, row in enumerate(np.concatenate(columns).T.tolist(), 1):

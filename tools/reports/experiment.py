@@ -47,8 +47,8 @@ _NEEDS: Final = {
 _TABLE_6: Final = "table-6"
 
 
-def report_experiment(folder: Path) -> int:
-    """Report; returns the exit code."""
+def report_experiment(folder: Path, pages: Path | None = None) -> int:
+    """Report, into the folder ``pages``, too, as Markdown with its pictures; returns the exit code."""
     try:
         spec, cells = read_spec(folder), read_cells(folder)
         in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
@@ -73,10 +73,24 @@ def report_experiment(folder: Path) -> int:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = found
         _write(folder, content, cells)
+        page = None if pages is None else _write_page(pages, spec.name, content)
     except OSError as error:
-        return complain("report", f"'{folder}' cannot be written: {error.strerror or error}")
+        return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     _print(folder, content)
+    if page is not None:
+        print(f"see {page}")
     return ExitCode.OK
+
+
+def _write_page(pages: Path, name: str, content: Content) -> Path:
+    """Write ``NAME.md``, and its pictures as ``NAME-....png``."""
+    pages.mkdir(parents=True, exist_ok=True)
+    files = {picture: f"{name}-{picture.path.name}" for picture in content.pictures}
+    for picture, file in files.items():
+        write_whole(pages / file, picture.path.read_bytes())
+    page = pages / f"{name}.md"
+    write_whole(page, markdown(content, files).encode())
+    return page
 
 
 def _write(folder: Path, content: Content, cells: list[AnyCell]) -> None:

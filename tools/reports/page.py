@@ -246,8 +246,8 @@ def run_page(page: RunPage) -> str:
     return document(page.title, parts)
 
 
-def markdown(content: Content) -> str:
-    """The tables with what is said at a glance, as Markdown."""
+def markdown(content: Content, pictures: Mapping[Picture, str] | None = None) -> str:
+    """The tables with what is said at a glance, as Markdown; and pictures, by the names of their files."""
     parts = [f"# {content.title}", "", content.lead, ""]
     parts += [f"> {w}\n" for w in content.warnings]
     if content.claims:
@@ -255,6 +255,8 @@ def markdown(content: Content) -> str:
         for conditions, lines in content.claims.items():
             parts += [f"**{conditions}**", ""] if conditions else []
             parts += [*(f"* {line}" for line in lines), ""]
+    for picture, file in (pictures or {}).items():
+        parts += [f"## {picture.title}", "", f"![{picture.title}]({file})", "", picture.caption, ""]
     parts += [sheet.markdown() for sheet in content.sheets]
     return "\n".join(parts)
 

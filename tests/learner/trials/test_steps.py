@@ -77,6 +77,9 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dic
     for among, own in zip(together, alone, strict=True):
         assert among.evaluation[2] == own.evaluation[0]
         assert among.train[2] == own.train[0]
+        assert among.replayed is not None
+        assert own.replayed is not None
+        assert among.replayed[2].tobytes() == own.replayed[0].tobytes()
     assert len(set(together[-1].train.tolist())) == 3
 
 

@@ -37,9 +37,9 @@ from onrig.tools.bench.learner.session import WEIGHTS, Minutes, Plan, RidePlan, 
 from onrig.tools.bench.learner.subjects import Strategy, full_memories, onrig
 from onrig.tools.bench.learner.verb import limit_sentence, limit_table, rates_table
 from onrig.tools.bench.processes import Unavailable
-from onrig.tools.bench.progress import PlainProgress
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.timing import Timings
+from onrig.tools.progress import PlainProgress
 
 TINY = Plan((group("small", PENDULUM, (1, 2)),), rounds=2, limit_ms=1, updates=2)
 TINY_RIDES = RidePlan((Ride("FIFO[Uniform]", 20.0),), trials=2, of_episodes=3000, episodes=1)

@@ -11,7 +11,6 @@ import pytest
 
 from onrig.tools.bench import verb as bench
 from onrig.tools.bench.processes import Unavailable, Worker
-from onrig.tools.bench.progress import PlainProgress
 from onrig.tools.bench.replay import verb as replay
 from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, transitions
 from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, title
@@ -278,12 +277,3 @@ def test_what_fails_the_gate_is_marked_not_hidden() -> None:
     }
     table = times_table(figures, SHAPE, 10_000, ["cpprb", "tianshou"], {("cpprb", "Uniform")})
     assert table.splitlines()[1].split() == ["insert", "FIFO", "2.00", "2.00", "2.00", "2.00", "13.00!", "(6.5x)"]
-
-
-def test_progress_says_how_much_is_left() -> None:
-    now_s = 0.0
-    progress = PlainProgress(40.0, lambda: now_s)
-    progress.doing("this")
-    progress.done(10.0)
-    now_s = 6.0
-    assert progress.line() == " 25%  this, about 18 s left"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.learner.trials.step_run import REPLAYED
 from onrig.tools.experiments.store import (
     Cell,
     Trial,
@@ -51,6 +52,17 @@ def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Ce
     assert found.evaluation.tolist() == [trial(s).evaluation.tolist() for s in (2, 7, 10)]
     assert found.batch_noise is not None
     assert found.batch_noise.tolist() == [[0.1, 0.2, s] for s in (2, 7, 10)]
+
+
+def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cell: Cell) -> None:
+    errors_and_targets = np.arange(6.0).reshape(2, 3)
+    write_trial(tmp_path, cell, 0, trial(1.0)._replace(replayed=errors_and_targets))
+    write_trial(tmp_path, cell, 1, trial(1.0)._replace(replayed=np.ones((len(REPLAYED), 3))))
+    replayed = read_trials(tmp_path, cell).replayed
+    assert replayed is not None
+    assert replayed.shape == (2, len(REPLAYED), 3)
+    assert replayed[0, :2].tolist() == errors_and_targets.tolist()
+    assert np.isnan(replayed[0, 2:]).all()
 
 
 def test_a_cell_without_trials_has_none_of_as_many_episodes(tmp_path: Path, cell: Cell) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
+from onrig.tools.experiments.cost import kind_of
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.runner import Tally
@@ -103,7 +104,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
             assert trial.evaluation.shape == (2,)
             assert trial.batch_noise is None
             assert trial.replayed is not None
-            assert trial.replayed.shape == (2, 2)
+            assert trial.replayed.shape == (len(REPLAYED), 2)
             write_trial(tmp_path, cell, seed, trial)
         assert not missing_seeds(tmp_path, cell, unit.seeds)
     assert told == [1, 2, 1, 2]
@@ -122,7 +123,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
-    kinds = ("evaluation", "training", "td error", "target")
+    kinds = ("evaluation", "training", *REPLAYED)
     assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()
@@ -135,6 +136,24 @@ def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path)
     (spelled, *_) = _cells(written(tmp_path, SMALL.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1")))
     assert first.id == spelled.id
     assert isinstance(first.config, StepRun)
+
+
+@pytest.mark.parametrize(
+    ("change", "alike"),
+    [
+        ("hidden: [4], batch: 4, lr: 0.1", True),
+        ("hidden: [4], batch: 8", False),
+        ("hidden: [5], batch: 4", False),
+        ("hidden: [4], batch: 4, delay: 1", False),
+    ],
+)
+def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, alike: bool) -> None:
+    first, other, _ = _cells(written(tmp_path, SMALL))
+    changed, *_ = _cells(written(tmp_path, SMALL.replace("hidden: [4], batch: 4", change)))
+    assert (kind_of(first.config) == kind_of(changed.config)) is alike
+    assert kind_of(first.config) != kind_of(other.config)
+    larger, *_ = _cells(written(tmp_path, SMALL.replace("capacity: [30]", "capacity: [35]")))
+    assert kind_of(first.config) == kind_of(larger.config)
 
 
 def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(

@@ -25,9 +25,9 @@ from onrig.tools.bench.learner.cases import (
     throughput,
 )
 from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
-from onrig.tools.bench.progress import Progress
 from onrig.tools.bench.report import Check, Row, aligned, at_most, number
 from onrig.tools.bench.timing import Timings
+from onrig.tools.progress import Progress
 
 _SUBJECT: Final = "onrig.tools.bench.learner.subjects"
 _SEED: Final = 0

@@ -36,7 +36,6 @@ from onrig.tools.bench.learner.session import (
     strategy_rows,
     strategy_table,
 )
-from onrig.tools.bench.progress import progress_for
 from onrig.tools.bench.report import (
     Report,
     aligned,
@@ -49,6 +48,7 @@ from onrig.tools.bench.report import (
     number,
     parser_of,
 )
+from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser, complain
 
 FULL: Final = Plan(GROUPS, 7, 500)

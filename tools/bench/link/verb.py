@@ -29,7 +29,6 @@ from onrig.tools.bench.link.measure import (
     wire_bytes,
 )
 from onrig.tools.bench.link.rig_end import Hosted
-from onrig.tools.bench.progress import progress_for
 from onrig.tools.bench.report import (
     Check,
     Report,
@@ -43,6 +42,7 @@ from onrig.tools.bench.report import (
     rows_table,
 )
 from onrig.tools.bench.timing import quantiles_us
+from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser, complain
 
 _VERB: Final = "bench link"

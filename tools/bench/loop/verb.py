@@ -58,10 +58,10 @@ from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer,
 from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, Seen, Sentinels
 from onrig.tools.bench.loop.tally import Tally, sendings
 from onrig.tools.bench.processes import CPUS, on_cpus
-from onrig.tools.bench.progress import Progress, progress_for
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
 from onrig.tools.doctor import cyclictest
 from onrig.tools.load import explain, load_for_rig
+from onrig.tools.progress import Progress, progress_for
 from onrig.tools.terminal import complain
 
 Take = Callable[[NDArray[np.void]], None]

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
-from onrig.tools.bench.progress import Progress, progress_for
 from onrig.tools.bench.replay.cases import CASES, GATED, GROUPS, MEMORIES, SHAPES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
     Figures,
@@ -42,6 +41,7 @@ from onrig.tools.bench.report import (
     parser_of,
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
+from onrig.tools.progress import Progress, progress_for
 from onrig.tools.terminal import VerbParser, complain
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"

@@ -1,4 +1,4 @@
-"""Progress of a benchmark with remaining time: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a verb with remaining time: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 

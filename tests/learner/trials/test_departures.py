@@ -1,0 +1,61 @@
+"""KLPER's score as a measure of what is replayed and of what is stored."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.learner.trials.departures import scores_for
+from onrig.learner.trials.step_run import REPLAYED, StepRun
+from onrig.learner.trials.steps import StepTrials
+
+RUN = {
+    "world": "gym:Pendulum-v1",
+    "steps": 80,
+    "horizon": 20,
+    "evaluation": {"every": 40, "episodes": 1},
+    "random_steps": 40,
+    "exploration_std": 0.0,
+    "learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 8, "lr": 1e-12}},
+}
+
+
+def _at(name: str) -> int:
+    return REPLAYED.index(name)
+
+
+def test_each_reading_has_its_own_variance() -> None:
+    action = np.random.default_rng(0).normal(0.0, 0.1, (2, 3 * 50_000, 1))
+    score = scores_for(lambda observation: np.zeros_like(action), 0.1)
+    scores = score(np.zeros((2, 150_000, 3)), action, 50_000)
+    assert scores.shape == (2, 3, 2)
+    # Methods, "KLPER": actions that depart by a standard deviation of 0.1.
+    assert scores[..., 0] == pytest.approx(0.701, abs=0.01)
+    assert scores[..., 1] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_batches_are_scored_by_their_origin() -> None:
+    trials = StepTrials(msgspec.convert(RUN, StepRun), [3, 4])
+    before, after = (np.asarray(trials.advance().replayed) for _ in range(2))
+    assert np.isnan(before[:, _at("kl covariance")]).all(), "nothing was replayed"
+    assert np.isnan(before[:, _at("kl covariance old")]).all()
+    # The policy stays as it is, and acts without noise: its own actions do not depart from it at all.
+    own = 0.5 * (math.log(0.1 / 1e-6) - 1.0)
+    assert after[:, _at("kl covariance old")] == pytest.approx(own, abs=1e-3)
+    assert after[:, _at("kl covariance present")] == pytest.approx(own, abs=1e-3)
+    assert (np.abs(after[:, _at("kl covariance random")]) < 2.0).all()
+    assert (after[:, _at("kl std random")] > 5.0).all()
+    mixed = after[:, _at("kl covariance")]
+    assert np.isfinite(mixed).all()
+    assert (mixed < own).all()
+
+
+def test_levels_and_diverged_policies_have_no_score() -> None:
+    dqn = {"world": "gym:CartPole-v1", "learner": {"algorithm": "dqn", "dqn": {"levels": 2}}}
+    replayed = np.asarray(StepTrials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replayed)
+    assert np.isnan(replayed[:, 2:]).all()
+    score = scores_for(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
+    assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()

@@ -1,0 +1,74 @@
+"""The report of an experiment in worlds: KLPER's score by origin, performance by capacity, and its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.learner.trials.step_run import REPLAYED
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import Trial, write_cells, write_trial
+from tests.tools.experiments.specs import written
+
+SPEC = """
+    name: sizes
+    title: Sizes
+    trials: 2
+    steps: 400
+    evaluation: {every: 100, episodes: 1}
+    set: {random_steps: 10, learner.ddpg.batch: 4, learner.klper.sigma: 0.1}
+    blocks:
+      - world: gym:Pendulum-v1
+        set: {strategy: "FULL[Uniform]"}
+      - world: gym:Pendulum-v1
+        grid: {strategy: ["FIFO[Uniform]", "TDE(1.2)[Uniform]"], capacity: [20, 40, 80]}
+    """
+SCORES = {"random": 0.5, "old": 0.6, "present": 0.7}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    spec = written(tmp_path, SPEC, "spec.yaml")
+    cells = list(cells_of(load_spec(spec), lambda config, settings: []))
+    write_cells(tmp_path, cells)
+    for k, cell in enumerate(cells):
+        for seed in range(2):
+            replayed = np.full((len(REPLAYED), 4), 2.0)
+            for origin, score in SCORES.items():
+                replayed[REPLAYED.index(f"kl covariance {origin}")] = score + 0.02 * seed
+            returns = np.array([-900.0, -500.0, -200.0, -100.0]) + k + seed
+            write_trial(tmp_path, cell, seed, Trial(returns, returns, None, replayed))
+    return tmp_path
+
+
+def test_batches_are_compared_by_their_origin(folder: Path) -> None:
+    assert main(["report", str(folder)]) == ExitCode.OK
+    tables = (folder / "tables.md").read_text()
+    assert re.search(r"FULL\S+ \| covariance \| 0.51 \[.*\] \| 0.61 \[.*\] \| 0.71 \[.*\] \| 100 % \|", tables)
+    assert re.search(r"FULL\S+ \| std \| 2.00 .* \| 0 % \|", tables)
+
+
+def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = folder / "docs" / "pages"
+    assert main(["report", str(folder), "--pages", str(pages)]) == ExitCode.OK
+    assert f"see {pages / 'sizes.md'}" in capsys.readouterr().out
+    page = (pages / "sizes.md").read_text()
+    shown = re.findall(r"!\[.*\]\((.*)\)", page)
+    assert shown == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
+    assert sorted(shown) == sorted(path.name for path in pages.glob("*.png"))
+    assert "| FIFO[Uniform], capacity 20 | 2 |" in page
+
+
+CURVES = ("returns", "replayed", "scores")
+
+
+def test_pages_are_of_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("name: x\n")
+    assert main(["report", str(tmp_path), "--pages", str(tmp_path / "pages")]) == ExitCode.CONFIGURATION
+    assert "--pages is for experiments" in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""Pictures of an experiment in worlds: curves over environment steps, and performance by the size of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from onrig.learner.trials.measures import curve_bounds, mean_bounds, rule_of_thumb
+from onrig.learner.trials.step_run import READINGS
+from onrig.tools.reports.style import (
+    INK,
+    Label,
+    Picture,
+    counted,
+    direct_labels,
+    graded_axis,
+    new_figure,
+    ordinal_look,
+    save,
+    strategy_look,
+    title,
+)
+from onrig.tools.reports.world_results import Values, WorldResult, by_world, in_words
+
+STEPS: Final = "environment steps"
+_CAPACITIES: Final = 3
+"""As many sizes of a memory make a figure."""
+
+
+def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scores: bool) -> list[Picture]:
+    """Draw the cells of one task; ``scores``: KLPER's too.  Raises OSError, and ImportError without matplotlib."""
+    name = world.replace("/", "-")
+    trials = counted([len(result.seeds) for result in members])
+    caption = f"Mean return of the evaluations; bands: 95 % bootstrap bounds of that mean; {trials} trials a line."
+    path = _curves(folder / f"returns-{name}.png", world, members, {"return": [r.returns for r in members]})
+    pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
+    caption = (
+        "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| and mean target of the "
+        "minibatches between evaluations, in units of the scaled reward; bands as above."
+    )
+    with np.errstate(divide="ignore"):
+        panels = {
+            "ln |TD error|": [np.log(r.measure("td error")) for r in members],
+            "target": [r.measure("target") for r in members],
+        }
+    path = _curves(folder / f"replayed-{name}.png", world, members, panels)
+    pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
+    if scores:
+        caption = (
+            "Mean score κ of the minibatches between evaluations, after figures 2 and 4 of Cicek et al. 2021, with "
+            "σ read as a covariance (above) and as a standard deviation (below); bands as above."
+        )
+        panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
+        path = _curves(folder / f"scores-{name}.png", world, members, panels)
+        pictures.append(Picture(0, f"KLPER's score, {world}", caption, path))
+    return pictures
+
+
+def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapping[str, Sequence[Values]]) -> Path:
+    """Draw curves (T, P) of every cell, a panel for each name."""
+    figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
+    labels: list[list[Label]] = []
+    for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
+        ends = []
+        for k, (result, values) in enumerate(zip(members, curves, strict=True)):
+            look, band = ordinal_look(k, len(members), graded=False), curve_bounds(values)
+            axes.fill_between(result.steps, band.low, band.high, color=look.colour, alpha=0.18, lw=0)
+            axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
+            if np.isfinite(band.mean[-1]):
+                ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
+        axes.set_xlim(0, max(result.steps[-1] for result in members))
+        axes.set_ylabel(name)
+        labels.append(ends)
+    grid[-1][0].set_xlabel(STEPS)
+    title(grid[0][0], world)
+    figure.draw_without_rendering()
+    for (axes,), ends in zip(grid, labels, strict=True):
+        direct_labels(axes, ends)
+    return save(figure, path)
+
+
+def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Picture]:
+    """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
+
+    Empty where no retention has three capacities.  Raises OSError, and ImportError without matplotlib.
+    """
+    worlds = {
+        world: members for world, members in by_world(results).items() if any(map(_enough, _lines(members).values()))
+    }
+    if not worlds:
+        return []
+    figure, grid = new_figure(len(worlds), 3, 0.4 + 2.6 * len(worlds))
+    for row, (world, members) in zip(grid, worlds.items(), strict=True):
+        lines, size, full = _lines(members), _rule(members), _full(members)
+        measures = {"highest return": "highest", "final return": "final", "mean return": "area"}
+        for axes, (name, measure) in zip(row, measures.items(), strict=True):
+            for retention, points in lines.items():
+                look = strategy_look(retention, "Uniform")
+                bounds = [mean_bounds(getattr(r, measure)) for r in points.values()]
+                value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
+                axes.fill_between(list(points), low, high, color=look.colour, alpha=0.16, lw=0)
+                axes.plot(list(points), value, marker=look.marker, ms=4, color=look.colour, lw=1.5, label=retention)
+            if full is not None:
+                axes.axhline(float(getattr(full, measure).mean()), color=INK, lw=1, ls="--", label="FULL")
+            if size is not None:
+                axes.axvline(size, color="tab:green", lw=1, label="rule of thumb")
+            graded_axis(axes, [x for points in lines.values() for x in points])
+            axes.tick_params(axis="x", labelrotation=90)
+            axes.set_ylabel(name)
+        title(row[0], world)
+    for axes in grid[-1]:
+        axes.set_xlabel("capacity (experiences)")
+    handles, names = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=9, frameon=False)
+    caption = (
+        "Highest, final and mean return by retention and capacity of the memory, after figures 16, 25 and 26; bands: "
+        "95 % bootstrap bounds. Green: the rule of thumb of figure 17, the experiences that FULL[Uniform] needed for "
+        "90 % of its final performance, above the return of its first evaluation."
+    )
+    return [Picture(16, "Retention and the size of the memory", caption, save(figure, folder / "capacities.png"))]
+
+
+def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
+    """By retention, with uniform sampling, the results of each capacity, ascending."""
+    found: dict[str, dict[int, WorldResult]] = {}
+    for result in members:
+        strategy, capacity = result.strategy, result.cell.config.selection.capacity
+        if strategy.sampling == "Uniform" and capacity is not None:
+            found.setdefault(strategy.retention, {})[capacity] = result
+    return {retention: dict(sorted(points.items())) for retention, points in found.items()}
+
+
+def _enough(points: Mapping[int, WorldResult]) -> bool:
+    return len(points) >= _CAPACITIES
+
+
+def _full(members: Sequence[WorldResult]) -> WorldResult | None:
+    return next((result for result in members if str(result.strategy) == "FULL[Uniform]"), None)
+
+
+def _rule(members: Sequence[WorldResult]) -> int | None:
+    full = _full(members)
+    size = None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())
+    return None if size is None else size.experiences

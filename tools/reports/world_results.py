@@ -1,0 +1,92 @@
+"""The finished trials of an experiment in worlds, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.measures import final_mean
+from onrig.learner.trials.step_run import REPLAYED
+from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
+from onrig.tools.experiments.store import WorldCell, read_trials
+
+Values = NDArray[np.float64]
+
+
+class WorldResult(NamedTuple):
+    """One cell with T finite trials of P evaluations."""
+
+    cell: WorldCell
+    seeds: NDArray[np.int64]
+    """(T,)"""
+    returns: Values
+    """(T, P) mean return of each evaluation."""
+    finished: int
+    """Trials, those that are not finite included."""
+    replayed: Values | None
+    """(T, k, P) what ``REPLAYED`` names."""
+
+    @property
+    def area(self) -> Values:
+        """Mean return over all evaluations, (T,)."""
+        return np.asarray(self.returns.mean(axis=1))
+
+    @property
+    def final(self) -> Values:
+        """Mean return over the last tenth of the evaluations, (T,)."""
+        return final_mean(self.returns)
+
+    @property
+    def highest(self) -> Values:
+        """Highest return of an evaluation, (T,)."""
+        return np.asarray(self.returns.max(axis=1))
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Environment steps at the evaluations, (P,)."""
+        return self.cell.config.evaluation.every * np.arange(1, self.cell.points + 1)
+
+    @property
+    def strategy(self) -> Strategy:
+        """How experiences are kept and replayed."""
+        return parse_strategy(self.cell.config.selection.strategy)
+
+    def measure(self, name: str) -> Values:
+        """One of ``REPLAYED``, (T, P); NaN where it is not known."""
+        if self.replayed is None:
+            return np.full_like(self.returns, np.nan)
+        return self.replayed[:, REPLAYED.index(name)]
+
+
+def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
+    """Read every cell with a finished trial, in the grid's order."""
+    found = []
+    for cell in cells:
+        trials = read_trials(folder, cell)
+        finite = np.isfinite(trials.evaluation).all(axis=1)
+        if len(trials.seeds):
+            replayed = None if trials.replayed is None else trials.replayed[finite]
+            found.append(
+                WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed)
+            )
+    return found
+
+
+def by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult]]:
+    """Results by their task."""
+    found: dict[str, list[WorldResult]] = {}
+    for result in results:
+        found.setdefault(str(result.cell.label["world"]), []).append(result)
+    return found
+
+
+def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
+    """What tells a cell from the others of its task, all of it if there are no others."""
+    label = {k: v for k, v in result.cell.label.items() if k != "world"}
+    apart = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
+    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in (apart or label).items()]
+    return ", ".join(words) or "trials"
