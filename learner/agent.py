@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
     Attending,
+    Behaviour,
     Exportable,
     Gaussian,
     Minibatches,
@@ -31,6 +32,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, contract_for
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -43,11 +45,12 @@ _CHUNK: Final = 100
 
 
 class Replayed(NamedTuple):
-    """Experiences replayed, in order, and their |TD error| before the update."""
+    """Experiences replayed, in order, and what the update said of them."""
 
     slots: Slots
     generations: NDArray[np.uint32]
-    abs_td: NDArray[np.float32]
+    values: NDArray[np.float32]
+    """(kinds, n): a row for each of ``Agent.feedback``."""
 
 
 class Agent:
@@ -63,13 +66,16 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
         """Whether a restored state did not fit the sampler, which was reset."""
+        looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
+        self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
+        """What the rig is told: the TD error, which pages show, and what the retention looks at."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.handled = 0
@@ -109,8 +115,15 @@ class Agent:
 
     def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None))
-        fields = (stored.observation, stored.action, stored.reward, stored.next_observation, stored.terminated)
-        return Minibatches(*(field[0] for field in fields))
+        acted = stored.behaviour
+        return Minibatches(
+            stored.observation[0],
+            stored.action[0],
+            stored.reward[0],
+            stored.next_observation[0],
+            stored.terminated[0],
+            behaviour=None if acted is None else Behaviour(*(field[0] for field in acted)),
+        )
 
     def join(self, memory: bytes, restored: int) -> None:
         """Note which memory of the rig the mirror is of: its id, and how many writes it inherited from its predecessor.
@@ -149,7 +162,8 @@ class Agent:
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.updated(slots, signals)
-            yield Replayed(slots, generations, signals.priority.astype(np.float32, copy=False))
+            told = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
+            yield Replayed(slots, generations, told)
 
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.

@@ -38,6 +38,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     under_refer: ClassVar[str] = ""
     """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    follows_episodes: ClassVar[bool] = False
+    """Whether it looks along the episodes in the memory."""
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
@@ -221,6 +223,42 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
 
+class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
+
+    implementation = under_refer = "naf:Naf"
+    gives_targets = True
+    hidden: Hidden = (128, 128)
+    """Units, softsign."""
+    batch: Batch = 256
+    gamma: Fraction = 0.995
+    tau: Rate = 1e-2
+    lr: Positive = 1e-4
+    beta_on: Literal["mean", "all"] = "mean"
+    """Which part of the gradient the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
+    or all of it, as in the paper."""
+    reward_scale: Positive = 1e-3
+
+
+class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
+
+    implementation = under_refer = "vracer:Vracer"
+    follows_episodes = True
+    hidden: Hidden = (128, 128)
+    """Units, softsign."""
+    batch: Batch = 256
+    gamma: Fraction = 0.995
+    lr: Positive = 1e-4
+    std: Positive = 0.2**0.5
+    """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
+    advantage: Literal["none", "quadratic", "gaussian"] = "none"
+    """The advantage as a function of the action (App. E)."""
+    retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
+    """Updates between looks along all episodes; a new episode is looked along at once."""
+    reward_scale: Positive = 1e-3
+
+
 def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
     """Problems of the atoms, as (path, message) pairs."""
     low, high = config.returns
@@ -246,6 +284,8 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     td3: Td3Config | UnsetType = UNSET
     sac: SacConfig | UnsetType = UNSET
     rainbow: RainbowConfig | UnsetType = UNSET
+    naf: NafConfig | UnsetType = UNSET
+    vracer: VracerConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:

@@ -109,12 +109,14 @@ class Attachment:
         if theirs != self._config.rig:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
         intervened = self._config.selection.intervened
+        algorithm = msgspec.convert(self._config.learner, LearnerSettings).selected
         self.mirror = Mirror(
             attached.capacity,
             Layout(len(theirs.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
-            successors=msgspec.convert(self._config.learner, LearnerSettings).selected.successors,
+            successors=algorithm.successors,
+            follows=algorithm.follows_episodes,
         )
         self._memory = attached.memory
 

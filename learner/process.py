@@ -15,7 +15,7 @@ from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import LearnerKeys
-from onrig.runtime.link.messages import Attached, Confirm, Done, Errors, Leave, Rows
+from onrig.runtime.link.messages import Attached, Confirm, Done, Feedback, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report, show_life
@@ -26,8 +26,8 @@ _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
 """Interval at which a waiting learner asks for its turn."""
-_ERRORS_AT_ONCE: Final = 65_536
-"""TD errors per message: half a megabyte; also serves as a heartbeat during long updates."""
+_REPLAYED_AT_ONCE: Final = 65_536
+"""Experiences per message of feedback: a megabyte; also serves as a heartbeat during long updates."""
 _SIGN_S: Final = 1.0
 """Heartbeat interval to the supervisor."""
 
@@ -77,7 +77,7 @@ class LearnerProcess:
         """
         self.of_use = False
         """Whether the rig has accepted any result based on its memory."""
-        self._error_batch = time.time_ns()
+        self._feedback_batch = time.time_ns()
 
     def run(self) -> None:
         """Attach, then learn until the run ends; while another learner pushes, only mirror."""
@@ -227,24 +227,24 @@ class LearnerProcess:
             self._show_life()
             waiting.append(piece)
             count += len(piece.slots)
-            if count >= _ERRORS_AT_ONCE:
+            if count >= _REPLAYED_AT_ONCE:
                 self._busy_s += time.perf_counter() - start
-                self._send_errors(waiting)
+                self._send_feedback(waiting)
                 waiting, count = [], 0
                 start = time.perf_counter()
         self._busy_s += time.perf_counter() - start
         self._done_here += updates
-        self._send_errors(waiting)
+        self._send_feedback(waiting)
 
-    def _send_errors(self, pieces: list[Replayed]) -> None:
+    def _send_feedback(self, pieces: list[Replayed]) -> None:
         if not pieces:
             return
-        self._error_batch += 1
+        self._feedback_batch += 1
         self._link.ask(
-            Errors(self._error_batch),
+            Feedback(self._feedback_batch, tuple(self._agent.feedback)),
             np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
             np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
-            np.concatenate([p.abs_td for p in pieces]).astype("<f4").tobytes(),
+            np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
         )
 
     def _offer(self) -> None:

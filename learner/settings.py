@@ -26,7 +26,7 @@ from onrig.learner.sampler_settings import (
     ProportionalSettings,
 )
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
 
 
@@ -66,6 +66,13 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         return self.selected.stochastic or self.refers is not None
 
     @property
+    def tells(self) -> frozenset[Signal]:
+        """What updates tell samplers and keepers of the replayed experiences."""
+        targets = {Signal.TARGET} if self.selected.gives_targets else set()
+        apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
+        return frozenset({Signal.TD_ERROR} | targets | apart)
+
+    @property
     def klper_settings(self) -> KlperSettings:
         """Options of KLPER."""
         return KlperSettings() if self.klper is UNSET else self.klper
@@ -103,16 +110,21 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     return problems
 
 
-def sampling_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
-    """List (path, message) of what keeps a sampling from an algorithm; nothing for an unknown strategy."""
+def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    """List (path, message) of what keeps a strategy from an algorithm; nothing for an unknown one."""
     try:
-        name = parts_of_sampling(parse_strategy(strategy).sampling).name
+        parsed = parse_strategy(strategy)
     except ValueError:
         return
+    name = parts_of_sampling(parsed.sampling).name
     if name == "KLPER" and settings.batch < 2:
         message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
         yield f"learner.{settings.algorithm}.batch", message
-    if Signal.TARGET in SAMPLERS[name].looks_at and not settings.selected.gives_targets:
+    for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
+        able = algorithms_where(lambda section: bool(section.under_refer))
+        message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
+        yield "selection.strategy", message
+    if Signal.TARGET in SAMPLERS[name].looks_at - settings.tells:
         able = algorithms_where(lambda section: section.gives_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message

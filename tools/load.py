@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, sampling_problems, settings_problems
+from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
@@ -103,7 +103,7 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
             f"learner.{learner.algorithm}.batch"
         )
         yield ("learner", learner.algorithm, "batch"), message
-    for at, message in sampling_problems(learner, config.selection.strategy):
+    for at, message in strategy_problems(learner, config.selection.strategy):
         yield path_steps(at), f"{message} at {at}"
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
@@ -72,6 +73,18 @@ class Signals(NamedTuple):
     loss; None otherwise."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): what the critics are trained towards; None for an algorithm that does not say (``gives_targets``)."""
+
+    far: NDArray[np.floating] | None = None
+    """(K, S, B): 1 where the importance ratio is out of ReF-ER's bounds, else 0; None without ReF-ER."""
+    kl: NDArray[np.floating] | None = None
+    """(K, S, B): KL divergence between the policy that acted and the present one; None without ReF-ER."""
+
+    def of(self, signal: Signal) -> NDArray[np.floating]:
+        """(K, S, B): what keepers hear; raises ValueError where the algorithm does not tell it."""
+        told = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
+        if told is None:
+            raise ValueError(f"the algorithm tells no {signal.value}")
+        return told
 
     @property
     def priority(self) -> NDArray[np.floating]:
@@ -145,6 +158,9 @@ class Stored(NamedTuple):
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    after: NDArray[np.int64]
+    """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
+    ``follows_episodes``."""
 
 
 @runtime_checkable

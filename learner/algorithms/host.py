@@ -123,18 +123,21 @@ class Host(ABC):
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn, with their slots and behaviour; ValueError when they are of another shape."""
         told = [self._step(batches, k) for k in range(len(batches.reward))]
-        td, target = (np.stack([t[i].numpy() for t in told]) for i in range(2))
-        return Signals(td, target=target if self._config.gives_targets else None)
+        td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
+        return Signals(td, target=target if self._config.gives_targets else None, far=far, kl=kl)
 
-    def _step(self, batches: Minibatches, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _step(self, batches: Minibatches, k: int) -> tuple[NDArray[np.floating], ...]:
         assert self._refer is not None
         if self._settings.standardise:
             self._standardise()
         for net in self._nets.values():
             net.anneal(self._refer.annealing)
-        told = self._update(self._drawn(batches, k), self._refer)
+        drawn = self._drawn(batches, k)
+        td, target = self._update(drawn, self._refer)
         self.updates += 1
-        return told
+        judged = np.arange(self.trials)[:, None], drawn.slots
+        far, kl = (column[judged].astype(np.float32) for column in (self._refer.far, self._refer.kl))
+        return td.numpy(), target.numpy(), far, kl
 
     def _drawn(self, batches: Minibatches, k: int) -> Drawn:
         behaviour, slots, S, B = batches.behaviour, batches.slots, self.trials, self._config.batch

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches, Signals
+from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trajectories import Trajectories
+from onrig.learner.trajectories import NOTHING, Trajectories
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import Keeper, Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
@@ -100,7 +100,8 @@ class Memories:
         )
         self.feedback = bool(self._sampling.looks_at)
         """True where each draw depends on the update before it."""
-        self._keeper_listens = Signal.TD_ERROR in strategy.keeper.looks_at
+        self._heard = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.looks_at)
+        """What the keepers look at."""
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
@@ -114,9 +115,12 @@ class Memories:
         """What the algorithm notes beside the slots."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
         self._successors = kept.setting.options.selected.successors
-        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if self._successors > 1 else None
+        follows = self._successors > 1 or kept.setting.options.selected.follows_episodes
+        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if follows else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
+        self._episode: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
+        """(S,): episodes that have ended."""
 
     @property
     def ready(self) -> bool:
@@ -147,6 +151,7 @@ class Memories:
         Comes before the updates that follow the episode.
         """
         self._next_key += ended
+        self._episode += ended
         self._sampling.episode_closed(returns, ended)
 
     def insert(self, measured: Rows, altered: Altered | None) -> None:
@@ -185,12 +190,12 @@ class Memories:
         return together
 
     def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
-        keeper = self._keepers[trial]
+        keeper, episode = self._keepers[trial], int(self._episode[trial])
         slots = []
         for magnitude in exploration.tolist():
             slot = keeper.place()
             if slot >= 0:
-                keeper.written(slot, magnitude)
+                keeper.written(slot, magnitude, episode)
             slots.append(slot)
         return np.array(slots, np.int64)
 
@@ -198,6 +203,7 @@ class Memories:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
         ``onrig.runtime.replay.memory.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._exploration_at
+        episode = int(self._episode[trial])
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
@@ -212,7 +218,7 @@ class Memories:
                 self._stored[trial] = max(self._stored[trial], slot + 1)
             elif not synthetic[slot]:
                 kept[slot] = measured[i]
-            keeper.written(slot, float(kept[slot, at]))
+            keeper.written(slot, float(kept[slot, at]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]
 
@@ -222,7 +228,7 @@ class Memories:
         rows = self._taken(self.slots)
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
         minibatches = replace(self._fields(rows, weights), slots=self.slots)
-        if self._trajectories is not None:
+        if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
 
@@ -266,6 +272,10 @@ class Memories:
         mean, std, drawn = np.split(rows[..., self._behaviour_at : end], 3, axis=-1)
         return Behaviour(mean, std, drawn, rows[..., end] > 0.0)
 
+    def shown(self) -> Stored:
+        """What the algorithm may know of the memories."""
+        return Stored(self.notes, self.gather, NOTHING if self._trajectories is None else self._trajectories.after)
+
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""
         return self._fields(self._taken(slots))
@@ -278,17 +288,19 @@ class Memories:
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._keeper_listens:
-            self._unheard.append((self.slots, signals.priority.astype(np.float32, copy=False)))
+        if self._heard:
+            self._unheard.append((self.slots, np.array([signals.of(kind) for kind in self._heard], np.float32)))
 
     def _tell_keepers(self) -> None:
-        """Pass all TD errors since the last episode to the keepers in one call, which is much faster."""
+        """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
         if not self._unheard:
             return
-        slots, errors = (np.concatenate(parts) for parts in zip(*self._unheard, strict=True))
+        slots = np.concatenate([drawn for drawn, _ in self._unheard])
+        values = np.concatenate([told for _, told in self._unheard], axis=1)
         self._unheard.clear()
         for trial, keeper in enumerate(self._keepers):
-            of_trial = errors[:, trial].reshape(-1)
-            # A diverged trial's errors are NaN and are not ranked.
-            finite = np.isfinite(of_trial)
-            keeper.learned(Signal.TD_ERROR, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+            for kind, signal in enumerate(self._heard):
+                of_trial = values[kind, :, trial].reshape(-1)
+                # What a diverged trial tells is NaN and does not count.
+                finite = np.isfinite(of_trial)
+                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])

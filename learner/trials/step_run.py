@@ -9,7 +9,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative
 from onrig.learner.algorithm_settings import algorithms_where
-from onrig.learner.settings import LearnerSettings, sampling_problems, settings_problems
+from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
 
@@ -97,7 +97,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     if selection.capacity is not None and selection.capacity < learner.batch:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
-    yield from sampling_problems(learner, selection.strategy)
+    yield from strategy_problems(learner, selection.strategy)
     learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 

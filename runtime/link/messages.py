@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 5
+LINK_VERSION: Final = 6
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """Limit on a header, which may hold a rig's whole configuration."""
@@ -24,8 +24,8 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
 """Limit on a frame to the rig: the largest admissible policy, and some margin."""
 MAX_ROWS: Final = 65_536
 """Maximum rows in one answer to a Pull."""
-MAX_ERRORS: Final = 262_144
-"""Maximum TD errors in one batch."""
+MAX_REPLAYED: Final = 262_144
+"""Maximum experiences in one batch of feedback."""
 
 MAX_RULINGS: Final = 16
 """Maximum rulings on policies in one answer to a Pull."""
@@ -46,6 +46,7 @@ RATE: Final = "rate"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Token = Annotated[bytes, msgspec.Meta(max_length=16)]
+Kind = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
@@ -55,7 +56,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     session: Token = b""
     """Random, the same for the life of the learner."""
     role: Literal["push", "watch"] = "watch"
-    """Whether it asks to push: to be the one whose policies and TD errors are used."""
+    """Whether it asks to push: to be the one whose policies and feedback are used."""
     memory: Token = b""
     """The memory it mirrors; empty before the first time."""
 
@@ -147,10 +148,15 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
     digest: Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
-class Errors(msgspec.Struct, frozen=True, tag="errors"):
-    """|TD error| of replayed experiences, in order; payloads: slots int64, generations uint32, values float32."""
+class Feedback(msgspec.Struct, frozen=True, tag="feedback"):
+    """What the learner found of n replayed experiences, in order.
+
+    Payloads, little-endian: slots int64 (n,), generations uint32 (n,), values float32 (kinds, n).
+    """
 
     batch: int
+    kinds: Annotated[tuple[Kind, ...], msgspec.Meta(min_length=1, max_length=4)] = ("td",)
+    """Of ``onrig.runtime.replay.memory.keepers.keeper.FEEDBACK``."""
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
@@ -196,7 +202,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """Reason for programs: VERSION, UNKNOWN or LEASE."""
 
 
-RequestMessage = Attach | Pull | Confirm | Errors | Offer | Done | Leave
+RequestMessage = Attach | Pull | Confirm | Feedback | Offer | Done | Leave
 ReplyMessage = Attached | Rows | Verdict | Accepted | Refused
 
 _ENCODER = msgspec.msgpack.Encoder()

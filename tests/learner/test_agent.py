@@ -10,6 +10,7 @@ import pytest
 
 from onrig.learner.agent import Agent
 from onrig.learner.algorithm_settings import DdpgConfig, ReferSettings, SacConfig
+from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.settings import LearnerSettings
@@ -42,7 +43,8 @@ def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY
 def learned(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
     """What was replayed: slots, generations and |TD errors| in order."""
     pieces = list(agent.learn(updates))
-    slots, generations, td = (np.concatenate(column).tolist() for column in zip(*pieces, strict=True))
+    slots, generations = (np.concatenate(column).tolist() for column in list(zip(*pieces, strict=True))[:2])
+    ((td),) = np.concatenate([piece.values for piece in pieces], axis=1).tolist()
     return slots, generations, td
 
 
@@ -56,6 +58,23 @@ def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> No
     assert min(td) >= 0.0
     assert all(np.isfinite(td))
     assert list(a.learn(0)) == []
+
+
+def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(agent("FIFO[PER]").feedback) == list(agent("MinError[PER]").feedback) == ["td"]
+    a = agent("MaxKLDiv[Uniform]")
+    assert list(a.feedback) == ["td", "kl"]
+    with pytest.raises(ValueError, match="tells no KL divergence"):
+        learned(a, 1)
+    update = a._algorithm.update
+
+    def with_kl(batches: Minibatches) -> Signals:
+        return update(batches)._replace(kl=batches.reward)
+
+    monkeypatch.setattr(a._algorithm, "update", with_kl)
+    (piece,) = a.learn(3)
+    assert piece.values.shape == (2, 48)
+    assert piece.values[1].tolist() == a._mirror.storage.reward[piece.slots].tolist()
 
 
 def test_it_is_ready_once_the_memory_holds_a_minibatch() -> None:

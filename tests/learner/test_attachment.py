@@ -15,7 +15,7 @@ from onrig.runtime.link import client as client_module
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
-from onrig.runtime.link.messages import LINK_VERSION, Accepted, Errors, Leave, Ruling
+from onrig.runtime.link.messages import LINK_VERSION, Accepted, Feedback, Leave, Ruling
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
@@ -142,7 +142,7 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
             link.attach()
             for n in range(1, 61):
                 slot, generation = np.zeros(1, "<i8").tobytes(), np.ones(1, "<u4").tobytes()
-                assert link.ask(Errors(n), slot, generation, np.full(1, n, "<f4").tobytes()) == Accepted()
+                assert link.ask(Feedback(n), slot, generation, np.full(1, n, "<f4").tobytes()) == Accepted()
 
         rig.learner(push)
         seen = 0
@@ -204,7 +204,7 @@ def test_the_second_learner_mirrors_and_takes_over_when_the_first_leaves(rig: Ri
         said.append((attached.pushes, attached.why.split("(")[0]))
         second.pull(0, 0)
         with pytest.raises(LeaseLost, match="another learner pushes"):
-            second.ask(Errors(1), b"", b"", b"")
+            second.ask(Feedback(1), b"", b"", b"")
         first.ask(Leave())
         said.append(second.attach().pushes)
 

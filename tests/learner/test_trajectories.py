@@ -40,7 +40,7 @@ class Filled:
             if slot >= 0:
                 state = 1000.0 * episode + 100.0 * attempt + step
                 self.storage.insert(slot, [state], [0.0], 0.0, [state + 1], episode=episode, step=step)
-                self._keeper.written(slot, float(self._rng.random()))
+                self._keeper.written(slot, float(self._rng.random()), episode)
                 slots.append(slot)
             if n % at_once == at_once - 1 and not late:
                 self._tell(slots)

@@ -152,5 +152,11 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     (told,) = refusal(*changes)
     assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, td3, sac" in told
     assert told.endswith("do at selection.strategy")
+    (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
+    assert "MaxKLDiv looks at the KL divergence, which ReF-ER tells (ddpg" in told
+    assert told.endswith("give learner.refer at selection.strategy")
+    own = ["exploration={process: own}", "learner.refer={}"]
+    load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
+    load("pendulum", ["selection.strategy=MinError[Uniform]", "selection.capacity=1000"])
     (told,) = refusal("selection.strategy=FIFO[NERS+IS]")
     assert "unknown sampling 'NERS+IS'" in told

@@ -18,11 +18,12 @@ cut at any moment therefore leaves the last checkpoint intact, as does kill -9, 
 newest checkpoint is damaged (a failing medium), the previous one is used, and :class:`Restored` says so.
 
 **Cost.**  A write takes time and bytes proportional to what is new, plus one copy and one comparison of the keeper's
-per-slot arrays (8 bytes per slot for TDE and Expl, none for the others), of which a copy stays in memory
-(``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases the interpreter lock.  On
-disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic storage takes up to 1.5
-times the capacity; otherwise a generation grows to twice what is stored, then a new one takes over piece by piece,
-together at most 3.5 times.  Order segments: up to 16 bytes per slot and file, at most three files.
+per-slot arrays (8 bytes per slot for TDE and Expl, 12 where episodes are forgotten, none for the others), of which a
+copy stays in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases the
+interpreter lock.  On disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic
+storage takes up to 1.5 times the capacity; otherwise a generation grows to twice what is stored, then a new one takes
+over piece by piece, together at most 3.5 times.  Order segments: up to twice the per-slot arrays in a file, at most
+three files.
 """
 
 from __future__ import annotations

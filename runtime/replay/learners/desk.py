@@ -20,9 +20,9 @@ from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
     MAX_CLOSED,
-    MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
     MAX_REASON,
+    MAX_REPLAYED,
     MAX_ROWS,
     MAX_RULINGS,
     UNKNOWN,
@@ -33,7 +33,7 @@ from onrig.runtime.link.messages import (
     Closed,
     Confirm,
     Done,
-    Errors,
+    Feedback,
     Leave,
     Offer,
     Pull,
@@ -46,7 +46,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.lease import Lease
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.replay.memory.storage import STAMP_WORDS
 from onrig.runtime.run_config import RunConfig
 
@@ -111,9 +111,9 @@ class LearnerDesk:
         self.updates = 0
         self.updates_per_s = 0.0
         self.error_batch = 0
-        """Last batch of TD errors applied; repeated batches are skipped."""
+        """Last batch of feedback applied; repeated batches are skipped."""
         self.error_batches = 0
-        """Number of batches of TD errors applied."""
+        """Number of batches of feedback applied."""
         self.heard_ns = 0
         """Monotonic time of the pushing learner's last message; 0 before the first."""
         self._returns: dict[int, float] = {}
@@ -144,8 +144,8 @@ class LearnerDesk:
                 return self._pull(ticket, request)
             case Confirm():
                 return self._confirm(request)
-            case Errors():
-                return self._errors(request, payloads)
+            case Feedback():
+                return self._feedback(request, payloads)
             case Offer():
                 if len(payloads) != 1:
                     return Answer(Refused("an offer carries one payload"))
@@ -308,23 +308,27 @@ class LearnerDesk:
         self._event("mirror_differs", episode=request.episode)
         return Answer(Refused(f"the mirror differs from the memory after episode {request.episode}"))
 
-    def _errors(self, request: Errors, payloads: Sequence[bytes]) -> Answer:
+    def _feedback(self, request: Feedback, payloads: Sequence[bytes]) -> Answer:
         if request.batch <= self.error_batch:
             return Answer(Accepted())  # repeated, already applied
         try:
             slots, generations, values = (
                 np.frombuffer(data, dtype) for data, dtype in zip(payloads, ("<i8", "<u4", "<f4"), strict=True)
             )
+            if len(slots) > MAX_REPLAYED or len(generations) != len(slots):
+                raise ValueError(f"unequal lengths, or more than {MAX_REPLAYED} experiences")
+            values = values.reshape(len(request.kinds), len(slots))
+            signals = [FEEDBACK[kind] for kind in request.kinds]
         except ValueError as error:
-            return Answer(Refused(f"malformed TD errors: {error}"))
-        if not len(slots) == len(generations) == len(values) <= MAX_ERRORS:
-            return Answer(Refused(f"TD errors of unequal lengths, or more than {MAX_ERRORS}"))
+            return Answer(Refused(f"malformed feedback: {error}"))
+        except KeyError as unknown:
+            return Answer(Refused(f"feedback of unknown kind {unknown}; there are {', '.join(FEEDBACK)}"))
         self.error_batch = request.batch
         self.error_batches += 1
         self._touched = True
-        self._memory.take_feedback(
-            Signal.TD_ERROR, slots.astype(np.int64), generations.astype(np.uint32), np.abs(values).astype(np.float32)
-        )
+        slots, generations = slots.astype(np.int64), generations.astype(np.uint32)
+        for signal, told in zip(signals, np.abs(values).astype(np.float32), strict=True):
+            self._memory.take_feedback(signal, slots, generations, told)
         return Answer(Accepted())
 
 

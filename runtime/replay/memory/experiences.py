@@ -73,7 +73,7 @@ class Memory:
                     steps[i],
                     behaviours[i],
                 )
-                keeper.written(slot, explorations[i])
+                keeper.written(slot, explorations[i], episodes[i])
         self.offered += len(rewards)
 
     def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
@@ -85,7 +85,7 @@ class Memory:
             if renews or slot >= storage.stored:
                 self._write(slot, offer.altered, i)
             elif storage.meta[slot] & Flag.SYNTHETIC:
-                self._write_again(slot)
+                self._write_again(slot, int(measured.episode[i]))
             else:
                 self._write(slot, measured, i)
         self.offered += len(offer.renews)
@@ -105,10 +105,10 @@ class Memory:
             int(t.step[i]),
             t.behaviour[i],
         )
-        self.keeper.written(slot, exploration)
+        self.keeper.written(slot, exploration, int(t.episode[i]))
 
-    def _write_again(self, slot: int) -> None:
-        """Rewrite the slot unchanged; the keeper requires a write.
+    def _write_again(self, slot: int, offered: int) -> None:
+        """Rewrite the slot unchanged; the keeper requires a write, of the episode of what was ``offered``.
 
         TD-error and replay-count strategies then treat it as new (§6.3.1 uses FIFO[Uniform], which does neither).
         """
@@ -127,7 +127,7 @@ class Memory:
             int(storage.step[slot]),
             storage.behaviour[slot],
         )
-        self.keeper.written(slot, exploration)
+        self.keeper.written(slot, exploration, offered)
 
     def take_feedback(
         self, signal: Signal, slots: Slots, generations: NDArray[np.uint32], values: NDArray[np.float32]

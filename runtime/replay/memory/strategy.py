@@ -1,4 +1,4 @@
-"""Strategies of de Bruin et al. 2018, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]``: notation, keepers, memory use.
+"""Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
 
 ``RETENTIONS`` and ``SAMPLERS`` are the registries; each entry describes itself.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
+from onrig.runtime.replay.memory.keepers.by_episode import FarPolFrac, MaxKLDiv, MinError
 from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter, Signal
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
@@ -22,7 +23,7 @@ from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
 
 RETENTIONS: Final[dict[str, type[Keeper]]] = {
-    keeper.name: keeper for keeper in (Fifo, Full, Reservoir, TdError, Exploration)
+    keeper.name: keeper for keeper in (Fifo, Full, Reservoir, TdError, Exploration, FarPolFrac, MaxKLDiv, MinError)
 }
 
 

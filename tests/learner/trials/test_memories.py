@@ -12,13 +12,14 @@ from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories, kept_by
 from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
 from onrig.tools.load import load
 
 STEPS, CAPACITY, SEED = 30, 70, 3
 STRATEGIES = ("FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]", "Expl(1.0)[Uniform]", "TDE(1.0)[Uniform]")
+BY_EPISODE = ("FarPolFrac[Uniform]", "MaxKLDiv[Uniform]", "MinError[Uniform]")
 
 
 class _Offered:
@@ -30,11 +31,13 @@ class _Offered:
         return self.offer
 
 
-def _transitions(rng: np.random.Generator, flags: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Transitions:
+def _transitions(
+    rng: np.random.Generator, flags: np.ndarray[tuple[int], np.dtype[np.uint32]], episode: int = 0
+) -> Transitions:
     nothing = np.zeros(STEPS, np.uint32)
     floats = rng.random((STEPS, 7)).astype(np.float32)
     pairs, none = floats[:, 4:6], floats[:, :0]
-    wholes = flags, nothing, floats[:, 6], nothing, nothing
+    wholes = flags, nothing, floats[:, 6], nothing + np.uint32(episode), nothing
     return Transitions(floats[:, 0:2], floats[:, 2:3], floats[:, 3], pairs, *wholes, none)
 
 
@@ -43,24 +46,24 @@ def _rows(t: Transitions) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     return np.concatenate(columns, axis=1)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES + BY_EPISODE)
 @pytest.mark.parametrize("synthetic", [False, True])
 def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthetic: bool) -> None:
-    overrides = [f"selection.strategy={strategy}", "episodes=8", f"seed={SEED}"]
-    if not strategy.startswith("FULL"):
-        overrides.append(f"selection.capacity={CAPACITY}")
-    config = load("pendulum", overrides)
+    config = load("pendulum", ["episodes=8", f"seed={SEED}"])
+    capacity = None if strategy.startswith("FULL") else CAPACITY
+    selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=capacity)
+    config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
     ours = Memories(kept_by(config, settings, noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
-    for _ in range(8):
+    for episode in range(8):
         none = np.zeros(STEPS, np.uint32)
-        measured, other = _transitions(rng, none), _transitions(rng, none)
+        measured, other = _transitions(rng, none, episode), _transitions(rng, none)
         made = rng.random(STEPS) < 0.4
-        changed = _transitions(rng, made.astype(np.uint32) * np.uint32(Flag.SYNTHETIC))
+        changed = _transitions(rng, made.astype(np.uint32) * np.uint32(Flag.SYNTHETIC), episode)
         renews = rng.random(STEPS) < 0.6
         offered.offer = Resynthesised(changed, renews)
         theirs.insert(measured)
@@ -70,13 +73,15 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
                 np.stack([_rows(other), _rows(changed)]), np.stack([made, made]), np.stack([renews, renews])
             )
         ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
-        if strategy.startswith("TDE"):
-            minibatches, _ = ours.draw(5)
-            td = rng.standard_normal((5, 2, 16)).astype(np.float32)
-            slots = ours.slots[:, 1].reshape(-1)
-            assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
-            ours.updated(Signals(td))
-            theirs.keeper.learned(Signal.TD_ERROR, slots, np.abs(td[:, 1].reshape(-1)))
+        ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
+        minibatches, _ = ours.draw(5)
+        td = rng.standard_normal((5, 2, 16)).astype(np.float32)
+        signals = Signals(td, far=np.abs(td).round().clip(0, 1), kl=td**2)
+        slots = ours.slots[:, 1].reshape(-1)
+        assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
+        ours.updated(signals)
+        for signal in FEEDBACK.values():
+            theirs.keeper.learned(signal, slots, signals.of(signal)[:, 1].reshape(-1).astype(np.float32))
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()

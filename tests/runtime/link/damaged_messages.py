@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.mirror import Mirror
-from onrig.runtime.link.messages import Attach, Errors, Offer, RequestMessage, Rows, decode_reply, encode
+from onrig.runtime.link.messages import Attach, Feedback, Offer, RequestMessage, Rows, decode_reply, encode
 from onrig.runtime.link.server import Ticket
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_loading import load_run
@@ -57,8 +57,8 @@ class Outcome(NamedTuple):
 
 def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
     """One sound request of each type, with its payloads."""
-    errors = [np.arange(8, dtype="<i8"), np.ones(8, "<u4"), np.linspace(0, 1, 8).astype("<f4")]
-    payloads: dict[type, list[bytes]] = {Errors: [e.tobytes() for e in errors], Offer: [model]}
+    errors = [np.arange(8, dtype="<i8"), np.ones(8, "<u4"), np.linspace(0, 1, 16).astype("<f4")]
+    payloads: dict[type, list[bytes]] = {Feedback: [e.tobytes() for e in errors], Offer: [model]}
     return [(request, payloads.get(type(request), [])) for request in REQUESTS]
 
 

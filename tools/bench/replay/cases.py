@@ -46,6 +46,7 @@ def _uniform() -> tuple[Case, ...]:
         Case("insert FIFO", Operation.INSERT, fifo, "Uniform"),
         Case("insert FULL", Operation.INSERT, "FULL[Uniform]", None, beside="insert FIFO"),
         Case("insert Resv", Operation.INSERT, "Resv[Uniform]", None, beside="insert FIFO"),
+        Case("insert MinError", Operation.INSERT, "MinError[Uniform]", None, beside="insert FIFO"),
         *(Case(f"sample {n} Uniform", Operation.SAMPLE, fifo, "Uniform", n) for n in SIZES),
         Case("cycle FIFO[Uniform]", Operation.CYCLE, fifo, "Uniform"),
     )
@@ -108,6 +109,7 @@ MEMORIES: Final = (
     Memory("Resv[Uniform]", None),
     Memory("TDE(1.0)[Uniform]", None),
     Memory("Expl(1.0)[Uniform]", None),
+    Memory("MinError[Uniform]", None),
     Memory("FIFO[PER]", None),
     Memory("FIFO[PropPER+IS]", "PER"),
 )

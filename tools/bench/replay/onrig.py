@@ -70,8 +70,8 @@ class _Onrig(Buffer):
             return
         slots = np.arange(stored, stored + n)
         self._storage.write_rows(_exported(self._storage.layout, slots, self._storage.inserted, t))
-        for exploration in t.exploration.tolist():
-            self._written(self._place(), exploration)
+        for step, exploration in enumerate(t.exploration.tolist()):
+            self._written(self._place(), exploration, (stored + step) // INSERTS)
         self._sampler.written(slots)
         if self._resv and stored + n == self._capacity:
             self._first_state = self._keeper.state()
@@ -105,7 +105,7 @@ class _Onrig(Buffer):
         if slot >= 0:
             o, a, r, n, flags, policy, exploration, episode, step = row
             self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
-            self._written(slot, exploration)
+            self._written(slot, exploration, episode)
         return slot
 
     def insert(self, i: int) -> object:
@@ -114,7 +114,7 @@ class _Onrig(Buffer):
             return SKIPPED
         o, a, r, n, flags, policy, exploration, episode, step = self._arguments[i]
         self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
-        self._written(slot, exploration)
+        self._written(slot, exploration, episode)
         return slot
 
     def insert_drawable(self, i: int) -> object:
@@ -159,7 +159,7 @@ def _rows(t: Transitions) -> list[_Row]:
     flags = np.where(t.terminated, int(Flag.TERMINATED), 0).tolist()
     rewards, explorations = t.reward.tolist(), t.exploration.tolist()
     rows = zip(t.observation, t.action, rewards, t.next_observation, flags, explorations, strict=True)
-    return [(o, a, r, n, f, 1, e, 1, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
+    return [(o, a, r, n, f, 1, e, step // INSERTS, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
 
 
 def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:

@@ -79,9 +79,9 @@ class Thinned(Keeper):
         self.refused += slot == REJECTED
         return slot
 
-    def written(self, slot: int, exploration: float) -> None:
+    def written(self, slot: int, exploration: float, episode: int) -> None:
         """Pass on."""
-        self._keeper.written(slot, exploration)
+        self._keeper.written(slot, exploration, episode)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Pass on."""

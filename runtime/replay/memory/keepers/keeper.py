@@ -5,7 +5,7 @@ A keeper never sees the experiences themselves.  For each one offered, the calle
     slot = keeper.place()
     if slot >= 0:
         storage.insert(slot, ...)
-        keeper.written(slot, exploration)
+        keeper.written(slot, exploration, episode)
 """
 
 from __future__ import annotations
@@ -37,8 +37,16 @@ class Signal(enum.Enum):
     """The present policy's action in the states of stored experiences."""
     TARGET = "target"
     """What the critic was last trained towards, told by the learner's algorithm."""
+    FAR = "far-policy bit"
+    """1 where the importance weight lies outside of ReF-ER's bounds, else 0."""
+    KL = "KL divergence"
+    """Between the behaviour of a stored experience and the present policy."""
     RETURN = "return"
     """Returns of training episodes."""
+
+
+FEEDBACK: Final = {"td": Signal.TD_ERROR, "far": Signal.FAR, "kl": Signal.KL}
+"""What a learner may tell keepers of the experiences that it replayed, by its name on the link."""
 
 
 class Parameter(NamedTuple):
@@ -106,8 +114,11 @@ class Keeper:
         """Return the slot for the next experience, or ``REJECTED``; the slot must be written before the next call."""
         raise NotImplementedError
 
-    def written(self, slot: int, exploration: float) -> None:
-        """Note a new experience with this exploration magnitude in the ``slot`` that ``place`` returned."""
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        """Note a new experience with this exploration magnitude in the ``slot`` that ``place`` returned.
+
+        ``episode`` is the same for consecutive experiences of an episode, and another one for those of the next.
+        """
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Note the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.

@@ -127,7 +127,7 @@ class TdError(Ranked):
     name = "TDE"
     looks_at = frozenset({Signal.TD_ERROR})
 
-    def written(self, slot: int, exploration: float) -> None:
+    def written(self, slot: int, exploration: float, episode: int) -> None:
         """Rank a new experience highest until it is replayed."""
         self._order.insert(slot, INFINITE)
 
@@ -155,7 +155,7 @@ class Exploration(Ranked):
         self._value: Final = value.data.cast("B").cast("f")
         self._bits: Final = value.data.cast("B").cast("I")
 
-    def written(self, slot: int, exploration: float) -> None:
+    def written(self, slot: int, exploration: float, episode: int) -> None:
         """Rank by the exploration magnitude; NaN ranks lowest."""
         self._value[0] = abs(exploration)
         bits = self._bits[0]

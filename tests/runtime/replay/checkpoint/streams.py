@@ -12,7 +12,7 @@ from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 
-RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)")
+RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "FarPolFrac", "MaxKLDiv", "MinError")
 SEED: Final = 5
 
 
@@ -40,17 +40,19 @@ class Fed:
             self.steps += 1
             rng = np.random.default_rng(self.steps)
             values = rng.random((self._per_step, 5), np.float32)
-            for v in values:
+            for i, v in enumerate(values):
                 slot = self.keeper.place()
                 chosen.append(slot)
                 if slot >= 0:
                     exploration = round(float(v[0]), 2)  # ties happen
                     self.storage.insert(slot, v[:2], v[2:3], float(v[3]), v[3:], 1, self.steps, exploration)
-                    self.keeper.written(slot, exploration)
+                    self.keeper.written(slot, exploration, (self.steps * self._per_step + i) // 7)
             self.offered += self._per_step
             if self.storage.stored:
                 slots = rng.integers(0, self.storage.stored, 16)
-                self.keeper.learned(Signal.TD_ERROR, slots, rng.random(16, np.float32))
+                values_of = rng.random(16, np.float32)
+                for signal in Signal:
+                    self.keeper.learned(signal, slots, values_of.round() if signal is Signal.FAR else values_of)
                 self.stale_errors += 1
         return chosen
 

@@ -166,15 +166,15 @@ def test_a_checkpoint_with_another_chance_to_write_is_refused(tmp_path: Path) ->
 def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, retention: str) -> None:
     capacity, per_step = 6000, 1500
     fed = Fed(retention, capacity, per_step=per_step)
-    row_bytes = 12 + fed.storage.layout.row_bytes
+    row_bytes, order_bytes = 12 + fed.storage.layout.row_bytes, fed.keeper.checkpoint_bytes_per_slot * capacity
     writer = CheckpointWriter(tmp_path, fed.identity)
     for _ in range(40):
         fed.go_on()
         fed.write(writer)
         sizes = [path.stat().st_size for path in tmp_path.iterdir()]
         # The bounds that the package states; 6000 slots are more than the 4096 of its floor.
-        assert sum(sizes) < (1.5 if fed.storage.cyclic else 3.5) * (capacity + 4096) * row_bytes + 3 * 16 * capacity
-        assert all(path.stat().st_size < 16 * capacity + 1000 for path in tmp_path.glob("order-*"))
+        assert sum(sizes) < (1.5 if fed.storage.cyclic else 3.5) * (capacity + 4096) * row_bytes + 3 * order_bytes
+        assert all(path.stat().st_size < order_bytes + 1000 for path in tmp_path.glob("order-*"))
         assert len(sizes) < 12
     writer.close()
     other = Fed(retention, capacity, per_step=per_step)

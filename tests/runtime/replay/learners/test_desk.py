@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
-    MAX_ERRORS,
     MAX_PAYLOAD_BYTES,
+    MAX_REPLAYED,
     MAX_RULINGS,
     UNKNOWN,
     VERSION,
@@ -25,7 +26,7 @@ from onrig.runtime.link.messages import (
     Closed,
     Confirm,
     Done,
-    Errors,
+    Feedback,
     Leave,
     Offer,
     Pull,
@@ -42,7 +43,8 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.settings import Selection
@@ -332,7 +334,7 @@ def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: 
         rig.memory, "take_feedback", lambda signal, slots, generations, values: taken.append(values.tolist())
     )
     for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
-        assert rig.ask(Errors(batch), *errors([0], [1], [value])) == Accepted()
+        assert rig.ask(Feedback(batch), *errors([0], [1], [value])) == Accepted()
     assert taken == [[1.0], [2.0]]
 
 
@@ -340,10 +342,10 @@ def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_
     rig = Rig(tmp_path, lockstep=False)
     rig.attach()
     rig.insert(4)
-    rig.ask(Errors(10**18), *errors([0], [9], [1.0]))
+    rig.ask(Feedback(10**18), *errors([0], [9], [1.0]))
     rig.ask(Leave())
     rig.attach(session=b"the next one")
-    rig.ask(Errors(5), *errors([0], [9], [1.0]))
+    rig.ask(Feedback(5), *errors([0], [9], [1.0]))
     assert rig.memory.stale_errors == 2
 
 
@@ -351,7 +353,7 @@ def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> No
     rig = Rig(tmp_path, "TDE(1.0)[Uniform]", capacity=4)
     rig.attach()
     rig.insert(4)
-    assert rig.ask(Errors(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
+    assert rig.ask(Feedback(1), *errors([0, 1, 2, -1, 99], [1, 2, 1, 1, 1], [0.5] * 5)) == Accepted()
     assert rig.memory.stale_errors == 3
 
 
@@ -369,9 +371,31 @@ def test_errors_of_experiences_rewritten_since_are_counted(tmp_path: Path) -> No
 )
 def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: tuple[bytes, ...]) -> None:
     rig.insert(4)
-    assert isinstance(rig.ask(Errors(1), *payloads), Refused)
-    assert rig.ask(Errors(1), *errors([0], [3], [1.0])) == Accepted()
+    assert isinstance(rig.ask(Feedback(1), *payloads), Refused)
+    assert rig.ask(Feedback(1), *errors([0], [3], [1.0])) == Accepted()
     assert rig.memory.stale_errors == 1, "the batch was not spent"
+
+
+def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "MaxKLDiv[Uniform]", capacity=8)
+    rig.attach()
+    heard: list[tuple[Signal, list[float]]] = []
+    learned = rig.memory.keeper.learned
+
+    def listen(signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        heard.append((signal, values.tolist()))
+        learned(signal, slots, values)
+
+    rig.memory.keeper.learned = listen  # type: ignore[method-assign]
+    rig.insert(4)
+    slots, generations, values = errors([0, 3], [1, 1], [0.5, 0.25, 2.0, 4.0])
+    assert rig.ask(Feedback(1, ("td", "kl")), slots, generations, values) == Accepted()
+    assert heard == [(Signal.TD_ERROR, [0.5, 0.25]), (Signal.KL, [2.0, 4.0])]
+    told = rig.ask(Feedback(2, ("td", "surprise")), slots, generations, values)
+    assert isinstance(told, Refused)
+    assert told.reason == "feedback of unknown kind 'surprise'; there are td, far, kl"
+    assert isinstance(rig.ask(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
+    assert rig.ask(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
 
 
 # -- lockstep ----------------------------------------------------------------------------------------------------------
@@ -414,7 +438,7 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
 
 
 def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
-    for request in (Pull(0, 0), Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
+    for request in (Pull(0, 0), Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
         answer = rig.ask(request, who=C)
         assert isinstance(answer, Refused)
         assert answer.code == UNKNOWN
@@ -427,7 +451,7 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
     rig.insert(3)
     for who in (B, C):
         assert isinstance(rig.ask(Pull(0, 0), who=who), Rows)
-        for request in (Errors(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
+        for request in (Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
             answer = rig.ask(request, who=who)
             assert isinstance(answer, Refused)
             assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
@@ -452,7 +476,7 @@ def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(ri
 def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> None:
     rig.ask(Leave())
     first = rig.attach(session=b"me")
-    rig.ask(Errors(10), *errors([], [], []))
+    rig.ask(Feedback(10), *errors([], [], []))
     rig.gone.add(A.peer)
     again = rig.attach(who=C._replace(key=A.key), session=b"me", memory=first.memory)
     assert again.pushes
@@ -517,9 +541,9 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
-    many = [0] * (MAX_ERRORS + 1)
-    assert isinstance(rig.ask(Errors(1), *errors(many, many, many)), Refused)
-    assert rig.ask(Errors(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
+    many = [0] * (MAX_REPLAYED + 1)
+    assert isinstance(rig.ask(Feedback(1), *errors(many, many, many)), Refused)
+    assert rig.ask(Feedback(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
 
 
 # -- another learner, in lockstep --------------------------------------------------------------------------------------
@@ -527,7 +551,7 @@ def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
 
 def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig) -> None:
     rig.insert(4)
-    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Feedback(7), *errors([0], [1], [1.0]))
     rig.ask(Leave())
     newcomer = Attach(session=b"the next one", role="push")
     assert rig.desk.handle(C, newcomer, []) is None
@@ -537,13 +561,13 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     assert rig.desk.departures == 1
     assert rig.attach(who=C, session=b"the next one").pushes
     assert not rig.desk.replaced
-    rig.ask(Errors(5), *errors([0], [1], [1.0]), who=C)
+    rig.ask(Feedback(5), *errors([0], [1], [1.0]), who=C)
     assert rig.desk.error_batches == 2
 
 
 def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
     rig.desk.closed = 1
-    rig.ask(Errors(7), *errors([0], [1], [1.0]))
+    rig.ask(Feedback(7), *errors([0], [1], [1.0]))
     rig.ask(Done(1, 10, 0.0))
     rig.desk.settle(1)
     rig.ask(Leave())
@@ -583,7 +607,7 @@ REQUESTS = st.one_of(
     st.builds(Attach, INTS | st.just(LINK_VERSION), st.binary(max_size=3), st.sampled_from(["push", "watch"])),
     st.builds(Pull, INTS, INTS, INTS, INTS),
     st.builds(Confirm, INTS, st.binary(max_size=20)),
-    st.builds(Errors, INTS),
+    st.builds(Feedback, INTS, st.sampled_from([("td",), ("td", "far"), ("kl", "kl"), ("td error",)])),
     st.builds(Offer, INTS),
     st.builds(Done, INTS, INTS, st.floats()),
     st.builds(Leave),

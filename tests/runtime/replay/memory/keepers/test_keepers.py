@@ -12,7 +12,7 @@ from onrig.runtime.replay.memory.order.uniforms import Uniforms
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from tests.runtime.replay.chi_square import follows
 
-RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)")
+RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "FarPolFrac", "MaxKLDiv", "MinError")
 
 
 def _keeper(retention: str, capacity: int, seed: int = 0, write_probability: float = 1.0) -> Keeper:
@@ -20,10 +20,10 @@ def _keeper(retention: str, capacity: int, seed: int = 0, write_probability: flo
     return keeper_for(parse_strategy(f"{retention}[Uniform]"), capacity, rng, write_probability=write_probability)
 
 
-def _offer(keeper: Keeper, exploration: float) -> int:
+def _offer(keeper: Keeper, exploration: float, episode: int = 1) -> int:
     slot = keeper.place()
     if slot != REJECTED:
-        keeper.written(slot, exploration)
+        keeper.written(slot, exploration, episode)
     return slot
 
 
@@ -60,7 +60,7 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
         slot = keeper.place()
         key = keys[slot]
         counts[int(key) - 1] += 1
-        keeper.written(slot, float(key))
+        keeper.written(slot, float(key), 1)
         if retention == "TDE":
             keeper.learned(Signal.TD_ERROR, np.array([slot]), keys[slot : slot + 1])
     assert follows(counts, np.arange(1.0, capacity + 1) ** -alpha)
@@ -156,19 +156,21 @@ def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
     other = _keeper(retention, 500, 2, write_probability)
     rng = np.random.default_rng(3)
 
-    def step(keeper: Keeper, key: float, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-        slot = _offer(keeper, key)
-        keeper.learned(Signal.TD_ERROR, slots, np.full(len(slots), key, np.float32))
+    def step(keeper: Keeper, i: int, key: float, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+        slot = _offer(keeper, key, i // 9)
+        for signal in Signal:
+            value = float(key > 0.7) if signal is Signal.FAR else key
+            keeper.learned(signal, slots, np.full(len(slots), value, np.float32))
         return slot
 
     written: set[int] = set()
-    for _ in range(filled):
-        written |= {_offer(one, rng.random())} - {REJECTED}
+    for i in range(filled):
+        written |= {step(one, i, rng.random(), rng.permutation(np.array(sorted(written), np.int64))[:4])} - {REJECTED}
     other.restore({name: array.copy() for name, array in one.state().items()})
-    for _ in range(1000):
-        key, slots = rng.random(), rng.permutation(sorted(written))[:4]
-        slot = step(one, key, slots)
-        assert step(other, key, slots) == slot
+    for i in range(filled, filled + 1000):
+        key, slots = rng.random(), rng.permutation(np.array(sorted(written), np.int64))[:4]
+        slot = step(one, i, key, slots)
+        assert step(other, i, key, slots) == slot
         written |= {slot} - {REJECTED}
     assert one.refused == other.refused
 
