@@ -72,10 +72,10 @@ def _run(overrides: Sequence[str], seeds: Sequence[int], name: str = "pendulum",
 
 @pytest.mark.parametrize("overrides", CASES.values(), ids=CASES.keys())
 def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(overrides: list[str]) -> None:
-    seeds = [5, 0, 11, 3, 8, 2, 1]
-    together = _run(overrides, seeds)
-    for at in (0, 3, 6):
-        for among, alone in zip(together, _run(overrides, [seeds[at]]), strict=True):
+    seeds = [5, 0, 11, 3, 8]
+    together = _run(overrides, seeds, episodes=7)
+    for at in (0, 4):
+        for among, alone in zip(together, _run(overrides, [seeds[at]], episodes=7), strict=True):
             assert among.train[at] == alone.train[0]
             assert among.evaluation[at] == alone.evaluation[0]
             if among.batch_noise is not None and alone.batch_noise is not None:
