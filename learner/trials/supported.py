@@ -36,6 +36,10 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
+    if settings.selected.batch_steps:
+        problems.append(
+            f"{settings.algorithm} learns from its own batches, trials of a run from memories: give a world"
+        )
     if settings.refers is not None:
         problems.append("ReF-ER needs the policies that acted, which trials of a run do not keep: give a world instead")
     if isinstance(config.exploration, OwnNoise) and not settings.stochastic:
