@@ -114,7 +114,7 @@ class Trpo(ActorCritic):
         self.updates += 1
 
     def _step_policies(self, x: torch.Tensor, batch: Frozen) -> None:
-        """Go along the natural gradient as far as the bound on the divergence allows and the objective does not fall."""
+        """Follow the natural gradient as far as the divergence is within its bound and the objective does not fall."""
         config, S = self.config, len(x)
         drawn, log_pi, advantage = (
             torch.from_numpy(field).to(self._dtype) for field in (batch.drawn, batch.log_pi, batch.advantage)
@@ -151,7 +151,7 @@ class Trpo(ActorCritic):
         self._write(taken)
 
     def fisher_product(self, x: torch.Tensor) -> Callable[[Vectors], Vectors]:
-        """Products v -> (F + damping) v of parameter vectors, F the Hessian of the mean KL divergence at states ``x``."""
+        """Products v -> (F + damping) v of parameter vectors; F is the Hessian of the mean KL divergence at ``x``."""
         leaves = self._actor.online
         present = self._distribution(leaves, x)
         old = tuple(part.detach() for part in present)
