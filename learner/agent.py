@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
     Attending,
+    Behaviour,
     Exportable,
     Gaussian,
     Minibatches,
@@ -65,7 +66,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
@@ -114,8 +115,15 @@ class Agent:
 
     def _gather(self, slots: Slots) -> Minibatches:
         stored, _ = self._mirror.gather(Draw(slots, None))
-        fields = (stored.observation, stored.action, stored.reward, stored.next_observation, stored.terminated)
-        return Minibatches(*(field[0] for field in fields))
+        acted = stored.behaviour
+        return Minibatches(
+            stored.observation[0],
+            stored.action[0],
+            stored.reward[0],
+            stored.next_observation[0],
+            stored.terminated[0],
+            behaviour=None if acted is None else Behaviour(*(field[0] for field in acted)),
+        )
 
     def join(self, memory: bytes, restored: int) -> None:
         """Note which memory of the rig the mirror is of: its id, and how many writes it inherited from its predecessor.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
@@ -25,6 +26,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a rig can run its policies; trials on plants run those of all."""
     stochastic: ClassVar[bool] = False
     """Whether its policies draw their actions, and so explore by noise of their own."""
+    noisy_weights: ClassVar[bool] = False
+    """Whether trials explore by noise in its weights; a rig acts without."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
@@ -35,6 +38,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     under_refer: ClassVar[str] = ""
     """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    follows_episodes: ClassVar[bool] = False
+    """Whether it looks along the episodes in the memory."""
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
@@ -189,6 +194,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "rainbow:Rainbow"
     gives_targets = True
+    noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
     """Units of the common hidden layers, and, last, of each of the two noisy streams."""
@@ -217,6 +223,42 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
 
+class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
+
+    implementation = under_refer = "naf:Naf"
+    gives_targets = True
+    hidden: Hidden = (128, 128)
+    """Units, softsign."""
+    batch: Batch = 256
+    gamma: Fraction = 0.995
+    tau: Rate = 1e-2
+    lr: Positive = 1e-4
+    beta_on: Literal["mean", "all"] = "mean"
+    """Which part of the gradient the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
+    or all of it, as in the paper."""
+    reward_scale: Positive = 1e-3
+
+
+class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
+
+    implementation = under_refer = "vracer:Vracer"
+    follows_episodes = True
+    hidden: Hidden = (128, 128)
+    """Units, softsign."""
+    batch: Batch = 256
+    gamma: Fraction = 0.995
+    lr: Positive = 1e-4
+    std: Positive = 0.2**0.5
+    """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
+    advantage: Literal["none", "quadratic", "gaussian"] = "none"
+    """The advantage as a function of the action (App. E)."""
+    retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
+    """Updates between looks along all episodes; a new episode is looked along at once."""
+    reward_scale: Positive = 1e-3
+
+
 def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
     """Problems of the atoms, as (path, message) pairs."""
     low, high = config.returns
@@ -242,6 +284,8 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     td3: Td3Config | UnsetType = UNSET
     sac: SacConfig | UnsetType = UNSET
     rainbow: RainbowConfig | UnsetType = UNSET
+    naf: NafConfig | UnsetType = UNSET
+    vracer: VracerConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:
@@ -266,3 +310,8 @@ if TYPE_CHECKING:
     AlgorithmName = str
 else:
     AlgorithmName = Literal[ALGORITHMS]
+
+
+def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
+    """Names of the algorithms whose sections are such, as a message lists them."""
+    return ", ".join(name for name in ALGORITHMS if holds(Algorithms(algorithm=name).selected))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.learner.trajectories import NOTHING, Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
@@ -24,18 +24,26 @@ def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors`` is
-    what the algorithm needs (``onrig.learner.algorithm_settings``).
+    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``
+    and ``follows`` (whether it looks along episodes) are what the algorithm needs
+    (``onrig.learner.algorithm_settings``).
     """
 
     def __init__(
-        self, capacity: int, layout: Layout, *, cyclic: bool, intervened_weight: float = 1.0, successors: int = 1
+        self,
+        capacity: int,
+        layout: Layout,
+        *,
+        cyclic: bool,
+        intervened_weight: float = 1.0,
+        successors: int = 1,
+        follows: bool = False,
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[int, Batch] = {}
         self._successors = successors
-        self._trajectories = Trajectories(1, capacity, self._continues) if successors > 1 else None
+        self._trajectories = Trajectories(1, capacity, self._continues) if follows or successors > 1 else None
 
     def apply(self, payload: bytes, upto: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
@@ -61,6 +69,11 @@ class Mirror:
         together: NDArray[np.bool_] = same.all(axis=1)
         return together
 
+    @property
+    def after(self) -> Slots:
+        """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
+        return NOTHING if self._trajectories is None else self._trajectories.after
+
     def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
         updates, size = draw.slots.shape
@@ -80,7 +93,7 @@ class Mirror:
             slots=draw.slots[:, None],
             behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
         )
-        if self._trajectories is not None:
+        if self._trajectories is not None and self._successors > 1:
             chain = self._trajectories.follow(draw.slots[:, None], self._successors)
             minibatches = replace(
                 minibatches,

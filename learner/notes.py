@@ -6,6 +6,7 @@ They never reach the rig; they are saved with the learner.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -21,12 +22,12 @@ class Notes:
         self.capacity = capacity
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
         """(S,): slots that were written."""
-        self._columns: dict[str, NDArray[np.generic]] = {}
+        self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
-    def column(self, name: str, initial: float, dtype: DTypeLike = np.float32) -> NDArray[np.generic]:
+    def column(self, name: str, initial: float, dtype: DTypeLike = np.float32) -> NDArray[Any]:
         """Add a column of which a rewritten slot has ``initial``; its owner writes into it."""
-        added: NDArray[np.generic] = np.full((self.trials, self.capacity), initial, dtype)
+        added: NDArray[Any] = np.full((self.trials, self.capacity), initial, dtype)
         self._columns[name], self._initial[name] = added, initial
         return added
 
@@ -44,7 +45,7 @@ class Notes:
         for name, column in self._columns.items():
             column[:] = self._initial[name]
 
-    def of(self, trial: int, name: str) -> NDArray[np.generic]:
+    def of(self, trial: int, name: str) -> NDArray[Any]:
         """One trial's column, of the written slots alone: (stored,)."""
         return self._columns[name][trial, : self.stored[trial]]
 

@@ -20,7 +20,11 @@ Continues = Callable[[int, Slots, Slots], Bools]
 """Whether in a trial the experiences in the second slots (k,) start in the state in which those in the first ones end:
 a fault may cut an episode short and have it begun again under the same number."""
 
+NOTHING: Final = np.zeros((0, 0), np.int64)
+"""Successors where nobody looks for them."""
 _STEP_BITS: Final = 32
+BYTES_PER_SLOT: Final = 200.0
+"""The most bytes for each experience of a trial: links, key and dictionary entry."""
 
 
 def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -52,6 +56,11 @@ class Trajectories:
         self._before: NDArray[np.int64] = np.full((trials, capacity), -1)
         self._key: NDArray[np.int64] = np.full((trials, capacity), -1)
         self._slots: list[dict[int, int]] = [{} for _ in range(trials)]
+
+    @property
+    def after(self) -> Slots:
+        """(S, capacity): slot of the successor, -1 where none is stored; kept up to date."""
+        return self._after
 
     def written(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
         """Note new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Signals, Stored, algorithm_for
+from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Signals, algorithm_for
 from onrig.learner.samplers import Setting
 from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
@@ -60,7 +60,7 @@ class StepTrials:
         kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=isinstance(self._algorithm, Gaussian))
         self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
         if isinstance(self._algorithm, Attending):
-            self._algorithm.attend(Stored(self.memories.notes, self.memories.gather))
+            self._algorithm.attend(self.memories.shown())
         self.steps = 0
         """Environment steps that each trial has done."""
         S = len(seeds)

@@ -77,6 +77,6 @@ def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None =
     made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
-    made.attend(Stored(memory.notes, memory.gather))
+    made.attend(Stored(memory.notes, memory.gather, memory.after))
     memory.fill()
     return made

@@ -18,7 +18,14 @@ from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
 from tests.learner.algorithms.hosts import Memory, host
 
-CASES: dict[str, dict[str, Any]] = {"ddpg": {}}
+CASES: dict[str, dict[str, Any]] = {
+    "ddpg": {},
+    "naf": {"algorithm": "naf", "hidden": [9, 7]},
+    "naf, beta on all": {"algorithm": "naf", "hidden": [9], "beta_on": "all"},
+    "vracer": {"algorithm": "vracer", "hidden": [9, 7]},
+    "vracer, quadratic": {"algorithm": "vracer", "hidden": [9], "advantage": "quadratic", "retrace_every": 1},
+    "vracer, gaussian": {"algorithm": "vracer", "hidden": [9], "advantage": "gaussian"},
+}
 HOSTS = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
 
 

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import ALGORITHMS
-from onrig.learner.algorithms import Exportable, Minibatches, Signals, algorithm_for
+from onrig.learner.algorithm_settings import ALGORITHMS, Algorithms
+from onrig.learner.algorithms import (
+    Attending,
+    Behaviour,
+    Exportable,
+    Minibatches,
+    Signals,
+    Stored,
+    algorithm_for,
+)
+from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings, rig_problems
+from onrig.learner.trajectories import NOTHING
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -21,6 +33,16 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> None:
+    settings = msgspec.convert({"algorithm": name}, LearnerSettings)
+    with pytest.raises(ValueError, match="one random stream per trial"):
+        algorithm_for(settings, 2, 1, [])
+    if settings.selected.single_action:
+        with pytest.raises(ValueError, match=f"{name} takes one action dimension, got 4"):
+            algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.gives_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
@@ -29,9 +51,13 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
 
     def signals(terminated: NDArray[np.bool_]) -> Signals:
         streams = [np.random.default_rng(seed) for seed in (3, 4)]
-        told = algorithm_for(settings, 2, 1, streams).update(
-            Minibatches(observation, np.tanh(action), reward, after, terminated)
-        )
+        algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
+        batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
+        if isinstance(algorithm, Attending):
+            algorithm.attend(Stored(notes, lambda slots: batches, NOTHING))
+            acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
+            batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
+        told = algorithm.update(batches)
         assert settings.selected.gives_targets is (told.target is not None)
         return told
 

@@ -24,6 +24,12 @@ CASES: dict[str, dict[str, Any]] = {
         "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {}},
         "selection": {"strategy": "FIFO[PER]", "capacity": 40},
     },
+    "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL, "refer": {"rules": "1"}}},
+    "vracer": {
+        "learner": {"algorithm": "vracer", "vracer": SMALL, "refer": {}},
+        "selection": {"strategy": "Resv[Uniform]", "capacity": 30, "write_probability": 0.9},
+        "random_steps": 8,
+    },
     "klper": {
         "learner": {"algorithm": "td3", "td3": SMALL},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},

@@ -1,0 +1,186 @@
+"""V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
+
+Beside every slot stand its value and its importance ratio as of the last replay; from these Q^ret is computed along
+the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them every few updates.
+With a head the advantage is a function of the action (App. E), learned beside the policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import softplus
+
+from onrig.learner.algorithm_settings import ReferSettings, VracerConfig
+from onrig.learner.algorithms import Minibatches, Stored
+from onrig.learner.algorithms.heads import HEADS
+from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
+from onrig.learner.algorithms.refer import Refer
+from onrig.learner.algorithms.returns import retrace
+from onrig.learner.autograd import Blocks, Nets, softsign_outputs
+from onrig.learner.networks import Layer, Layout, actor_layout
+from onrig.runtime.replay.memory.layout import Slots
+
+_AT_ONCE: Final = 16
+"""Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""
+
+
+Index = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Trial and slot of some experiences."""
+
+
+class _Out(NamedTuple):
+    """Outputs of the networks at states (S, rows)."""
+
+    value: torch.Tensor
+    mean: torch.Tensor
+    std: torch.Tensor
+    """(S, 1, m)"""
+    head: torch.Tensor
+
+
+class Vracer(Host):
+    """Networks of S trials, and the update that trains them."""
+
+    def __init__(
+        self,
+        config: VracerConfig,
+        n_observations: int,
+        n_actions: int,
+        streams: Sequence[np.random.Generator],
+        refer: ReferSettings,
+    ) -> None:
+        """Initialise one trial from each of ``streams``."""
+        super().__init__(config, refer, n_observations, n_actions, len(streams))
+        self._vracer = config
+        self._head = HEADS.get(config.advantage)
+        outputs = 0 if self._head is None else self._head.outputs(n_actions)
+        self._body = actor_layout(n_observations, 1 + n_actions + outputs, config.hidden)
+        # The standard deviation is a network without inputs: it is that of all states.
+        layout = Layout((*self._body.layers, Layer(0, n_actions, last=True)))
+        spread = np.full((len(streams), 1, n_actions), math.log(math.expm1(config.std)))
+        vectors = np.concatenate((initial_vectors(self._body, streams), spread), axis=2)
+        self._network = Nets(layout, vectors, lr=config.lr, dtype=torch.float32, targets=False)
+
+    def attend(self, stored: Stored) -> None:
+        """Learn from this memory; once, before the first update."""
+        super().attend(stored)
+        column = stored.notes.column
+        self._known = column("known", False, np.bool_)
+        self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
+        self._advantages, self._rewards = column("advantage", 0.0), column("reward", 0.0)
+        self._q_ret = column("q_ret", 0.0)
+
+    @property
+    def _nets(self) -> dict[str, Nets]:
+        return {"network": self._network}
+
+    def _out(self, blocks: Blocks, x: torch.Tensor) -> _Out:
+        m = self._m
+        out = softsign_outputs(self._body, blocks[:-1], x)
+        std = softplus(blocks[-1][:, :1, :m])
+        return _Out(out[..., 0], out[..., 1 : 1 + m], std, out[..., 1 + m : self._body.layers[-1].outputs])
+
+    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self._out(self._network.frozen, x)
+        return out.mean, out.std.expand_as(out.mean)
+
+    def _advantage_of(self, action: torch.Tensor, out: _Out) -> torch.Tensor:
+        """A(s, a) (S, B), 0 without a head; gradients reach the head's outputs alone."""
+        if self._head is None:
+            return torch.zeros_like(out.value)
+        mean, std = out.mean.detach(), out.std.detach().expand_as(out.mean)
+        return self._head.advantage(action, mean, std, out.head)
+
+    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+        B, slots, trial = self._config.batch, drawn.slots, np.arange(self.trials)[:, None]
+        self._enter(refer)
+        out = self._out(self._network.online, drawn.x)
+        out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])
+        apart, weights = self._judged(drawn, (out.mean, out.std.expand_as(out.mean)), refer)
+        advantage = self._advantage_of(drawn.action, out)
+        q_ret = torch.from_numpy(self._q_ret[trial, slots])
+        ahead = q_ret - out.value.detach()
+        error = ahead - advantage.detach()
+        rho = apart.rho * torch.from_numpy(~drawn.deviates)
+        bounded = rho.detach().clamp(max=1.0)
+        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (R13 of docs/methods.md).
+        loss = -rho * ahead - bounded * error * out.value - rho.detach() * error * advantage
+        self._network.descend(weights.mixed(drawn.weight * loss, apart.kl).sum() / B)
+
+        self._value[trial, slots] = out.value.detach().numpy()
+        self._advantages[trial, slots] = advantage.detach().numpy()
+        self._value_ends(slots)
+        if (self.updates + 1) % self._vracer.retrace_every == 0:
+            for s in range(self.trials):
+                self._retrace(s, refer)
+        return error, q_ret
+
+    def _enter(self, refer: Refer) -> None:
+        """Value new experiences, with a ratio of 1, or 0 where another action was applied."""
+        assert self._stored is not None
+        fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
+        for at, which, taken in self._pieces(fresh):
+            both = np.concatenate((taken.observation, taken.next_observation), axis=1)
+            with torch.no_grad():
+                out = self._out(self._network.frozen, self._inputs(both))
+                here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
+                advantage = self._advantage_of(torch.tensor(taken.action, dtype=torch.float32), here)
+            ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
+            assert taken.behaviour is not None
+            for column, values in (
+                (self._value, here.value.numpy()),
+                (self._end_value, ends),
+                (self._advantages, advantage.numpy()),
+                (self._rewards, taken.reward),
+                (self._q_ret, taken.reward * self._reward_scale + self._config.gamma * ends),
+                (refer.rho, 1.0 - taken.behaviour.deviates),
+            ):
+                column[at] = values[which]
+            self._known[at] = True
+        for s, slots in enumerate(fresh):
+            if len(slots) > 1:
+                self._retrace(s, refer)
+
+    def _value_ends(self, slots: Slots) -> None:
+        """Value anew where drawn experiences lead that nothing follows, unless the task terminated there."""
+        assert self._stored is not None
+        after = self._stored.after
+        last = [of_trial[after[s, of_trial] < 0] for s, of_trial in enumerate(slots)]
+        for at, which, taken in self._pieces(last):
+            with torch.no_grad():
+                out = self._out(self._network.frozen, self._inputs(taken.next_observation))
+            self._end_value[at] = np.where(taken.terminated, 0.0, out.value[:, :_AT_ONCE].numpy())[which]
+
+    def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
+        """Gather slots of each trial, some at once: where they are in the columns, and among those gathered."""
+        assert self._stored is not None
+        for start in range(0, max(map(len, slots)), _AT_ONCE):
+            padded = np.zeros((self.trials, _AT_ONCE), np.int64)
+            real = np.zeros(padded.shape, np.bool_)
+            for s, of_trial in enumerate(slots):
+                piece = of_trial[start : start + _AT_ONCE]
+                padded[s, : len(piece)], real[s, : len(piece)] = piece, True
+            trial, place = (at.astype(np.int64) for at in np.nonzero(real))
+            yield (trial, padded[trial, place]), (trial, place), self._stored.gather(padded)
+
+    def _retrace(self, s: int, refer: Refer) -> None:
+        assert self._stored is not None
+        n = int(self._stored.notes.stored[s])
+        self._q_ret[s, :n] = retrace(
+            self._rewards[s, :n] * self._reward_scale[s],
+            self._value[s, :n],
+            refer.rho[s, :n],
+            self._end_value[s, :n],
+            self._stored.after[s, :n],
+            self._config.gamma,
+            None if self._head is None else self._advantages[s, :n],
+        )
+
+    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
+        return self._body, self._network.vectors()[:, 0, : self._body.n_parameters], 1

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from onrig.learner.algorithms.heads import quadratic
+from onrig.learner.algorithms.naf import Naf
+from tests.learner.algorithms.hosts import Memory, host
+
+
+def _naf(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Naf:
+    made = host(memory, {"algorithm": "naf", "hidden": [9, 7], **section}, refer)
+    assert isinstance(made, Naf)
+    return made
+
+
+def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_have_none() -> None:
+    memory = Memory(2)
+    naf = _naf(memory, gamma=0.5)
+    naf.update(memory.draws(30, 8))
+    batches = memory.draws(1, 8)
+    x, x_next = (naf._inputs(states[0]) for states in (batches.observation, batches.next_observation))
+    with torch.no_grad():
+        value, mean, lower = (part[:, :8] for part in naf._out(naf._network.frozen, x))
+        after = naf._out(naf._network.target, x_next)[0][:, :8].numpy()
+        q = (value + quadratic(torch.from_numpy(batches.action[0]), mean, lower)).numpy()
+    target = batches.reward[0] + 0.5 * np.where(batches.terminated[0], 0.0, after)
+    signals = naf.update(batches)
+    assert signals.target is not None
+    np.testing.assert_allclose(signals.target[0], target, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(signals.td[0], target - q, rtol=1e-4, atol=1e-5)
+
+
+def test_beta_scales_the_gradient_of_the_mean_or_all_of_it() -> None:
+    """With beta at 0, values are learned in the authors' reading alone."""
+    moved = {}
+    for beta_on in ("mean", "all"):
+        memory = Memory(1)
+        naf = _naf(memory, {"standardise": False, "far_share": 0.0}, beta_on=beta_on, lr=1e-2)
+        memory.drawn[:] = memory.mean  # near; the policy's distance alone pulls at the hidden layers
+        memory.notes.written(0, np.arange(0))
+        before = naf._network.vectors().copy()
+        naf.update(memory.draws(1, 8))
+        width = 1 + 2 + 3
+        output = (naf._network.vectors() - before)[0, 0, -8 * width :].reshape(8, width)
+        moved[beta_on] = np.abs(output).max(axis=0)
+    assert (moved["mean"] > 0.0).all()
+    assert moved["all"][0] == 0.0
+    assert (moved["all"][1:3] > 0.0).all()
+    assert (moved["all"][3:] == 0.0).all()
+
+
+@pytest.mark.parametrize("rules", ["both", "none"])
+def test_it_learns_the_best_action_of_a_quadratic_reward(rules: str) -> None:
+    memory = Memory(1, terminates=True)
+    memory.terminated[:] = True
+    memory.mean[:] = 0.0
+    memory.drawn[:] = np.random.default_rng(0).uniform(-1, 1, memory.drawn.shape)
+    memory.std[:] = 0.6
+    memory.reward[:] = -((memory.drawn - 0.3) ** 2).sum(axis=2)
+    naf = _naf(memory, {"rules": rules, "standardise": False, "std": 0.6}, lr=1e-2, batch=16)
+    naf.update(memory.draws(300, 16))
+    mean, _ = naf.distribution(memory.observation)
+    assert abs(float(mean.mean()) - 0.3) < 0.08

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onrig.learner.algorithms.returns import retrace
+from onrig.learner.algorithms.vracer import Vracer
+from onrig.runtime.replay.memory.layout import Slots
+from tests.learner.algorithms.hosts import CAPACITY, Memory, host
+
+
+def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Vracer:
+    made = host(memory, {"algorithm": "vracer", "hidden": [9, 7], **section}, refer)
+    assert isinstance(made, Vracer)
+    return made
+
+
+def _values(vracer: Vracer, observation: np.ndarray) -> np.ndarray:
+    return (
+        vracer._out(vracer._network.frozen, vracer._inputs(observation))
+        .value.detach()
+        .numpy()[:, : observation.shape[1]]
+    )
+
+
+def _column(memory: Memory, name: str) -> np.ndarray:
+    return np.asarray(memory.notes.state()[name])
+
+
+def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
+    memory = Memory(1)
+    memory.deviates[0, 25] = True
+    vracer = _vracer(memory, gamma=0.9, lr=1e-12)
+    values, ends = (_values(vracer, states) for states in (memory.observation, memory.next_observation))
+    vracer.update(memory.draws(1, 8))
+    drawn = memory.draws(1, 8).slots
+    assert drawn is not None
+    np.testing.assert_allclose(_column(memory, "value"), values, atol=1e-6)
+    np.testing.assert_allclose(_column(memory, "end_value"), np.where(memory.terminated, 0.0, ends), atol=1e-6)
+    ratio = np.where(memory.deviates[0], 0.0, 1.0)
+    wanted = retrace(
+        memory.reward[0], values[0], ratio, np.where(memory.terminated[0], 0.0, ends[0]), memory.after[0], 0.9
+    )
+    np.testing.assert_allclose(_column(memory, "q_ret")[0], wanted, rtol=1e-4, atol=1e-4)
+    others = np.setdiff1d(np.arange(CAPACITY), drawn)
+    assert (_column(memory, "rho")[0, others] == ratio[others]).all()
+
+
+def test_a_new_experience_leads_to_the_value_of_where_it_ends_until_the_next_look_along_the_episodes() -> None:
+    memory = Memory(1, terminates=False)
+    vracer = _vracer(memory, gamma=0.9, lr=1e-12, retrace_every=3)
+    slots: Slots = np.arange(8)[None, None]
+    batches = memory.gather(slots)
+    vracer.update(batches)
+    before = _column(memory, "q_ret")
+    memory.reward[0, 29] = 50.0
+    memory.notes.written(0, np.array([29]))
+    vracer.update(batches)
+    end = _values(vracer, memory.next_observation)[0, 29]
+    q_ret = _column(memory, "q_ret")[0]
+    assert q_ret[29] == pytest.approx(50.0 + 0.9 * end, rel=1e-5)
+    assert q_ret[28] == before[0, 28]
+    vracer.update(batches)
+    assert _column(memory, "q_ret")[0, 28] > before[0, 28] + 20.0
+
+
+def test_without_distance_the_error_is_that_of_the_value() -> None:
+    memory = Memory(1)
+    vracer = _vracer(memory, lr=1e-12)
+    batches = memory.draws(1, 8)
+    td = vracer.update(batches).td[0, 0]
+    assert batches.slots is not None
+    at = batches.slots[0, 0]
+    wanted = _column(memory, "q_ret")[0, at] - _column(memory, "value")[0, at]
+    np.testing.assert_allclose(td, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("advantage", ["none", "quadratic", "gaussian"])
+def test_it_learns_the_best_action_and_its_value(advantage: str) -> None:
+    memory = Memory(1, m=1)
+    memory.terminated[:] = True
+    memory.observation[:] = 0.5
+    memory.mean[:], memory.std[:] = 0.0, 0.45
+    memory.drawn[:] = 0.45 * np.random.default_rng(0).standard_normal(memory.drawn.shape)
+    memory.reward[:] = -((memory.drawn[..., 0] - 0.5) ** 2)
+    refer = {"standardise": False, "far_share": 0.3}
+    vracer = _vracer(memory, refer, lr=1e-2, batch=16, advantage=advantage)
+    vracer.update(memory.draws(200, 16))
+    mean, std = vracer.distribution(memory.observation)
+    assert 0.2 < float(mean.mean()) < 0.8
+    assert (std < 0.447).all()  # less spread pays here
+    kl, far = vracer.departure()[0]
+    assert 0.0 < kl < 5.0
+    assert far < 0.5
+
+
+def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_set() -> None:
+    memory = Memory(2)
+    vracer = _vracer(memory)
+    _, std = vracer.distribution(memory.observation)
+    np.testing.assert_allclose(std, 0.2**0.5, rtol=1e-6)
+    np.testing.assert_allclose(vracer.actor_std(1), 0.2**0.5, rtol=1e-6)
+    np.testing.assert_allclose(_vracer(Memory(1), std=0.6).actor_std(0), 0.6, rtol=1e-6)
