@@ -388,6 +388,6 @@ def test_a_policy_sees_what_its_task_composes_and_the_record_says_so() -> None:
     for step, seen, (once, twice) in zip(steps, shown, before, strict=True):
         assert step.observation == pytest.approx((step.observation[0], 0.001 * step.sensors[1]))
         assert step.input == pytest.approx((math.sin(step.observation[0]), once, twice))
-        assert np.float32(step.input).tolist() == seen
+        assert np.array(step.input, np.float32).tolist() == seen
     layout = record_layout(config)
     assert layout.pack(steps)["input"].tolist() == shown
