@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
@@ -25,6 +26,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a rig can run its policies; trials on plants run those of all."""
     stochastic: ClassVar[bool] = False
     """Whether its policies draw their actions, and so explore by noise of their own."""
+    noisy_weights: ClassVar[bool] = False
+    """Whether trials explore by noise in its weights; a rig acts without."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
@@ -191,6 +194,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "rainbow:Rainbow"
     gives_targets = True
+    noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
     """Units of the common hidden layers, and, last, of each of the two noisy streams."""
@@ -306,3 +310,8 @@ if TYPE_CHECKING:
     AlgorithmName = str
 else:
     AlgorithmName = Literal[ALGORITHMS]
+
+
+def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
+    """Names of the algorithms whose sections are such, as a message lists them."""
+    return ", ".join(name for name in ALGORITHMS if holds(Algorithms(algorithm=name).selected))

@@ -42,7 +42,7 @@ from onrig.runtime.run_state.report import report
 
 Role = Literal["push", "watch"]
 _AGAIN_S: Final = 1.0
-"""Delay before repeating an offer that the rig rejected as too soon."""
+"""Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
 
 
 class Unfit(Exception):
@@ -179,19 +179,20 @@ class Offering:
         self._rulings: Counter[str] = Counter()
         self._too_soon = 0
         self._again_s: float | None = None
+        self._offered_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, lockstep: bool) -> None:
         """Offer the agent's current policy; the rig answers with its id if it admits it."""
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise Unfit("unexpected answer of the rig to an offer")
-        self._again_s = None
+        self._again_s, self._offered_s = None, self._clock_s()
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
             self._too_soon += 1
             if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
-                self._again_s = self._clock_s() + _AGAIN_S
+                self._again_s = self._offered_s + _AGAIN_S
         else:
             said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {said}")
@@ -200,6 +201,11 @@ class Offering:
     def due(self) -> bool:
         """Whether an offer rejected as too soon is now due."""
         return self._again_s is not None and self._clock_s() >= self._again_s
+
+    @property
+    def rested(self) -> bool:
+        """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
+        return self._clock_s() - self._offered_s >= _AGAIN_S
 
     def heed(self, ruling: Ruling) -> None:
         """Report a policy that failed its probation; count those that passed."""

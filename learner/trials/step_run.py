@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative
+from onrig.learner.algorithm_settings import algorithms_where
 from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
@@ -110,14 +111,15 @@ def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[s
     learner, selected = run.learner, run.learner.selected
     if not selected.single_action:
         if levels is not None:
-            yield (
-                "learner.algorithm",
-                f"'{run.task}' has discrete actions, {learner.algorithm} has none: use dqn",
-            )
+            able = algorithms_where(lambda section: section.single_action)
+            yield "learner.algorithm", f"'{run.task}' has discrete actions, {learner.algorithm} has none; {able} have"
         return
     own = getattr(selected, "levels", levels)
     if m != 1:
-        message = f"{learner.algorithm} discretises one action, '{run.task}' has {m}: use ddpg, td3 or sac"
-        yield "learner.algorithm", message
+        able = algorithms_where(lambda section: not section.single_action)
+        yield (
+            "learner.algorithm",
+            f"{learner.algorithm} discretises one action, '{run.task}' has {m}; {able} take several",
+        )
     elif levels is not None and own != levels:
         yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own}"

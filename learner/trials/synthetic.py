@@ -1,4 +1,4 @@
-"""Synthetic experiences in place of some that trials measured (de Bruin et al. 2018, §6.2.1), in batches."""
+"""Synthetic experiences of S trials (de Bruin et al. 2018, §6.2.1), made of ``onrig.sim.synthetic`` in batches."""
 
 from __future__ import annotations
 
