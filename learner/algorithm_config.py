@@ -21,6 +21,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a rig can run its policies; trials on plants run those of all."""
     stochastic: ClassVar[bool] = False
     """Whether its policies draw their actions, and so explore by noise of their own."""
+    noisy_weights: ClassVar[bool] = False
+    """Whether trials explore by noise in its weights; a rig acts without."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 

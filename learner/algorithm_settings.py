@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args, get_type_hints
 
 import msgspec
@@ -152,6 +153,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "rainbow:Rainbow"
     gives_targets = True
+    noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
     """Units of the common hidden layers, and, last, of each of the two noisy streams."""
@@ -269,3 +271,8 @@ if TYPE_CHECKING:
     AlgorithmName = str
 else:
     AlgorithmName = Literal[ALGORITHMS]
+
+
+def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
+    """Names of the algorithms whose sections are such, as a message lists them."""
+    return ", ".join(name for name in ALGORITHMS if holds(Algorithms(algorithm=name).selected))

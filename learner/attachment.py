@@ -39,10 +39,11 @@ from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
+from onrig.runtime.task import Task
 
 Role = Literal["push", "watch"]
 _AGAIN_S: Final = 1.0
-"""Delay before repeating an offer that the rig rejected as too soon."""
+"""Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
 
 
 class Unfit(Exception):
@@ -105,14 +106,17 @@ class Attachment:
         return attached
 
     def _begin(self, attached: Attached) -> None:
-        theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
+        document = parse_document(attached.config.decode(), "the rig's configuration")
+        theirs, inputs = convert(document, ("rig",), Rig), convert(document, ("task",), Task).inputs
         if theirs != self._config.rig:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
+        if inputs != self._config.task.inputs:
+            raise Unfit("the policies of the rig at the other end see other inputs (task.inputs)")
         intervened = self._config.selection.intervened
         algorithm = msgspec.convert(self._config.learner, LearnerSettings).selected
         self.mirror = Mirror(
             attached.capacity,
-            Layout(len(theirs.signals), len(theirs.actuators), attached.behaviour),
+            Layout(len(self._config.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,
@@ -179,19 +183,20 @@ class Offering:
         self._rulings: Counter[str] = Counter()
         self._too_soon = 0
         self._again_s: float | None = None
+        self._offered_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, lockstep: bool) -> None:
         """Offer the agent's current policy; the rig answers with its id if it admits it."""
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise Unfit("unexpected answer of the rig to an offer")
-        self._again_s = None
+        self._again_s, self._offered_s = None, self._clock_s()
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
             self._too_soon += 1
             if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
-                self._again_s = self._clock_s() + _AGAIN_S
+                self._again_s = self._offered_s + _AGAIN_S
         else:
             said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {said}")
@@ -200,6 +205,11 @@ class Offering:
     def due(self) -> bool:
         """Whether an offer rejected as too soon is now due."""
         return self._again_s is not None and self._clock_s() >= self._again_s
+
+    @property
+    def rested(self) -> bool:
+        """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
+        return self._clock_s() - self._offered_s >= _AGAIN_S
 
     def heed(self, ruling: Ruling) -> None:
         """Report a policy that failed its probation; count those that passed."""

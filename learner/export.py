@@ -158,10 +158,10 @@ class _Graph:
 
     def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
-        by_level = self._reshaped(self.add("Exp", [logits], "exp"), "by_level", (levels, len(atoms)))
-        sums = self.add("MatMul", [by_level, self.constant("atoms", np.stack((atoms, np.ones_like(atoms)), 1))], "sums")
-        self._nodes.append(helper.make_node("Split", [sums], ["weighted", "total"], name="split", axis=1))
-        return self._reshaped(self.add("Div", ["weighted", "total"], "mean"), "means", (1, levels))
+        by_level = self._reshaped(logits, "by_level", (levels, len(atoms)))
+        chances = self.add("Softmax", [by_level], "chances", axis=1)
+        mean = self.add("MatMul", [chances, self.constant("atoms", atoms[:, None])], "mean")
+        return self._reshaped(mean, "means", (1, levels))
 
     def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:
         self._constants.append(numpy_helper.from_array(np.array(shape, np.int64), f"{output}_shape"))

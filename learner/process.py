@@ -200,7 +200,7 @@ class LearnerProcess:
                 updates = 0
             if agent.ready and updates:
                 self._update(updates)
-                if self._lockstep or not behind:
+                if self._lockstep or not behind or self._offering.rested:
                     self._offer()
             self._conclude(episode)
 

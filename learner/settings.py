@@ -9,10 +9,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.learner.algorithm_settings import (
-    ALGORITHMS,
     Algorithms,
     DqnConfig,
     ReferSettings,
+    algorithms_where,
     epsilon_problems,
     log_std_problems,
     returns_problems,
@@ -106,7 +106,7 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
             name = section.implementation.partition(":")[0]
             problems += [(f"{name}.{at}", message) for at, message in batch_problems(section)]
     if settings.refer is not UNSET and not settings.selected.under_refer:
-        able = ", ".join(name for name in ALGORITHMS if Algorithms(algorithm=name).selected.under_refer)
+        able = algorithms_where(lambda section: bool(section.under_refer))
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -126,11 +126,11 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
         yield f"learner.{settings.algorithm}.batch", message
     for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
-        able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.under_refer)
+        able = algorithms_where(lambda section: bool(section.under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
         yield "selection.strategy", message
     if Signal.TARGET in SAMPLERS[name].looks_at - settings.tells:
-        able = ", ".join(a for a in ALGORITHMS if Algorithms(algorithm=a).selected.gives_targets)
+        able = algorithms_where(lambda section: section.gives_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message
 
@@ -141,7 +141,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
     if not settings.selected.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}; it is for `onrig experiment`")]
     if settings.selected.single_action and actuators != 1:
-        return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}: use ddpg, td3 or sac")]
+        able = algorithms_where(lambda section: section.on_rig and not section.single_action)
+        return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}; {able} take several")]
     if name == "dqn" and settings.dqn.epsilon != DqnConfig().epsilon:
         return [("dqn.epsilon", "it is for trials: the exploration's amplitude is that of a rig")]
     return []

@@ -23,6 +23,8 @@ a fault may cut an episode short and have it begun again under the same number."
 NOTHING: Final = np.zeros((0, 0), np.int64)
 """Successors where nobody looks for them."""
 _STEP_BITS: Final = 32
+BYTES_PER_SLOT: Final = 200.0
+"""The most bytes for each experience of a trial: links, key and dictionary entry."""
 
 
 def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:

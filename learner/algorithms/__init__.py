@@ -226,7 +226,14 @@ class Gaussian(Exportable, Protocol):
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
-    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over."""
+    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over.
+
+    Raises ValueError without a stream, and where it cannot take as many action dimensions.
+    """
+    if not streams:
+        raise ValueError("expected one random stream per trial, got none")
+    if settings.selected.single_action and n_actions != 1:
+        raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
     refer = settings.refers
     implementation = settings.selected.implementation if refer is None else settings.selected.under_refer
     module, _, name = implementation.partition(":")

@@ -44,9 +44,7 @@ class Ddpg:
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor first, then critic); ValueError without a stream."""
-        if not streams:
-            raise ValueError("expected one random stream per trial, got none")
+        """Initialise one trial from each of ``streams`` (actor first, then critic)."""
         size = NETWORK_SIZES[config.network]
         self.config = config
         self.trials = S = len(streams)

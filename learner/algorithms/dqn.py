@@ -47,17 +47,7 @@ class Dqn:
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``.
-
-        Raises ValueError without a stream, and for more than one action dimension.
-        """
-        if not streams:
-            raise ValueError("expected one random stream per trial, got none")
-        if n_actions != 1:
-            raise ValueError(
-                f"DQN takes one action dimension, got {n_actions}: {config.levels} levels of each would make "
-                f"{config.levels}^{n_actions} discrete actions (de Bruin et al. 2018 leave the magman out, §6.3)"
-            )
+        """Initialise one trial from each of ``streams``; there is one action dimension."""
         self.config = config
         self.discrete: Final = DiscreteActions(config.levels, config.epsilon)
         self.trials = S = len(streams)

@@ -53,14 +53,7 @@ class Rainbow:
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (network, then the noise of updates).
-
-        Raises ValueError without a stream, and for more than one action dimension.
-        """
-        if not streams:
-            raise ValueError("expected one random stream per trial, got none")
-        if n_actions != 1:
-            raise ValueError(f"Rainbow takes one action dimension, got {n_actions}")
+        """Initialise one trial from each of ``streams`` (network, then noise of updates); one action dimension."""
         self.config = config
         self.updates = 0
         self._n, self._dtype, self._streams = n_observations, dtype, tuple(streams)

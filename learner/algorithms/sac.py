@@ -39,12 +39,7 @@ class Sac:
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates).
-
-        Raises ValueError without a stream.
-        """
-        if not streams:
-            raise ValueError("expected one random stream per trial, got none")
+        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
         self.config = config
         self.updates = 0
         self._n, self._m, self._dtype = n_observations, n_actions, dtype

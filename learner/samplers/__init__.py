@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,10 +129,7 @@ class Sampler(Protocol):
 
 
 class Registered(Sampler, Protocol):
-    """Self-description of a class in ``SAMPLERS``."""
-
-    bytes_per_slot: ClassVar[float]
-    """Maximum bytes per slot, apart from a fixed overhead."""
+    """A class named in ``SAMPLERS``."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:

@@ -18,7 +18,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.autograd import Nets, drawn_vectors, outputs
 from onrig.learner.networks import actor_layout, padded
 from onrig.learner.samplers import Draw, Setting, State, within
-from onrig.learner.samplers.features import BYTES_PER_SLOT, Features
+from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.sum_tree import SumTree
 from onrig.learner.samplers.uniform import Uniform
@@ -40,7 +40,6 @@ class Ero(Joint):
     """
 
     looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
-    bytes_per_slot: ClassVar[float] = 17.0 + BYTES_PER_SLOT
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""

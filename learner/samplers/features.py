@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Look, State
 
-BYTES_PER_SLOT: Final = 8.0
 _SAMPLE: Final = 1024
 """Stored experiences, evenly spaced over the slots, whose mean and standard deviation stand for the memory's."""
 

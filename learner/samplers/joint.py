@@ -20,7 +20,6 @@ class Joint:
     """Base of the samplers of S trials; trial s draws what it would draw alone."""
 
     looks_at: ClassVar[frozenset[Signal]]
-    bytes_per_slot: ClassVar[float]
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""

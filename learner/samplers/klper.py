@@ -65,7 +65,6 @@ class Klper:
     """Draws N minibatches uniformly and replays the one whose actions are closest to the present policy's."""
 
     looks_at: Final = frozenset({Signal.POLICY})
-    bytes_per_slot = 0.0
 
     def __init__(self, within: Uniform, candidates: int, look: Look, variance: float) -> None:
         self._within: Final = within

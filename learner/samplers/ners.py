@@ -20,7 +20,7 @@ from onrig.learner.autograd import Nets, drawn_vectors, outputs, value_layout
 from onrig.learner.networks import WIDTH, Layout, actor_layout, padded
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Draw, Setting, State, within
-from onrig.learner.samplers.features import BYTES_PER_SLOT, Features
+from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
@@ -124,7 +124,6 @@ class Ners(Joint):
     """
 
     looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
-    bytes_per_slot: ClassVar[float] = ProportionalPer.bytes_per_slot + BYTES_PER_SLOT + 1.0
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""

@@ -28,7 +28,6 @@ class ProportionalPer:
     """
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
-    bytes_per_slot = 17.0
 
     def __init__(
         self,

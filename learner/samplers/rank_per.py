@@ -15,7 +15,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
+from onrig.runtime.replay.memory.order.ranked import INFINITE, RankedSlots, float_bits
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
 
@@ -43,7 +43,6 @@ class RankPer:
     """
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
-    bytes_per_slot = BYTES_PER_SLOT + 8.0
 
     def __init__(
         self,

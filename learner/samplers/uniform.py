@@ -21,7 +21,6 @@ class Uniform:
     """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
 
     looks_at: Final[frozenset[Signal]] = frozenset()
-    bytes_per_slot = 0.0
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.

@@ -143,7 +143,7 @@ class EpsilonGreedy:
 class Drawing:
     """A stochastic policy: it explores by its own noise, N(0, 1) from the exploration stream, and is evaluated without.
 
-    Process ``own`` cuts and schedules the noise as on the rig; the settings of another process do not apply.
+    Process ``own`` cuts and schedules the noise as on the rig; noise in weights has no schedule.
     """
 
     def __init__(

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Algorithm, Minibatches, Signals, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.memories import Memories, TrialsSynthetic, kept_by
+from onrig.learner.trials.memories import Memories, kept_by
 from onrig.learner.trials.rollout import Rollouts
 from onrig.learner.trials.supported import trials_problems
+from onrig.learner.trials.synthetic import TrialsSynthetic
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
@@ -58,7 +59,7 @@ class Trials:
         problems = trials_problems(config, settings)
         if problems:
             raise ValueError("; ".join(problems))
-        n, m = len(config.rig.signals), len(config.rig.actuators)
+        n, m = len(config.signals), len(config.rig.actuators)
         networks = [stream(seed, Role.NETWORKS) for seed in seeds]
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)

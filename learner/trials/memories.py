@@ -1,7 +1,6 @@
 """Memories of S trials: a keeper and a sampler each, with all rows in one array, so that one gather serves all.
 
-Keepers and samplers are those of a rig; generations, mirrors and checkpoints are not needed.  Synthetic
-experiences (de Bruin et al. 2018, §6.2.1) are made of ``onrig.sim.synthetic`` in batches.
+Keepers and samplers are those of a rig; generations, mirrors and checkpoints are not needed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,20 +17,13 @@ from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import NOTHING, Trajectories
-from onrig.learner.trials.acting import Acting
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
-from onrig.runtime.replay.memory.layout import Flag, Slots
+from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig, capacity_of
-from onrig.runtime.task import episode_steps
-from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
-from onrig.sim.synthetic.model import PlantModel
-from onrig.sim.twin.options import TwinOptions
 
 Rows = NDArray[np.float32]
 Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
@@ -61,8 +52,8 @@ class Kept(NamedTuple):
     setting: Setting
     """For the samplers; what ``Memories.begin_episode`` counts is its ``episodes``."""
     write_probability: float = 1.0
-    noisy: bool = False
-    """Whether rows end with the noise in them, n + m floats."""
+    noises: int = 0
+    """Floats of noise that rows end with: of each observation of the rig and each action."""
     terminates: bool = False
     """Whether episodes can end before their time; rows then have a column for it."""
     behaviour: bool = False
@@ -72,12 +63,12 @@ class Kept(NamedTuple):
 def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kept:
     """What trials of a run's configuration keep."""
     return Kept(
-        len(config.rig.signals),
+        len(config.signals),
         len(config.rig.actuators),
         parse_strategy(config.selection.strategy),
         Setting.of_run(config, settings, capacity_of(config)),
         config.selection.write_probability,
-        noisy,
+        len(config.rig.signals) + len(config.rig.actuators) if noisy else 0,
     )
 
 
@@ -90,7 +81,7 @@ class Memories:
         self._exploration_at = 2 * self._n + self._m + 1
         self._behaviour_at = self._exploration_at + 1 + kept.terminates
         self._noise_at = self._behaviour_at + (3 * self._m + 1) * kept.behaviour
-        self.width = self._noise_at + (self._n + self._m if kept.noisy else 0)
+        self.width = self._noise_at + kept.noises
         """Floats in a row: observation, action, next observation, reward, exploration, and where they are kept 1 where
         the task terminated, mean, std and draw of the policy and 1 where another action was applied, and the noise."""
         self._kept = kept
@@ -235,7 +226,7 @@ class Memories:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
-        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
+        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noises else None
         minibatches = replace(self._fields(rows, weights), slots=self.slots)
         if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
@@ -313,52 +304,3 @@ class Memories:
                 # What a diverged trial tells is NaN and does not count.
                 finite = np.isfinite(of_trial)
                 keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
-
-
-class TrialsSynthetic:
-    """Replaces some experiences of S trials by synthetic ones."""
-
-    def __init__(self, config: RunConfig, seeds: Sequence[int]) -> None:
-        twin = msgspec.convert(config.device.twin, TwinOptions)
-        self._synthetic = config.selection.synthetic or Synthetic()
-        self._seeds = seeds
-        self._steps = episode_steps(config.task, config.rate_hz)
-        self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
-        self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
-
-    def __call__(self, episode: int, rollout: Rollout, measured: Rows, acting: Acting) -> Altered:
-        """Replace a fraction of an episode's rows (S, T, width), whose policies have not learned since."""
-        S, T, n, m = len(self._seeds), self._steps, self._n, self._m
-        each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
-        joined = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
-        draws = joined._replace(action=acting.on_levels(joined.action))
-
-        def policy(rows: NDArray[np.int64], observation: NDArray[np.float32]) -> NDArray[np.floating]:
-            everywhere = np.zeros((S * T, n), np.float32)
-            everywhere[rows] = observation
-            return acting.elsewhere(everywhere.reshape(S, T, n)).reshape(S * T, m)[rows]
-
-        nothing = np.zeros(S * T, np.uint32)
-        transitions = Transitions(
-            rollout.observation.reshape(S * T, n),
-            rollout.action.reshape(S * T, m),
-            rollout.reward.reshape(-1),
-            rollout.next_observation.reshape(S * T, n),
-            nothing,
-            nothing,
-            rollout.exploration.reshape(-1),
-            nothing,
-            nothing,
-            np.zeros((S * T, 0), np.float32),
-        )
-        noise = acting.signal.reshape(S * T, m)
-        altered, renews = resynthesise(self._synthetic, self._model, transitions, draws, noise, policy)
-        rows = measured.copy().reshape(S * T, -1)
-        synthetic = (altered.flags & Flag.SYNTHETIC).astype(np.bool_)
-        parts = [altered.observation, altered.action, altered.next_observation]
-        parts += [altered.reward[:, None], altered.exploration[:, None]]
-        computed = np.concatenate(parts, axis=1)
-        rows[synthetic, : computed.shape[1]] = computed[synthetic]
-        # Computed transitions are noise-free.
-        rows[synthetic, computed.shape[1] :] = 0.0
-        return Altered(rows.reshape(measured.shape), synthetic.reshape(S, T), renews.reshape(S, T))

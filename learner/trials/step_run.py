@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative
+from onrig.learner.algorithm_settings import algorithms_where
 from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
@@ -21,14 +22,18 @@ READINGS: Final = ("covariance", "std")
 """Of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
 """Of stored experiences: made by the random steps at the start, in the first half of the learning, and just now."""
+DEPARTURE: Final = ("kl behaviour", "far share")
+"""Over the memory, where policies are Gaussians: mean KL divergence of the present policy from those that acted, and
+the share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAYED: Final = (
     "td error",
     "target",
     *(f"kl {reading}" for reading in READINGS),
     *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
+    *DEPARTURE,
 )
 """Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
-KLPER's score; then KLPER's score of batches of stored experiences by their origin."""
+KLPER's score; then KLPER's score of batches of stored experiences by their origin, and ``DEPARTURE``."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,14 +125,15 @@ def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[s
     learner, selected = run.learner, run.learner.selected
     if not selected.single_action:
         if levels is not None:
-            yield (
-                "learner.algorithm",
-                f"'{run.task}' has discrete actions, {learner.algorithm} has none: use dqn",
-            )
+            able = algorithms_where(lambda section: section.single_action)
+            yield "learner.algorithm", f"'{run.task}' has discrete actions, {learner.algorithm} has none; {able} have"
         return
     own = getattr(selected, "levels", levels)
     if m != 1:
-        message = f"{learner.algorithm} discretises one action, '{run.task}' has {m}: use ddpg, td3 or sac"
-        yield "learner.algorithm", message
+        able = algorithms_where(lambda section: not section.single_action)
+        yield (
+            "learner.algorithm",
+            f"{learner.algorithm} discretises one action, '{run.task}' has {m}; {able} take several",
+        )
     elif levels is not None and own != levels:
         yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own}"

@@ -17,7 +17,7 @@ from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import replay
 from onrig.learner.trials.memories import Kept, Memories
-from onrig.learner.trials.step_run import READINGS, REPLAYED, StepRun
+from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun
 from onrig.learner.trials.world_trials import Make, WorldTrials
 from onrig.learner.trials.worlds import Bools, Stepped, Values
 from onrig.runtime.random_streams import Role, stream
@@ -73,7 +73,9 @@ class StepTrials(WorldTrials):
                 steps=self.steps,
                 random_steps=run.random_steps,
             )
-            replayed[:, 4:] = of_origins.reshape(len(replayed), -1)
+            replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
+        if isinstance(self._algorithm, Attending):
+            replayed[:, -len(DEPARTURE) :] = self._algorithm.departure()
         return replayed
 
     def _move(self, before: Values) -> Stepped:

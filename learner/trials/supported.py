@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
 
+from onrig.learner.algorithm_settings import algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
@@ -35,22 +37,32 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if settings.updates_per_episode is None:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
-        problems.append(f"{settings.algorithm} discretises one action, this rig has several: use ddpg")
+        able = algorithms_where(lambda section: not section.single_action)
+        problems.append(f"{settings.algorithm} discretises one action, this rig has several; {able} take them")
     if settings.selected.batch_steps:
         problems.append(
             f"{settings.algorithm} learns from its own batches, trials of a run from memories: give a world"
         )
     if settings.refers is not None:
         problems.append("ReF-ER needs the policies that acted, which trials of a run do not keep: give a world instead")
-    if isinstance(config.exploration, OwnNoise) and not settings.stochastic:
-        problems.append(f"the policies of {settings.algorithm} have no noise of their own: choose process ou or none")
-    elif isinstance(config.exploration, EpsilonGreedy) and (wrong := process_problem(settings, config.exploration)):
-        problems.append(wrong[1])
-    elif not isinstance(config.exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise | EpsilonGreedy):
-        problems.append("trials explore with process ou, own, epsilon_greedy or none")
-    elif not follows_episode_alone(config.exploration):
-        problems.append("trials have no shield: exploration must be scheduled over episodes, without gates or budgets")
+    problems += _exploration_problems(config.exploration, settings)
     return problems
+
+
+def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -> Iterator[str]:
+    name, tag = settings.algorithm, exploration.__struct_config__.tag
+    if settings.selected.noisy_weights and not isinstance(exploration, NoExploration):
+        yield f"trials of {name} explore by the noise in its weights: expected process 'none', got {tag!r}"
+    elif isinstance(exploration, OwnNoise) and not settings.stochastic:
+        yield f"the policies of {name} have no noise of their own: choose process ou or none"
+    elif (settings.stochastic or isinstance(exploration, EpsilonGreedy)) and (
+        wrong := process_problem(settings, exploration)
+    ):
+        yield wrong[1]
+    elif not isinstance(exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise | EpsilonGreedy):
+        yield "trials explore with process ou, own, epsilon_greedy or none"
+    elif not follows_episode_alone(exploration):
+        yield "trials have no shield: exploration must be scheduled over episodes, without gates or budgets"
 
 
 def world_problems(run: StepRun) -> list[tuple[str, str]]:

@@ -44,6 +44,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     **{op: Operator(rules.same, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
     **{op: Operator(rules.transcendental, {}) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sin", "Cos", "Softplus")},
     "Constant": Operator(rules.constant, _CONSTANTS, (0, 0)),
+    "Softmax": Operator(rules.softmax, _AXIS),
     "LeakyRelu": Operator(rules.same, {"alpha": _A_FLOAT}),
     "Elu": Operator(rules.transcendental, {"alpha": _A_FLOAT}),
     "Selu": Operator(rules.transcendental, {"alpha": _A_FLOAT, "gamma": _A_FLOAT}),

@@ -156,6 +156,12 @@ def transcendental(call: Call) -> Result:
     return Result(value.elem_type, (value.shape,), 16 * math.prod(value.shape))
 
 
+def softmax(call: Call) -> Result:
+    """Keep the shape, normalised along one axis: the cost of Exp."""
+    call.axis(call.integer("axis", -1), len(call.value(0).shape))
+    return transcendental(call)
+
+
 def elementwise(call: Call) -> Result:
     """Broadcast all inputs (Add, Max and the like)."""
     values = call.values()

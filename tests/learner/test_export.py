@@ -173,10 +173,11 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
     assert isinstance(judged, Admitted)
 
 
-def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes() -> None:
+@pytest.mark.parametrize("scale", [3.0, 30.0])
+def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: float) -> None:
     rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
     vectors = rainbow.state()["online_network"]
-    rainbow.restore({**rainbow.state(), "online_network": vectors * 3.0})  # type: ignore[operator]
+    rainbow.restore({**rainbow.state(), "online_network": vectors * scale})  # type: ignore[operator]
     model = export_discrete_policy(
         rainbow.actor_layers(0), level_values(5), _contract(PENDULUM), rainbow.discrete.atoms
     )

@@ -41,9 +41,9 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert rig_problems(dqn, 1) == []
     ignored = msgspec.structs.replace(dqn, dqn=DqnConfig(epsilon=((1.0, 0.5),)))
     assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
-    assert rig_problems(dqn, 4) == [
-        ("algorithm", "dqn has levels of one actuator, this rig has 4: use ddpg, td3 or sac")
-    ]
+    ((at, message),) = rig_problems(dqn, 4)
+    assert at == "algorithm"
+    assert message.startswith("dqn has levels of one actuator, this rig has 4; ddpg, td3, sac,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")

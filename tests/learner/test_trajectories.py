@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.learner.trajectories import BYTES_PER_SLOT, Trajectories, keys_of
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.memory.storage import Storage
@@ -123,3 +125,13 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     chains = trajectories.follow(np.array([[[2, 0], [2, 1]]]), 2)
     assert chains.slots.tolist() == [[[[2, 0], [0, 0]], [[2, 3], [1, 1]]]]
     assert chains.present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
+
+
+def test_they_stay_within_the_bytes_that_they_state() -> None:
+    capacity = 22_000  # of those, about the worst: the table of the slots has just grown
+    tracemalloc.start()
+    trajectories = Trajectories(1, capacity, lambda trial, first, second: np.ones(len(first), np.bool_))
+    trajectories.written(0, np.arange(capacity), keys_of(np.full(capacity, 7), np.arange(capacity)))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 0.5 * BYTES_PER_SLOT * capacity < held <= BYTES_PER_SLOT * capacity

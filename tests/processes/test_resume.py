@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows
-from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
+from tests.processes.power_cut import PoweredRun, last_episode, resumes
 from tests.processes.rig import ENDLESS, PATIENCE_S
 
 SHORT = ("task.episode_s=0.6", "learner.updates_per_episode=5", "checkpoint_s=1.2")
 """A checkpoint after every second episode."""
-EPISODES = 9
 
 
 def settings(*overrides: str) -> list[str]:
@@ -29,56 +27,6 @@ def until(cable: PoweredRun, condition: Callable[[], bool], what: str) -> None:
             return
         assert cable.ended(0.01) is None, f"the run ended before {what}"
     raise AssertionError(f"waited too long for {what}")
-
-
-def completed(folder: Path, *arguments: str | Path) -> None:
-    with PoweredRun(folder.with_suffix(".out"), *arguments) as cable:
-        assert cable.ended(4 * PATIENCE_S) == ExitCode.OK
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_killed_lockstep_run_ends_as_one_that_was_never_interrupted_bit_for_bit(tmp_path: Path) -> None:
-    strategy = "selection={strategy: 'TDE(1.0)[PER+IS]', capacity: 100}"
-    arguments = ["pendulum", *settings(*SHORT, strategy, f"episodes={EPISODES}"), "--run-dir"]
-    completed(tmp_path / "whole", *arguments, tmp_path / "whole")
-    folder = tmp_path / "killed"
-    starts: list[list[str | Path]] = [[*arguments, folder], ["--resume", folder]]
-    for kill, start in enumerate(starts, start=1):
-        with PoweredRun(tmp_path / "out", *start) as cable:
-            goal = 3 * kill
-            until(cable, lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
-            cable.cut()
-        lived = last_episode(folder)
-    completed(folder, "--resume", folder)
-    assert outcome_of(folder) == outcome_of(tmp_path / "whole")
-    told = resumes(folder)
-    assert len(told) == 2
-    assert all(event["policy"] for event in told)
-    assert lived - int(str(told[-1]["episode"])) <= 2
-
-
-def test_a_finished_run_goes_on_to_more_episodes_as_if_it_had_been_asked_for_them_at_once(tmp_path: Path) -> None:
-    more = settings(*SHORT, "episodes=5")
-    completed(tmp_path / "once", "pendulum", *more, "--run-dir", tmp_path / "once")
-    folder = tmp_path / "twice"
-    completed(folder, "pendulum", *settings(*SHORT, "episodes=3"), "--run-dir", folder)
-    completed(folder, "--resume", folder, *settings("episodes=5"))
-    once, twice = outcome_of(tmp_path / "once"), outcome_of(folder)
-    assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
-    assert once.policies["6.onnx"] == twice.policies["6.onnx"]
-
-    # An unusable checkpoint is reported in one line, and nothing has changed.
-    before = tmp_path / "before"
-    for manifest in (folder / "buffer").glob("manifest-*.json"):
-        manifest.write_bytes(manifest.read_bytes()[:-3])
-    shutil.copytree(folder, before)
-    with PoweredRun(tmp_path / "out", "--resume", folder, *settings("episodes=7")) as cable:
-        assert cable.ended(2 * PATIENCE_S) == ExitCode.CONFIGURATION
-        assert "no checkpoint is left" in cable.output
-    assert content(folder) == content(before)
 
 
 def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tmp_path: Path) -> None:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from onrig.learner import trajectories
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
@@ -46,8 +51,17 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
         folder=folder,
         disk_bytes=disk_bytes(config, record.size),
         shm_bytes=shared_bytes(config) + _SOCKETS_BYTES,
-        memory_bytes=_RIG_BYTES + memory + (_LEARNER_BYTES + memory if config.local_learner else 0),
+        memory_bytes=_RIG_BYTES + memory + (_LEARNER_BYTES + learner_bytes(config) if config.local_learner else 0),
     )
+
+
+def learner_bytes(config: RunConfig) -> int:
+    """Estimate the learner's memory for the experiences: their mirror, the sampler's, and the links between them."""
+    settings = msgspec.convert(config.learner, LearnerSettings)
+    sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
+    row = layout_of(config).row_bytes + _STAMP_BYTES + SAMPLERS[sampling.name].bytes_per_slot
+    links = trajectories.BYTES_PER_SLOT if settings.selected.successors > 1 else 0.0
+    return round(capacity_of(config) * (row + links))
 
 
 def whole_run_bytes(config: RunConfig) -> int:

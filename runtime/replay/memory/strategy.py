@@ -18,6 +18,7 @@ from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter, Signal
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
 
@@ -37,15 +38,17 @@ class Sampling(NamedTuple):
     """Number in parentheses behind its name; None if it takes none."""
     looks_at: frozenset[Signal] = frozenset()
     """What it needs of the learner's algorithm, besides the TD error."""
+    bytes_per_slot: float = 0.0
+    """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""
 
 
 SAMPLERS: Final[dict[str, Sampling]] = {
     "Uniform": Sampling("uniform:Uniform", ("FIS",)),
-    "PER": Sampling("rank_per:RankPer", ("IS", "FIS")),
-    "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",)),
+    "PER": Sampling("rank_per:RankPer", ("IS", "FIS"), bytes_per_slot=BYTES_PER_SLOT + 8.0),
+    "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",), bytes_per_slot=17.0),
     "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
-    "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET})),
-    "ERO": Sampling("ero:Ero"),
+    "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET}), bytes_per_slot=26.0),
+    "ERO": Sampling("ero:Ero", bytes_per_slot=25.0),
 }
 
 

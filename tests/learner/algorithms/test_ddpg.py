@@ -139,11 +139,6 @@ def test_minibatches_of_another_shape_are_refused() -> None:
             ddpg.update(minibatches(np.random.default_rng(0), shape, 2, m))
 
 
-def test_no_trial_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="one random stream per trial"):
-        _ddpg(DdpgConfig(), 2, 1, ())
-
-
 def test_the_policy_is_the_exported_actor() -> None:
     ddpg = _ddpg(DdpgConfig(), 2, 4, (1, 2))
     ddpg.update(minibatches(np.random.default_rng(0), (30, 2, 16), 2, 4))

@@ -151,13 +151,6 @@ def test_minibatches_of_another_shape_are_refused() -> None:
     assert dqn.updates == 0
 
 
-def test_what_it_cannot_learn_is_refused() -> None:
-    with pytest.raises(ValueError, match="one random stream per trial"):
-        _dqn(DqnConfig(), seeds=())
-    with pytest.raises(ValueError, match=r"one action dimension, got 4: .* 15\^4 discrete actions"):
-        Dqn(DqnConfig(), 2, 4, [np.random.default_rng(0)])
-
-
 def test_the_policy_takes_the_best_level_and_of_equals_the_lowest() -> None:
     dqn = _dqn(DqnConfig(levels=5), dtype=torch.float64)
     state = dqn.state()

@@ -32,6 +32,16 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> None:
+    settings = msgspec.convert({"algorithm": name}, LearnerSettings)
+    with pytest.raises(ValueError, match="one random stream per trial"):
+        algorithm_for(settings, 2, 1, [])
+    if settings.selected.single_action:
+        with pytest.raises(ValueError, match=f"{name} takes one action dimension, got 4"):
+            algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
+
+
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.gives_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)

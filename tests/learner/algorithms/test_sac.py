@@ -141,8 +141,6 @@ def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included()
 
 
 def test_what_it_cannot_take_is_refused() -> None:
-    with pytest.raises(ValueError, match="one random stream per trial"):
-        _sac(SMALL, seeds=())
     with pytest.raises(ValueError, match="expected"):
         _sac(SMALL).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
     with pytest.raises(ValueError, match="parameter vectors of shape"):

@@ -120,8 +120,6 @@ def test_a_state_of_other_networks_or_trials_is_refused() -> None:
 
 
 def test_what_it_cannot_learn_from_is_refused() -> None:
-    with pytest.raises(ValueError, match="one random stream per trial"):
-        _td3(SMALL, seeds=())
     with pytest.raises(ValueError, match="expected"):
         _td3(SMALL).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
 

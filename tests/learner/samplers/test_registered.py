@@ -8,9 +8,9 @@ import pytest
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Setting, sampler_class, sampler_for
+from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import SAMPLERS, SAMPLINGS, Strategy, parts_of_sampling
 from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
@@ -87,4 +87,4 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
         sampler.updated(slots[::40], Signals(rng.random(500), target=rng.random(500)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held <= capacity * sampler_class(parts_of_sampling(name).name).bytes_per_slot + 1_000_000
+    assert held <= capacity * SAMPLERS[parts_of_sampling(name).name].bytes_per_slot + 1_000_000

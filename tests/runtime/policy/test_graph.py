@@ -103,6 +103,7 @@ BAD_NODES = [
     (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([1, 2], I64)}),
     (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([2], I64)}),
     (node("Split", ["observation"], ["x", "y", "z"], axis=1), {}),
+    (node("Softmax", ["observation"], ["x"], axis=2), {}),
     (node("Transpose", ["observation"], ["x"], perm=[0, 0]), {}),
     (node("Gather", ["observation", "a"], ["x"], axis=1), {"a": np.array([2], I64)}),
     (node("Gather", ["observation", "observation"], ["x"], axis=1), {}),
@@ -264,6 +265,8 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
         constants["b"] = np.array(
             draw(st.integers(-3, 2) | st.lists(st.integers(-3, 2), min_size=1, max_size=3)), np.int64
         )
+    elif op == "Softmax":
+        attributes["axis"] = draw(axis)
     elif op == "LayerNormalization":
         attributes["axis"] = draw(axis)
         constants["b"] = np.ones(draw(sizes), np.float32)

@@ -67,7 +67,14 @@ def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identified) -> N
     assert found.connection.mirrored
 
 
-@pytest.mark.parametrize("turned", [((1, -1), (1,)), ((1, 1), (-1,)), ((1, -1), (-1,))])
+@pytest.mark.parametrize(
+    "turned",
+    [
+        pytest.param(((1, -1), (1,)), marks=pytest.mark.study),
+        pytest.param(((1, 1), (-1,)), marks=pytest.mark.study),
+        ((1, -1), (-1,)),
+    ],
+)
 def test_what_is_connected_the_other_way_round_is_found(
     swung: Stretch, turned: tuple[tuple[int, int], tuple[int]]
 ) -> None:

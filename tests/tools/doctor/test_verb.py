@@ -19,9 +19,9 @@ from onrig.tools.doctor import verb as doctor
 from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
 from onrig.tools.doctor.ports import examine_keys
 from onrig.tools.doctor.punctuality import Answer, LoopFacts
-from onrig.tools.doctor.run_needs import needs_of, whole_run_bytes
+from onrig.tools.doctor.run_needs import learner_bytes, needs_of, whole_run_bytes
 from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
-from onrig.tools.load import load_for_rig
+from onrig.tools.load import load, load_for_rig
 from onrig.tools.machine import Machine
 from onrig.tools.run import _warn_of_room
 from onrig.tools.verbs.keys import main as make_keys
@@ -157,6 +157,16 @@ def test_a_run_asks_for_what_its_configuration_says(tmp_path: Path) -> None:
     unlogged = needs_of(load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None)
     assert 0 < unlogged.disk_bytes < needs.disk_bytes - 200_000_000
     assert needs.shm_bytes > 1 << 20
+
+
+def test_a_learner_needs_room_for_its_sampler_and_for_links_between_experiences() -> None:
+    def needed(strategy: str, *more: str) -> int:
+        selection = f"selection={{strategy: '{strategy}', capacity: 1000}}"
+        return learner_bytes(load("pendulum", [selection, *more]))
+
+    plain = needed("FIFO[Uniform]")
+    assert needed("FIFO[NERS]") == plain + 26_000
+    assert needed("FIFO[Uniform]", "learner={algorithm: rainbow, updates_per_episode: 1}") == plain + 200_000
 
 
 def test_a_lockstep_run_asks_for_no_real_time() -> None:

@@ -7,16 +7,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from onrig.tools.experiments import cluster
 from tests.tools.experiments import specs
 from tests.tools.experiments.test_experiment import SPEC, experiment
 
-pytest.importorskip("ray")
-
-from onrig.tools.experiments import cluster
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")  # importing it takes a second
 
 _NODES = """
 import sys

@@ -82,7 +82,11 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("set: {algorithm: td3}", "set: {algorithm: td3, gamma: 0.9}", "td3 reads neither"),
         ("FIFO[Uniform]", "FULL[Uniform]", "13:74: FULL keeps all of the run's 40 experiences, 30 are too few"),
         ("levels: 2", "levels: 3", "15:47: 'CartPole-v1' has 2 discrete actions, got 3 at learner.dqn.levels"),
-        ("algorithm: dqn", "algorithm: sac", "has discrete actions, sac has none: use dqn at learner.algorithm"),
+        (
+            "algorithm: dqn",
+            "algorithm: sac",
+            "has discrete actions, sac has none; dqn, rainbow have at learner.algorithm",
+        ),
         ("world: gym:Pendulum-v1", "config: pendulum", "runs and worlds do not go into one experiment"),
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
     ],

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.tools.reports import style
 from onrig.tools.reports.run.fault_picture import (
     PICTURE,
     draw_last_post_mortem,
@@ -14,6 +15,13 @@ from onrig.tools.reports.run.fault_picture import (
     read_last_moments,
 )
 from tests.tools.reports.run.folders import a_config, write_post_mortem
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few pixels: none is looked at here."""
+    monkeypatch.setattr(style, "DPI", 20)
+
 
 PNG = b"\x89PNG\r\n\x1a\n"
 CONFIG = a_config()

@@ -1,0 +1,103 @@
+"""The lockstep rule: same configuration and seed, same episodes, memory and policies, bit for bit.
+
+One undisturbed run is what all others are compared with: one that was killed twice, one that was asked for more
+episodes later, one with another seed; its log replays to the same decisions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.episodes import read_rows
+from onrig.tools import cli
+from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
+from tests.processes.rig import PATIENCE_S, Run
+
+EPISODES = 9
+SETTINGS = (
+    "task.episode_s=0.6",
+    "learner.updates_per_episode=5",
+    "checkpoint_s=1.2",  # after every second episode
+    "selection={strategy: 'TDE(1.0)[PER]', capacity: 100}",  # nothing in it follows the number of episodes
+)
+
+
+def completed(folder: Path, config: str, *settings: str, resume: bool = False) -> Path:
+    """Folder of a run that ended well."""
+    with Run(folder, config, *settings, resume=resume) as run:
+        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
+        assert run.leftovers() == []
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the undisturbed run."""
+    return completed(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
+
+
+def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    for kill in (1, 2):
+        with Run(
+            folder, "pendulum", *(() if kill == 2 else (*SETTINGS, f"episodes={EPISODES}")), resume=kill == 2
+        ) as run:
+            run.until(lambda goal=3 * kill: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
+            run.cut()
+        lived = last_episode(folder)
+    completed(folder, "pendulum", resume=True)
+    assert outcome_of(folder) == outcome_of(whole)
+    told = resumes(folder)
+    assert len(told) == 2
+    assert all(event["policy"] for event in told)
+    assert lived - int(str(told[-1]["episode"])) <= 2
+
+
+def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(whole: Path, tmp_path: Path) -> None:
+    folder = completed(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
+    completed(folder, "pendulum", f"episodes={EPISODES}", resume=True)
+    once, twice = outcome_of(whole), outcome_of(folder)
+    assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
+    newest = f"{EPISODES + 1}.onnx"
+    assert once.policies[newest] == twice.policies[newest]
+
+    # An unusable checkpoint is reported in one line, and nothing has changed.
+    before = tmp_path / "before"
+    for manifest in (folder / "buffer").glob("manifest-*.json"):
+        manifest.write_bytes(manifest.read_bytes()[:-3])
+    shutil.copytree(folder, before)
+    with PoweredRun(tmp_path / "out", "--resume", folder, "--set", f"episodes={EPISODES + 1}") as run:
+        assert run.ended(2 * PATIENCE_S) == ExitCode.CONFIGURATION
+        assert "no checkpoint is left" in run.output
+    assert content(folder) == content(before)
+
+
+def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
+    other = completed(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
+    rows, others = (read_rows(folder / "episodes.csv").rows for folder in (whole, other))
+    assert all(row != of_other for row, of_other in zip(rows[: len(others)], others, strict=True))
+    assert outcome_of(whole).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
+    assert list(whole.glob("*.mcap"))
+    assert list(other.glob("*.mcap")) == []
+
+
+def test_a_lockstep_run_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = outcome_of(whole).counts["ticks"]
+    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert any(line[:3] == ["ticks", "compared", str(ticks)] for line in lines)
+
+
+@pytest.mark.study
+def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
+    settings = ("task.episode_s=1", "learner.updates_per_episode=20", "episodes=3")
+    first, again = (outcome_of(completed(tmp_path / name, "magman", *settings)) for name in ("first", "again"))
+    assert first == again
