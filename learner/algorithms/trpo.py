@@ -154,8 +154,8 @@ class Trpo(ActorCritic):
         """Products v -> (F + damping) v of parameter vectors; F is the Hessian of the mean KL divergence at ``x``."""
         leaves = self._actor.online
         present = self._distribution(leaves, x)
-        old = tuple(part.detach() for part in present)
-        divergence = kl_divergence(*old, *present).sum() / x.shape[1]
+        mean, std = (part.detach() for part in present)
+        divergence = kl_divergence(mean, std, *present).sum() / x.shape[1]
         slope = torch.autograd.grad(divergence, leaves, create_graph=True)
 
         def product(v: Vectors) -> Vectors:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.actor_critic import flattened
+from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.ppo import Minibatch, Ppo
 from onrig.learner.networks import split_layers
 from onrig.learner.on_policy_settings import PpoConfig, batch_problems
@@ -57,7 +58,7 @@ def test_ratios_are_one_before_the_first_step() -> None:
     memory = ppo._memory()
     with torch.no_grad():
         mean, std = ppo._distribution(ppo._policy_blocks, memory.x)
-        log_pi = torch.distributions.Normal(mean, std).log_prob(memory.drawn).sum(-1)
+        log_pi = log_density(memory.drawn, mean, std)
     np.testing.assert_allclose((log_pi - memory.log_pi).exp().numpy(), 1.0, atol=2e-6)
 
 
