@@ -22,14 +22,18 @@ READINGS: Final = ("covariance", "std")
 """Of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
 """Of stored experiences: made by the random steps at the start, in the first half of the learning, and just now."""
+DEPARTURE: Final = ("kl behaviour", "far share")
+"""Over the memory, where policies are Gaussians: mean KL divergence of the present policy from those that acted, and
+the share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAYED: Final = (
     "td error",
     "target",
     *(f"kl {reading}" for reading in READINGS),
     *(f"kl {reading} {origin}" for origin in ORIGINS for reading in READINGS),
+    *DEPARTURE,
 )
 """Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
-KLPER's score; then KLPER's score of batches of stored experiences by their origin."""
+KLPER's score; then KLPER's score of batches of stored experiences by their origin, and ``DEPARTURE``."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from onrig.learner.trials.acting import exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import Scores, replay
 from onrig.learner.trials.memories import Kept, Memories
-from onrig.learner.trials.step_run import READINGS, REPLAYED, StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import Bools, Values, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world
 from onrig.runtime.random_streams import Role, stream
@@ -104,7 +104,9 @@ class StepTrials:
                 steps=self.steps,
                 random_steps=run.random_steps,
             )
-            replayed[:, 4:] = of_origins.reshape(len(replayed), -1)
+            replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
+        if isinstance(self._algorithm, Attending):
+            replayed[:, -len(DEPARTURE) :] = self._algorithm.departure()
         return replayed
 
     def train(self, steps: int) -> NDArray[np.float64]:
