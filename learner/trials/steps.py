@@ -40,7 +40,7 @@ class StepTrials(WorldTrials):
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
         self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
-        updates = learning * run.updates_per_step
+        updates = learning // run.update_every * run.updates
         share = run.selection.write_probability
         setting = Setting(
             run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
@@ -95,9 +95,9 @@ class StepTrials(WorldTrials):
     def _learn(self) -> None:
         run, memories = self._run, self.memories
         learning = self.steps - run.random_steps
-        if learning > 0 and memories.ready:
+        if learning > 0 and learning % run.update_every == 0 and memories.ready:
             memories.begin_episode(learning)
-            replay(self._algorithm, memories, run.updates_per_step, self._look, self._hear)
+            replay(self._algorithm, memories, run.updates, self._look, self._hear)
 
     def _episodes_closed(self, returns: NDArray[np.float64], which: Bools) -> None:
         self.memories.episode_closed(returns[:, 0], which[:, 0])

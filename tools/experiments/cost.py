@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -64,8 +65,8 @@ def _probed(cell: WorldCell, at_once: int, progress: Progress) -> Cost:
 
     progress.doing(f"trying {shown(cell)}")
     run = cell.config
+    steps = run.learner.selected.batch_steps or run.update_every * math.ceil(_STEPS / run.update_every)
     torch.set_num_threads(1)
-    steps = run.learner.selected.batch_steps or _STEPS
     trials = world_trials(msgspec.structs.replace(run, random_steps=run.learner.batch), range(at_once))
     try:
         trials.train(run.learner.batch + steps)
