@@ -58,7 +58,9 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
     """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself."""
-    updates_per_step: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    updates_per_step: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
+    update_every: Count = 1
+    """Environment steps after which their updates follow, all at once."""
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     selection: Selection = Selection("FULL[Uniform]")
@@ -74,6 +76,11 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Evaluations of a trial."""
         return self.steps // self.evaluation.every
 
+    @property
+    def updates(self) -> int:
+        """Updates that follow on ``update_every`` steps."""
+        return round(self.updates_per_step * self.update_every)
+
     def capacity(self, n: int, m: int) -> int:
         """Experiences that the memory of a trial holds; ValueError when the configured bytes hold none."""
         return capacity_for(self.selection, Layout(n, m), run_length=self.steps)
@@ -87,6 +94,11 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "world", f"'{run.world}' is no world: expected {expected}"
     if run.steps % run.evaluation.every:
         yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
+    if not (run.updates_per_step * run.update_every).is_integer():
+        message = (
+            f"expected a whole number of updates, got {run.updates_per_step:g} for each of {run.update_every} steps"
+        )
+        yield "updates_per_step", message
     if run.random_steps + learner.batch > run.steps:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:

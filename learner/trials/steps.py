@@ -52,7 +52,7 @@ class StepTrials:
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
         self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
-        updates = learning * run.updates_per_step
+        updates = learning // run.update_every * run.updates
         share = run.selection.write_probability
         setting = Setting(
             run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
@@ -149,9 +149,9 @@ class StepTrials:
         ended = stepped.terminated | stepped.truncated
         if ended.any():
             self._close(ended)
-        if learning > 0 and memories.ready:
+        if learning > 0 and learning % run.update_every == 0 and memories.ready:
             memories.begin_episode(learning)
-            replay(self._algorithm, memories, run.updates_per_step, self._look, self._hear)
+            replay(self._algorithm, memories, run.updates, self._look, self._hear)
 
     def _look(self, minibatches: Minibatches) -> None:
         """Score the first of these minibatches, now and then."""
